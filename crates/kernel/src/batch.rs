@@ -1,0 +1,498 @@
+//! One database transaction, decided as a pure function. A store loads the [`Facts`] that a batch
+//! [`needs`], calls [`plan`], and carries out the [`Writes`]. So all stores give the same answers, and
+//! a refused commit can not fail its neighbours: it simply contributes no writes.
+//!
+//! Within a batch, commits are judged first and mail after them, whatever their order: mail that
+//! arrives with a commit that parks does not refuse it, it wakes the parked entity.
+
+use crate::{
+    commit::{Commit, CommitAnswer, Committed, Expect, UniqueKey},
+    evidence::{EvidenceAnswer, NewEvidence},
+    head::{Head, lane_of},
+    ids::{CommitId, EntityId, MailId, MessageId, SessionId},
+    judge::{Judge, Written},
+    mail::{Mail, MailAnswer, NewMail, judge_mail, kinds},
+    outbox::{Delivery, DeliveryAnswer, Handover, Posted},
+    sessions::{Hold, Opening, Renewal, RenewalAnswer, Session, lane_id},
+    store::{Answer, Op, Touch},
+    stream::{Hash, Record},
+    table::Class,
+    time::Timestamp,
+};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    time::Duration,
+};
+
+/// What has to be loaded before a batch can be decided.
+#[derive(Debug, Default)]
+pub struct Needs {
+    /// Heads to lock, in this order.
+    pub heads: BTreeSet<EntityId>,
+    /// Heads to read without a lock: what a renewal names.
+    pub peeks: BTreeSet<EntityId>,
+    /// Mail ids to look for.
+    pub mail: Vec<(EntityId, MailId)>,
+    /// Evidence to look for.
+    pub evidence: Vec<EvidenceKey>,
+    /// Unique keys to look for, in this order.
+    pub keys: BTreeSet<String>,
+    /// Outbox rows to look for.
+    pub outbox: Vec<MessageId>,
+    /// Session rows to read.
+    pub sessions: BTreeSet<SessionId>,
+}
+
+/// What makes evidence the same evidence.
+pub type EvidenceKey = (EntityId, String, u64, u32, Hash);
+
+/// The key of a piece of evidence.
+pub fn evidence_key(e: &NewEvidence) -> EvidenceKey {
+    (e.entity, e.key.clone(), e.epoch, e.call, e.digest())
+}
+
+/// What was loaded. Everything is as of after the heads were locked.
+#[derive(Debug, Default)]
+pub struct Facts {
+    /// The store's time of this batch.
+    pub now: Timestamp,
+    /// Locked heads that exist.
+    pub heads: HashMap<EntityId, Head>,
+    /// Heads that another batch has locked.
+    pub busy: HashSet<EntityId>,
+    /// Heads that were only read: epoch, holder, unread mail.
+    pub peeks: HashMap<EntityId, Peek>,
+    /// Mail ids that are there.
+    pub mail: HashSet<(EntityId, MailId)>,
+    /// Evidence that is there.
+    pub evidence: HashSet<EvidenceKey>,
+    /// Unique keys that are there.
+    pub keys: HashMap<String, (EntityId, Hash)>,
+    /// Outbox rows that are there.
+    pub outbox: HashSet<MessageId>,
+    /// Session rows.
+    pub sessions: HashMap<SessionId, Session>,
+}
+
+/// What a renewal has to know of an entity it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peek {
+    /// Its epoch.
+    pub epoch: u64,
+    /// Who holds it.
+    pub holder: Option<SessionId>,
+    /// Whether mail waits.
+    pub has_mail: bool,
+}
+
+/// What the transaction writes. Nothing in it depends on the order it is written in.
+#[derive(Debug, Default)]
+pub struct Writes {
+    /// Heads to insert, or to update by compare-and-set on the version and epoch before.
+    pub heads: HashMap<EntityId, HeadWrite>,
+    /// Rows of streams.
+    pub records: Vec<Record>,
+    /// Mail rows.
+    pub mail: Vec<(EntityId, Mail)>,
+    /// Evidence rows.
+    pub evidence: Vec<NewEvidence>,
+    /// Outbox rows to add.
+    pub posted: Vec<Posted>,
+    /// Outbox rows to remove.
+    pub delivered: Vec<MessageId>,
+    /// Unique keys to add.
+    pub keys: Vec<(UniqueKey, EntityId)>,
+    /// Session rows to add.
+    pub opened: Vec<Session>,
+    /// Session rows whose entity is final.
+    pub ended: Vec<SessionId>,
+    /// Session rows to renew: new expiry and holds.
+    pub renewed: Vec<(SessionId, Timestamp, Vec<Hold>)>,
+    /// Blobs that an entity names.
+    pub blobs: Vec<(EntityId, Hash)>,
+}
+
+/// A head before and after.
+#[derive(Debug)]
+pub struct HeadWrite {
+    /// As it was locked; `None` for a new one.
+    pub before: Option<Head>,
+    /// As it shall be.
+    pub after: Head,
+}
+
+impl Writes {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.heads.is_empty()
+            && self.evidence.is_empty()
+            && self.delivered.is_empty()
+            && self.renewed.is_empty()
+    }
+}
+
+/// What a batch needs loaded.
+pub fn needs(ops: &[Op]) -> Needs {
+    let mut n = Needs::default();
+    for op in ops {
+        match op {
+            Op::Commit(c) => need_commit(&mut n, c),
+            Op::Claim { entity, .. } => {
+                n.heads.insert(*entity);
+            }
+            Op::Mail(m) => {
+                n.heads.insert(m.to);
+                n.mail.push((m.to, m.id.clone()));
+            }
+            Op::Evidence(e) => {
+                n.heads.insert(e.entity);
+                n.evidence.push(evidence_key(e));
+                n.mail.push((e.entity, e.mail_id()));
+            }
+            Op::Touch(t) => {
+                n.heads.insert(t.entity);
+            }
+            Op::Deliver(d) => {
+                n.heads.insert(lane_id(lane_of(d.id.source)));
+                n.outbox.push(d.id);
+                match &d.with {
+                    Handover::Mail { to, .. } => {
+                        n.heads.insert(*to);
+                        n.mail.push((*to, d.id.into()));
+                    }
+                    Handover::Create(c) => need_commit(&mut n, c),
+                    Handover::Nothing => {}
+                }
+            }
+            Op::Renew(r) => {
+                n.heads.insert(r.session);
+                n.sessions.insert(r.session);
+                n.peeks.extend(r.holds.iter().map(|h| h.entity));
+            }
+        }
+    }
+    n
+}
+
+fn need_commit(n: &mut Needs, commit: &Commit) {
+    n.heads.insert(commit.entity);
+    n.keys.extend(commit.keys.iter().map(|k| k.key.clone()));
+}
+
+/// Decides a batch.
+pub fn plan(judge: &Judge, facts: &mut Facts, ops: &[Op]) -> (Vec<Answer>, Writes) {
+    let mut batch = Batch { judge, facts, writes: Writes::default(), committed: HashSet::new() };
+    let mut answers: Vec<Option<Answer>> = ops.iter().map(|op| batch.first_pass(op)).collect();
+    for (op, answer) in ops.iter().zip(&mut answers) {
+        if answer.is_none() {
+            *answer = Some(batch.second_pass(op));
+        }
+    }
+    // The second pass answers everything the first did not.
+    (answers.into_iter().flatten().collect(), batch.writes)
+}
+
+struct Batch<'a> {
+    judge: &'a Judge,
+    facts: &'a mut Facts,
+    writes: Writes,
+    committed: HashSet<EntityId>,
+}
+
+impl Batch<'_> {
+    /// Commits and claims.
+    fn first_pass(&mut self, op: &Op) -> Option<Answer> {
+        match op {
+            Op::Commit(c) => Some(Answer::Commit(self.commit(c))),
+            Op::Claim { id, entity, session, lease } => {
+                Some(self.claim(*id, *entity, *session, *lease))
+            }
+            _ => None,
+        }
+    }
+
+    /// Everything that is judged after them.
+    fn second_pass(&mut self, op: &Op) -> Answer {
+        match op {
+            Op::Mail(m) if self.facts.busy.contains(&m.to) => Answer::Busy,
+            Op::Mail(m) => Answer::Mail(self.mail(m)),
+            Op::Evidence(e) if self.facts.busy.contains(&e.entity) => Answer::Busy,
+            Op::Evidence(e) => Answer::Evidence(self.evidence(e)),
+            Op::Touch(t) if self.facts.busy.contains(&t.entity) => Answer::Busy,
+            Op::Touch(t) => Answer::Touch(self.touch(t)),
+            Op::Deliver(d) => Answer::Deliver(self.deliver(d)),
+            Op::Renew(r) if self.facts.busy.contains(&r.session) => Answer::Busy,
+            Op::Renew(r) => Answer::Renew(self.renew(r)),
+            Op::Commit(_) | Op::Claim { .. } => Answer::Busy,
+        }
+    }
+
+    fn commit(&mut self, commit: &Commit) -> CommitAnswer {
+        let entity = commit.entity;
+        if self.facts.busy.contains(&entity) || self.committed.contains(&entity) {
+            return CommitAnswer::Busy;
+        }
+        if let Some(taken) = self.taken_key(commit) {
+            return taken;
+        }
+        match self.judge.commit(self.facts.heads.get(&entity), commit, self.facts.now) {
+            Ok(written) => {
+                let answer = written.answer();
+                self.writes.blobs.extend(Written::blobs(commit).map(|b| (entity, b)));
+                for key in &commit.keys {
+                    self.facts.keys.insert(key.key.clone(), (entity, key.digest));
+                    self.writes.keys.push((key.clone(), entity));
+                }
+                if let crate::commit::TenureChange::Open(opening) = &commit.tenure {
+                    self.writes.opened.push(session_row(entity, opening, written.record.at));
+                }
+                self.write(written);
+                answer
+            }
+            Err(answer) => answer,
+        }
+    }
+
+    fn taken_key(&self, commit: &Commit) -> Option<CommitAnswer> {
+        // A repetition finds its own keys: then the judge's `Exists` leads to the look-up by commit id.
+        let theirs =
+            |k: &&UniqueKey| self.facts.keys.get(&k.key).is_some_and(|(e, _)| *e != commit.entity);
+        let key = commit.keys.iter().find(theirs)?;
+        let (entity, digest) = self.facts.keys[&key.key];
+        Some(CommitAnswer::Exists { entity, same: digest == key.digest })
+    }
+
+    fn claim(
+        &mut self,
+        id: CommitId,
+        entity: EntityId,
+        session: SessionId,
+        lease: Duration,
+    ) -> Answer {
+        if self.facts.busy.contains(&entity) || self.committed.contains(&entity) {
+            return Answer::Busy;
+        }
+        let Some(head) = self.facts.heads.get(&entity) else {
+            return Answer::Claim(Err(CommitAnswer::Refused(crate::commit::Refusal::Unknown(
+                entity,
+            ))));
+        };
+        match self.judge.claim(head, session, lease, true, id, self.facts.now) {
+            Ok(written) => {
+                let after = Box::new(written.head.clone());
+                self.write(written);
+                Answer::Claim(Ok(after))
+            }
+            Err(answer) => Answer::Claim(Err(answer)),
+        }
+    }
+
+    fn write(&mut self, written: Written) {
+        let Written { head, record, posted, .. } = written;
+        self.committed.insert(head.id);
+        if head.kind() == crate::sessions::WORKER.kind && head.class() == Class::Final {
+            self.writes.ended.push(head.id);
+        }
+        self.writes.records.push(record);
+        self.writes.posted.extend(posted);
+        self.put(head);
+    }
+
+    /// Notes a head's new value, remembering how it was locked.
+    fn put(&mut self, head: Head) {
+        let before = self.facts.heads.insert(head.id, head.clone());
+        match self.writes.heads.entry(head.id) {
+            std::collections::hash_map::Entry::Occupied(mut e) => e.get_mut().after = head,
+            std::collections::hash_map::Entry::Vacant(e) => {
+                e.insert(HeadWrite { before, after: head });
+            }
+        }
+    }
+
+    fn mail(&mut self, mail: &NewMail) -> MailAnswer {
+        let key = (mail.to, mail.id.clone());
+        let duplicate = self.facts.mail.contains(&key);
+        let mut head = self.facts.heads.get(&mail.to).cloned();
+        let answer = judge_mail(head.as_mut(), duplicate, self.facts.now);
+        if let (MailAnswer::Accepted { seq, .. }, Some(head)) = (&answer, head) {
+            let (kind, body, at) =
+                (mail.kind.clone().into_owned(), mail.body.clone(), self.facts.now);
+            self.writes
+                .mail
+                .push((mail.to, Mail { seq: *seq, id: mail.id.clone(), kind, body, at }));
+            if let crate::stream::Body::Blob { digest, .. } = &mail.body {
+                self.writes.blobs.push((mail.to, *digest));
+            }
+            self.facts.mail.insert(key);
+            self.put(head);
+        }
+        answer
+    }
+
+    fn evidence(&mut self, e: &NewEvidence) -> EvidenceAnswer {
+        let key = evidence_key(e);
+        if self.facts.evidence.contains(&key) {
+            return EvidenceAnswer::Duplicate;
+        }
+        let Some(head) = self.facts.heads.get(&e.entity) else { return EvidenceAnswer::Unknown };
+        let open = head.class() == Class::Open;
+        let mailed = open && {
+            let body = crate::stream::Body::json(&serde_json::json!({
+                "key": e.key, "epoch": e.epoch, "call": e.call, "who": e.who, "digest": e.digest(),
+            }));
+            let mail =
+                NewMail { to: e.entity, id: e.mail_id(), kind: kinds::EVIDENCE.into(), body };
+            matches!(self.mail(&mail), MailAnswer::Accepted { .. })
+        };
+        if let crate::stream::Body::Blob { digest, .. } = &e.body {
+            self.writes.blobs.push((e.entity, *digest));
+        }
+        self.facts.evidence.insert(key);
+        self.writes.evidence.push(e.clone());
+        EvidenceAnswer::Recorded { mailed }
+    }
+
+    fn touch(&mut self, touch: &Touch) -> bool {
+        let Some(head) = self.facts.heads.get(&touch.entity) else { return false };
+        let same = head.epoch == touch.epoch && head.version == touch.version;
+        if head.class() == Class::Final || !(same || touch.ring_only) {
+            return false;
+        }
+        let mut head = head.clone();
+        let now = self.facts.now;
+        if touch.ring_only {
+            // A check that is rung twice, or for a holder that has come since, only looks once more.
+            if head.holder.is_none() {
+                return false;
+            }
+            head.check_at = head.check_at.map(|c| c.min(now));
+            head.due = Some(head.due.map_or(now, |d| d.min(now)));
+        } else {
+            head.check_at = touch.check_at.or(head.check_at);
+            head.faults = touch.faults;
+            let waits = head.holder.is_none() && head.has_mail() && touch.faults == 0;
+            let due = if waits { Some(now) } else { touch.due };
+            head.due = [due, head.must_end_by].into_iter().flatten().min();
+        }
+        self.put(head);
+        true
+    }
+
+    fn deliver(&mut self, d: &Delivery) -> DeliveryAnswer {
+        let lane = lane_id(lane_of(d.id.source));
+        let guarded = self.judge.protections.outbox;
+        if self.facts.busy.contains(&lane) {
+            return DeliveryAnswer::Busy;
+        }
+        let epoch = self.facts.heads.get(&lane).map(|h| h.epoch);
+        if guarded && epoch != Some(d.lane_epoch) {
+            return DeliveryAnswer::StaleLane;
+        }
+        if guarded && !self.facts.outbox.contains(&d.id) {
+            return DeliveryAnswer::Gone;
+        }
+        let answer = match &d.with {
+            Handover::Nothing => DeliveryAnswer::Delivered,
+            Handover::Mail { to, .. } if self.facts.busy.contains(to) => DeliveryAnswer::Busy,
+            Handover::Mail { to, kind, body } => {
+                let mail =
+                    NewMail { to: *to, id: d.id.into(), kind: kind.clone(), body: body.clone() };
+                match self.mail(&mail) {
+                    MailAnswer::Accepted { .. } | MailAnswer::Duplicate => {
+                        DeliveryAnswer::Delivered
+                    }
+                    MailAnswer::Final { .. } => DeliveryAnswer::TargetFinal,
+                    MailAnswer::Unknown => DeliveryAnswer::UnknownTarget,
+                }
+            }
+            Handover::Create(commit) => match self.commit(commit) {
+                CommitAnswer::Busy => DeliveryAnswer::Busy,
+                _ => DeliveryAnswer::Delivered,
+            },
+        };
+        if matches!(answer, DeliveryAnswer::Delivered | DeliveryAnswer::TargetFinal) {
+            self.facts.outbox.remove(&d.id);
+            self.writes.delivered.push(d.id);
+        }
+        answer
+    }
+
+    fn renew(&mut self, r: &Renewal) -> RenewalAnswer {
+        let alive = self.facts.heads.get(&r.session).is_some_and(|h| h.class() != Class::Final);
+        let Some(session) = self.facts.sessions.get(&r.session).filter(|s| alive && !s.ended)
+        else {
+            return RenewalAnswer::Ended;
+        };
+        let expires_at = self.facts.now + session.lease;
+        let mine = |h: &Hold| {
+            let peek = self.facts.peeks.get(&h.entity);
+            peek.is_some_and(|p| p.holder == Some(r.session) && p.epoch == h.epoch)
+        };
+        let (kept, lost): (Vec<Hold>, Vec<Hold>) = r.holds.iter().copied().partition(mine);
+        let mail = kept
+            .iter()
+            .filter(|h| self.facts.peeks[&h.entity].has_mail)
+            .map(|h| h.entity)
+            .collect();
+        self.writes.renewed.push((r.session, expires_at, kept));
+        RenewalAnswer::Renewed { expires_at, lost: lost.iter().map(|h| h.entity).collect(), mail }
+    }
+}
+
+fn session_row(id: SessionId, opening: &Opening, at: Timestamp) -> Session {
+    let lease = Duration::from_millis(opening.lease_ms);
+    Session {
+        id,
+        name: opening.name.clone(),
+        role: opening.role.clone(),
+        lease,
+        renewed_at: at,
+        expires_at: at + lease,
+        holds: Vec::new(),
+        ended: false,
+    }
+}
+
+/// The commits that may have been refused only because they are already there: where to look them up.
+pub fn suspected_repeats(ops: &[Op], answers: &[Answer]) -> Vec<(usize, EntityId, u64)> {
+    let pairs = ops.iter().zip(answers).enumerate();
+    pairs
+        .filter_map(|(i, (op, answer))| {
+            let Op::Commit(c) = op else { return None };
+            let Answer::Commit(a) = answer else { return None };
+            let refused = matches!(
+                a,
+                CommitAnswer::StaleEpoch { .. }
+                    | CommitAnswer::VersionConflict { .. }
+                    | CommitAnswer::Final { .. }
+                    | CommitAnswer::Exists { .. }
+                    | CommitAnswer::MoreMail { .. }
+            );
+            refused.then_some((i, c.entity, c.first_version()?))
+        })
+        .collect()
+}
+
+/// Turns a refusal into the answer of the first time, if the record that stands there is the commit's
+/// own.
+pub fn settle_repeat(
+    judge: &Judge,
+    op: &Op,
+    answer: &mut Answer,
+    record: &Record,
+    head: Option<&Head>,
+) {
+    let Op::Commit(c) = op else { return };
+    if judge.protections.repetition && record.commit == c.id && record.entity == c.entity {
+        let epoch = head.map_or(record.epoch, |h| h.epoch);
+        let mail_waiting = head.map_or(0, |h| h.mail_count - h.mail_read);
+        *answer = Answer::Commit(CommitAnswer::Committed(Committed {
+            version: record.last(),
+            epoch: if matches!(c.expect, Expect::Absent(_)) { record.epoch } else { epoch },
+            chain: record.hash,
+            at: record.at,
+            mail_waiting,
+            repeated: true,
+        }));
+    }
+}

@@ -1,0 +1,97 @@
+//! What keeps a store healthy over years: the pulse, retention, and sealed segments.
+
+use crate::{
+    head::Head,
+    rules::Tallies,
+    stream::{Body, NewEvent},
+    table::kernel_events,
+    time::Timestamp,
+};
+use std::time::Duration;
+
+/// A sign of life that the due loop leaves in the store with every round.
+#[derive(Clone, Debug)]
+pub struct PulseRequest {
+    /// A silence longer than this was an outage.
+    pub gap: Duration,
+    /// For so long after an outage no holder is judged.
+    pub lease: Duration,
+    /// What the rules did since the last pulse.
+    pub tallies: Tallies,
+}
+
+/// What the store knows about its own outages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pulse {
+    /// The store's time.
+    pub now: Timestamp,
+    /// No holder is judged before this moment.
+    pub judge_after: Timestamp,
+    /// This pulse found an outage.
+    pub outage: Option<Duration>,
+}
+
+impl Pulse {
+    /// The pure rule, for stores to call inside their transaction.
+    pub fn next(
+        last: Option<Timestamp>,
+        judge_after: Timestamp,
+        now: Timestamp,
+        req: &PulseRequest,
+    ) -> Pulse {
+        let silence = last.map_or(Duration::ZERO, |l| now.since(l));
+        let outage = (silence > req.gap).then_some(silence);
+        let judge_after =
+            if outage.is_some() { judge_after.max(now + req.lease) } else { judge_after };
+        Pulse { now, judge_after, outage }
+    }
+}
+
+/// What retention removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retired {
+    /// Whole final entities.
+    pub entities: u64,
+    /// Records of sealed segments.
+    pub records: u64,
+    /// Blobs that nothing names any more.
+    pub blobs: u64,
+}
+
+/// The event that seals a segment: it repeats state and chain value, so that everything before it can
+/// be archived and the rest still be checked.
+pub fn seal(head: &Head) -> NewEvent {
+    let body = serde_json::json!({
+        "previous": head.chain.to_string(),
+        "version": head.version,
+        "status": head.status.name(),
+        "state": String::from_utf8_lossy(&head.state),
+    });
+    NewEvent::new(kernel_events::SEALED, Body::json(&body))
+}
+
+/// Whether an entity has written enough since its last seal.
+pub fn wants_seal(head: &Head, segment_events: u64) -> bool {
+    head.version - head.sealed >= segment_events
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_outage_defers_judgement_by_one_lease_and_a_steady_pulse_does_not() {
+        let req = PulseRequest {
+            gap: Duration::from_secs(12),
+            lease: Duration::from_secs(15),
+            tallies: Tallies::new(),
+        };
+        let t = |s| Timestamp::from_micros(s * 1_000_000);
+        let steady = Pulse::next(Some(t(100)), t(0), t(105), &req);
+        assert_eq!((steady.judge_after, steady.outage), (t(0), None));
+        let late = Pulse::next(Some(t(100)), t(0), t(400), &req);
+        assert_eq!((late.judge_after, late.outage), (t(415), Some(Duration::from_secs(300))));
+        let first_ever = Pulse::next(None, t(0), t(5), &req);
+        assert_eq!(first_ever.outage, None);
+    }
+}

@@ -1,0 +1,53 @@
+//! Every limit of the kernel, by name. Each has a test at the limit and one past it.
+
+use std::time::Duration;
+
+/// Machine state plus timers kept in a head. More than this goes to side rows of the machine.
+pub const HEAD_STATE_BYTES_MAX: usize = 16 * 1024;
+/// A body above this size is a content-addressed blob, durable before the commit that names it.
+pub const BODY_INLINE_BYTES_MAX: usize = 32 * 1024;
+/// The largest blob.
+pub const BLOB_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Events in one commit.
+pub const EVENTS_PER_COMMIT_MAX: usize = 1_024;
+/// Messages in one commit: a thousand-way fan-out and its announcements fit into one.
+pub const MESSAGES_PER_COMMIT_MAX: usize = 2_048;
+/// Named timers of one entity.
+pub const TIMERS_MAX: usize = 64;
+/// Length of the names of events, timers, queues, tenants and mail kinds.
+pub const NAME_BYTES_MAX: usize = 128;
+/// Length of a mail id or a unique key.
+pub const KEY_BYTES_MAX: usize = 512;
+/// Operations in one database transaction.
+pub const BATCH_OPS_MAX: usize = 512;
+/// Bytes of bodies in one database transaction, after which a batch is closed.
+pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Heads served by the due loop in one round.
+pub const DUE_BATCH_MAX: usize = 256;
+/// Mail handed to one decision.
+pub const MAIL_PER_DECISION_MAX: usize = 256;
+/// Outbox rows delivered in one round.
+pub const OUTBOX_BATCH_MAX: usize = 256;
+/// Entities claimed by one call.
+pub const CLAIM_MAX: usize = 256;
+/// Entities one worker session may name in a renewal.
+pub const HOLDS_MAX: usize = 16_384;
+/// Outbox lanes of a store. Fixed for its life: a source never changes its lane.
+pub const LANES: u16 = 16;
+/// Events after which a long-lived entity is asked to seal its segment.
+pub const SEGMENT_EVENTS: u64 = 10_000;
+
+/// How long a worker session is believed alive after a renewal.
+pub const LEASE: Duration = Duration::from_secs(15);
+/// How often a worker session is renewed.
+pub const RENEWAL: Duration = Duration::from_secs(5);
+/// The longest the due loop sleeps with every bell silent.
+pub const TICK: Duration = Duration::from_secs(5);
+/// First delay after a decision failed; doubles up to [`FAULT_BACKOFF_MAX`].
+pub const FAULT_BACKOFF: Duration = Duration::from_secs(1);
+/// The longest delay between two tries of a failing decision.
+pub const FAULT_BACKOFF_MAX: Duration = Duration::from_secs(60);
+/// Failed decisions in a row after which an entity is marked `attention`.
+pub const FAULTS_BEFORE_ATTENTION: u16 = 5;
+/// A silence of the pulse longer than this is an outage: reclaim then waits one lease.
+pub const PULSE_GAP: Duration = Duration::from_secs(12);

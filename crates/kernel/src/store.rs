@@ -1,0 +1,205 @@
+//! What the kernel asks of a database. Three implementations, one conformance suite.
+//!
+//! A store locks the heads a batch names (in id order, skipping those that are locked), asks the
+//! [`Judge`](crate::judge::Judge) about each, and writes what it says, all in one transaction. It has
+//! no rules of its own.
+
+use crate::{
+    claims::{ClaimAnswer, ClaimRequest},
+    commit::{Commit, CommitAnswer},
+    error::StoreError,
+    evidence::{Evidence, EvidenceAnswer, NewEvidence},
+    feed::{Cursor, FeedPage},
+    head::Head,
+    housekeeping::{Pulse, PulseRequest, Retired},
+    ids::{CommitId, EntityId, MessageId, SessionId},
+    mail::{Mail, MailAnswer, NewMail},
+    outbox::{Delivery, DeliveryAnswer, Posted},
+    rules::Tallies,
+    runtime::BoxFuture,
+    sessions::{Renewal, RenewalAnswer, Session},
+    stream::{Hash, Record},
+    time::Timestamp,
+};
+use std::time::Duration;
+
+/// One operation of a batch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// Changes an entity. At most one per entity and batch; a second one is answered `Busy`.
+    Commit(Box<Commit>),
+    /// Claims one entity by name.
+    Claim {
+        /// Names the claim's commit.
+        id: CommitId,
+        /// Which entity.
+        entity: EntityId,
+        /// Who claims.
+        session: SessionId,
+        /// See [`ClaimRequest::lease`].
+        lease: Duration,
+    },
+    /// Sends mail. Judged after the entity's own commit.
+    Mail(NewMail),
+    /// Records evidence.
+    Evidence(NewEvidence),
+    /// Moves soft state of a head.
+    Touch(Touch),
+    /// Hands an outbox row over.
+    Deliver(Box<Delivery>),
+    /// Renews a worker session.
+    Renew(Renewal),
+}
+
+/// Moves soft state: no event, no version. Ignored unless epoch and version are the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Touch {
+    /// Which entity.
+    pub entity: EntityId,
+    /// As the toucher saw it.
+    pub epoch: u64,
+    /// As the toucher saw it.
+    pub version: u64,
+    /// When to look next. Never after `must_end_by`, and now if unread mail waits without a holder.
+    pub due: Option<Timestamp>,
+    /// When to look at the holder's session next; `None` leaves it.
+    pub check_at: Option<Timestamp>,
+    /// Failed decisions in a row.
+    pub faults: u16,
+    /// Ring the check of whatever epoch and version: the session behind it has ended.
+    pub ring_only: bool,
+}
+
+/// The answer to one operation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// To `Commit`.
+    Commit(CommitAnswer),
+    /// To `Claim`: the head after it.
+    Claim(Result<Box<Head>, CommitAnswer>),
+    /// To `Mail`.
+    Mail(MailAnswer),
+    /// To `Evidence`.
+    Evidence(EvidenceAnswer),
+    /// To `Touch`: whether it was done.
+    Touch(bool),
+    /// To `Deliver`.
+    Deliver(DeliveryAnswer),
+    /// To `Renew`.
+    Renew(RenewalAnswer),
+    /// The head was locked by another batch: nothing happened, try in the next one.
+    Busy,
+}
+
+/// What a listing of heads shows.
+#[derive(Clone, Debug, Default)]
+pub struct HeadFilter {
+    /// Only this kind.
+    pub kind: Option<String>,
+    /// Only this status.
+    pub status: Option<String>,
+    /// Only this tenant.
+    pub tenant: Option<String>,
+    /// Only those marked for a person.
+    pub attention: bool,
+    /// After this id.
+    pub after: Option<EntityId>,
+}
+
+/// A database.
+pub trait Store: Send + Sync {
+    /// Runs a batch in one transaction and answers each operation, in order. On an error nothing is
+    /// known to be written; [`StoreError::Indeterminate`] says that it may be.
+    fn apply(&self, ops: Vec<Op>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>>;
+
+    /// Claims from a queue.
+    fn claim(&self, request: ClaimRequest) -> BoxFuture<'_, Result<ClaimAnswer, StoreError>>;
+
+    /// The (priority, tenant) groups with ready work.
+    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>>;
+
+    /// The store's time.
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>>;
+
+    /// One head.
+    fn head(&self, id: EntityId) -> BoxFuture<'_, Result<Option<Head>, StoreError>>;
+
+    /// Heads by id.
+    fn heads(
+        &self,
+        filter: HeadFilter,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>>;
+
+    /// Heads in these lanes that were due by (now − `overdue`), longest due first, with the store's time.
+    fn due(
+        &self,
+        lanes: Vec<u16>,
+        overdue: Duration,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<(Timestamp, Vec<Head>), StoreError>>;
+
+    /// The earliest `due` in these lanes, with the store's time: how long the loop may sleep.
+    fn next_due(
+        &self,
+        lanes: Vec<u16>,
+    ) -> BoxFuture<'_, Result<(Timestamp, Option<Timestamp>), StoreError>>;
+
+    /// Mail of an entity after a place, in order.
+    fn mail(
+        &self,
+        entity: EntityId,
+        after: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Mail>, StoreError>>;
+
+    /// Records of a stream from a version on, in order.
+    fn stream(
+        &self,
+        entity: EntityId,
+        from: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Record>, StoreError>>;
+
+    /// Outbox rows of these lanes, in order per source. `after` gives a floor per lane as a hint.
+    fn outbox(
+        &self,
+        lanes: Vec<u16>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Posted>, StoreError>>;
+
+    /// Whether an outbox row is still there (for `doctor` and tests).
+    fn outbox_has(&self, id: MessageId) -> BoxFuture<'_, Result<bool, StoreError>>;
+
+    /// The global feed after a cursor.
+    fn feed(&self, after: Cursor, limit: usize) -> BoxFuture<'_, Result<FeedPage, StoreError>>;
+
+    /// A session's soft row.
+    fn session(&self, id: SessionId) -> BoxFuture<'_, Result<Option<Session>, StoreError>>;
+
+    /// Sessions that are alive now.
+    fn live_sessions(&self) -> BoxFuture<'_, Result<Vec<Session>, StoreError>>;
+
+    /// Evidence about an entity, in the order it came.
+    fn evidence(&self, entity: EntityId) -> BoxFuture<'_, Result<Vec<Evidence>, StoreError>>;
+
+    /// Makes a blob durable and names it. The same bytes twice are one blob.
+    fn put_blob(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<Hash, StoreError>>;
+
+    /// A blob's bytes.
+    fn blob(&self, digest: Hash) -> BoxFuture<'_, Result<Option<Vec<u8>>, StoreError>>;
+
+    /// Leaves a pulse.
+    fn pulse(&self, request: PulseRequest) -> BoxFuture<'_, Result<Pulse, StoreError>>;
+
+    /// What the rules did since the store was created.
+    fn tallies(&self) -> BoxFuture<'_, Result<Tallies, StoreError>>;
+
+    /// Removes final entities that ended before a moment and whose messages have all left, records
+    /// below seals, and blobs that nothing names; at most `limit` entities.
+    fn retire(
+        &self,
+        ended_before: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Retired, StoreError>>;
+}
