@@ -15,6 +15,7 @@ use tenure_kernel::{
     error::StoreError,
     head::Head,
     ids::EntityId,
+    outbox::DeliveryAnswer,
     store::{Answer, Op},
     stream::Record,
 };
@@ -73,6 +74,9 @@ async fn isolate(store: &Inner, ops: &[Op], why: String) -> Result<Vec<Answer>, 
 }
 
 fn refused(op: &Op, why: String) -> Option<Answer> {
+    if let Op::Deliver(_) = op {
+        return Some(Answer::Deliver(DeliveryAnswer::Refused(why)));
+    }
     let answer = CommitAnswer::Refused(Refusal::Constraint(why));
     match op {
         Op::Commit(_) => Some(Answer::Commit(answer)),

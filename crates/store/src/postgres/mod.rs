@@ -295,9 +295,10 @@ impl Store for PostgresStore {
     fn outbox(
         &self,
         lanes: Vec<u16>,
+        wire: bool,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Posted>, StoreError>> {
-        Box::pin(read::outbox(&self.inner, lanes, limit))
+        Box::pin(read::outbox(&self.inner, lanes, wire, limit))
     }
 
     fn outbox_has(&self, id: MessageId) -> BoxFuture<'_, Result<bool, StoreError>> {

@@ -72,7 +72,7 @@ const STREAM: &str = concat!(
 const OUTBOX: &str = "SELECT o.source, o.version, o.ordinal, o.tenant, o.target, o.target_id,
         o.target_name, o.kind, o.body, o.at
     FROM unnest($1::smallint[]) AS l(lane), LATERAL (
-        SELECT * FROM outbox WHERE outbox.lane = l.lane
+        SELECT * FROM outbox WHERE outbox.lane = l.lane AND outbox.wire = $3
         ORDER BY at, source, version, ordinal LIMIT $2) o
     ORDER BY o.at, o.source, o.version, o.ordinal LIMIT $2";
 const OUTBOX_HAS: &str =
@@ -185,10 +185,11 @@ pub(super) async fn stream(
 pub(super) async fn outbox(
     store: &Inner,
     lanes: Vec<u16>,
+    wire: bool,
     limit: usize,
 ) -> Result<Vec<Posted>, StoreError> {
     let lanes: Vec<i16> = lanes.into_iter().map(rows::lane).collect();
-    let found = store.query(OUTBOX, &[&lanes, &rows::limit(limit)]).await?;
+    let found = store.query(OUTBOX, &[&lanes, &rows::limit(limit), &wire]).await?;
     found.iter().map(rows::posted).collect()
 }
 

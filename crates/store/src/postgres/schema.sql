@@ -136,6 +136,8 @@ CREATE TABLE outbox (
     lane smallint NOT NULL,
     -- 0 mail, 1 create, 2 wire
     target smallint NOT NULL CHECK (target BETWEEN 0 AND 2),
+    -- target = 2: apart, so that a wire that is down holds nothing back but itself.
+    wire boolean NOT NULL,
     target_id uuid,
     -- The kind of what is created, or the wire's subject.
     target_name text COLLATE "C",
@@ -144,7 +146,7 @@ CREATE TABLE outbox (
     body bytea NOT NULL,
     PRIMARY KEY (source, version, ordinal)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
-CREATE INDEX outbox_order ON outbox (lane, at);
+CREATE INDEX outbox_order ON outbox (lane, wire, at);
 
 CREATE TABLE keys (
     key text COLLATE "C" PRIMARY KEY,

@@ -66,9 +66,10 @@ const INSERT_EVIDENCE: &str =
     SELECT *, $8::bigint FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::bytea[],
         $6::text[], $7::bytea[])";
 const INSERT_OUTBOX: &str = "INSERT INTO outbox (source, version, ordinal, lane, tenant, target,
-        target_id, target_name, kind, body, at)
-    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::smallint[], $5::text[],
-        $6::smallint[], $7::uuid[], $8::text[], $9::text[], $10::bytea[], $11::bigint[])";
+        target_id, target_name, kind, body, at, wire)
+    SELECT u.*, u.target = 2 FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::smallint[], $5::text[],
+        $6::smallint[], $7::uuid[], $8::text[], $9::text[], $10::bytea[], $11::bigint[])
+        AS u(source, version, ordinal, lane, tenant, target, target_id, target_name, kind, body, at)";
 const DELETE_OUTBOX: &str = "DELETE FROM outbox o
     USING unnest($1::uuid[], $2::bigint[], $3::integer[]) AS u(source, version, ordinal)
     WHERE o.source = u.source AND o.version = u.version AND o.ordinal = u.ordinal";
