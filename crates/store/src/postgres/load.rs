@@ -72,10 +72,12 @@ pub(super) async fn facts(
         sessions(conn, needs),
     );
     let ((begun, heads, now), (pm, ek, outbox, sessions)) = join(opening, lookups).await;
+    // In the order they were sent: the first error is the cause of those behind it.
     begun?;
+    let heads = heads?;
     let mut facts = Facts { now: rows::time(&now?, 0)?, ..Facts::default() };
     let mut strange = BTreeSet::new();
-    for row in &heads? {
+    for row in &heads {
         match rows::head(judge, row, 0)? {
             Some(head) => drop(facts.heads.insert(head.id, head)),
             None => drop(strange.insert(id(row, 0)?)),

@@ -20,7 +20,10 @@ pub(super) const KNOWN: i64 = MIGRATIONS.len() as i64;
 
 const CLUSTER: &str = "SELECT system_identifier::text || '/' || timeline_id::text
     FROM pg_control_system(), pg_control_checkpoint()";
-const FIND_META: &str = "SELECT to_regclass('meta') IS NOT NULL";
+// Not `to_regclass`: it trusts the session's idea of the search path, which another server's CREATE
+// SCHEMA does not change until this session next locks a table.
+const FIND_META: &str = "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n
+    ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'meta')";
 const READ_META: &str = "SELECT schema_version, cluster FROM meta";
 
 /// What is there before anything is changed.
@@ -50,13 +53,13 @@ pub(super) fn check_name(schema: &str) -> Result<(), StoreError> {
 /// Brings the schema up to date. Changes nothing if it already is.
 pub(super) async fn migrate(conn: &Conn, schema: &str, incarnation: u64) -> Result<(), Fault> {
     let cluster: String = get(&conn.client.query_one(CLUSTER, &[]).await?, 0)?;
-    if look(conn, &cluster).await? == Found::Current {
+    if look(conn, schema, &cluster).await? == Found::Current {
         return Ok(());
     }
     conn.client.batch_execute("BEGIN").await?;
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('tenure/' || $1, 0))";
     conn.client.query(lock, &[&schema]).await?;
-    match look(conn, &cluster).await? {
+    match look(conn, schema, &cluster).await? {
         // Somebody else was faster.
         Found::Current => {}
         Found::Nothing => create(conn, schema, &cluster, incarnation).await?,
@@ -73,7 +76,7 @@ pub(super) async fn migrate(conn: &Conn, schema: &str, incarnation: u64) -> Resu
 /// Only looks; for a store that is opened read-only.
 pub(super) async fn check(conn: &Conn, schema: &str) -> Result<(), Fault> {
     let cluster: String = get(&conn.client.query_one(CLUSTER, &[]).await?, 0)?;
-    match look(conn, &cluster).await? {
+    match look(conn, schema, &cluster).await? {
         Found::Stale { version, .. } if version < KNOWN => {
             let why = format!("the schema is {version}, older than {KNOWN}: start a server first");
             Err(StoreError::ReadOnly(why).into())
@@ -86,8 +89,8 @@ pub(super) async fn check(conn: &Conn, schema: &str) -> Result<(), Fault> {
     }
 }
 
-async fn look(conn: &Conn, cluster: &str) -> Result<Found, Fault> {
-    let there: bool = get(&conn.client.query_one(FIND_META, &[]).await?, 0)?;
+async fn look(conn: &Conn, schema: &str, cluster: &str) -> Result<Found, Fault> {
+    let there: bool = get(&conn.client.query_one(FIND_META, &[&schema]).await?, 0)?;
     if !there {
         return Ok(Found::Nothing);
     }

@@ -1,7 +1,6 @@
 //! What only the Postgres store can get wrong: migrations, locks, horizons and lost connections. What
 //! every store must do is in the conformance suite.
 
-mod bench;
 mod contention;
 mod db;
 mod faults;
