@@ -277,6 +277,10 @@ impl Batch<'_> {
                 entity,
             ))));
         };
+        // Asking again after a lost answer: it is mine already.
+        if head.holder == Some(session) && self.judge.protections.repetition {
+            return Answer::Claim(Ok(Box::new(head.clone())));
+        }
         match self.judge.claim(head, session, lease, true, id, self.facts.now) {
             Ok(written) => {
                 let after = Box::new(written.head.clone());
@@ -392,25 +396,28 @@ impl Batch<'_> {
             return DeliveryAnswer::Gone;
         }
         let answer = match &d.with {
-            Handover::Nothing => DeliveryAnswer::Delivered,
+            Handover::Nothing => DeliveryAnswer::Delivered { holder: None },
             Handover::Mail { to, .. } if self.facts.busy.contains(to) => DeliveryAnswer::Busy,
             Handover::Mail { to, kind, body } => {
                 let mail =
                     NewMail { to: *to, id: d.id.into(), kind: kind.clone(), body: body.clone() };
                 match self.mail(&mail) {
-                    MailAnswer::Accepted { .. } | MailAnswer::Duplicate => {
-                        DeliveryAnswer::Delivered
-                    }
+                    MailAnswer::Accepted { holder, .. } => DeliveryAnswer::Delivered { holder },
+                    MailAnswer::Duplicate => DeliveryAnswer::Delivered { holder: None },
                     MailAnswer::Final { .. } => DeliveryAnswer::TargetFinal,
                     MailAnswer::Unknown => DeliveryAnswer::UnknownTarget,
                 }
             }
             Handover::Create(commit) => match self.commit(commit) {
                 CommitAnswer::Busy => DeliveryAnswer::Busy,
-                _ => DeliveryAnswer::Delivered,
+                // Created, or there already: a creation that is delivered twice names the same entity.
+                CommitAnswer::Committed(_) | CommitAnswer::Exists { .. } => {
+                    DeliveryAnswer::Delivered { holder: None }
+                }
+                other => DeliveryAnswer::Refused(format!("{other:?}")),
             },
         };
-        if matches!(answer, DeliveryAnswer::Delivered | DeliveryAnswer::TargetFinal) {
+        if matches!(answer, DeliveryAnswer::Delivered { .. } | DeliveryAnswer::TargetFinal) {
             self.facts.outbox.remove(&d.id);
             self.writes.delivered.push(d.id);
         }
@@ -493,6 +500,8 @@ pub fn settle_repeat(
             at: record.at,
             mail_waiting,
             repeated: true,
+            ready_in: None,
+            due_soon: false,
         }));
     }
 }

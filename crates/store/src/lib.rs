@@ -5,3 +5,4 @@
 //! and errors, nothing else. The constraints in the schema are a second guard behind the judge.
 
 pub mod memory;
+pub mod sqlite;

@@ -27,13 +27,13 @@ use tenure_kernel::{
     error::StoreError,
     evidence::Evidence,
     feed::{Cursor, FeedPage, Lost},
-    head::Head,
+    head::{Head, lane_of},
     housekeeping::{Pulse, PulseRequest, Retired},
     ids::{EntityId, MessageId, SessionId},
     judge::Judge,
     limits,
     mail::Mail,
-    outbox::Posted,
+    outbox::{Posted, Target},
     rules::{self, Tallies},
     runtime::{BoxFuture, Clock},
     sessions::Session,
@@ -238,12 +238,13 @@ impl MemoryStore {
     fn run_claim(&self, request: &ClaimRequest) -> Result<ClaimAnswer, StoreError> {
         let now = self.time();
         let back = self.chaos.looks_back();
+        let limit = request.limit.min(limits::CLAIM_MAX);
         let mut inner = self.lock();
         let inner = &mut *inner;
         let (mut answer, mut writes) = (ClaimAnswer::default(), Writes::default());
         let (mut ops, mut answers) = (Vec::new(), Vec::new());
         for probe in &request.probes {
-            let wanted = probe.want.min(request.limit - answer.claimed.len());
+            let wanted = probe.want.min(limit - answer.claimed.len());
             let mut found = 0;
             let stale = (!back.is_zero()).then(|| inner.past.back()).flatten();
             let index = stale.map_or(&inner.contents.rows, |(_, _, rows)| rows);
@@ -271,7 +272,7 @@ impl MemoryStore {
                 writes.heads.insert(id, HeadWrite { before: Some(Head::clone(head)), after });
             }
             answer.found.push(found);
-            if answer.claimed.len() == request.limit {
+            if answer.claimed.len() == limit {
                 break;
             }
         }
@@ -305,7 +306,7 @@ impl Store for MemoryStore {
         self.read("ready_groups", move |rows, _, _| {
             let ready = rows.heads.values().filter(|h| h.ready_at.is_some() && h.queue == queue);
             let mut groups: Vec<_> = ready.map(|h| (h.priority, h.tenant.clone())).collect();
-            groups.sort_unstable();
+            groups.sort_unstable_by(|a, b| (b.0, &a.1).cmp(&(a.0, &b.1)));
             groups.dedup();
             Ok(groups)
         })
@@ -370,8 +371,8 @@ impl Store for MemoryStore {
         self.read("mail", move |rows, all, _| {
             let until = rows.heads.get(&entity).map_or(0, |h| h.mail_count);
             let mail = all.mail.get(&entity).map_or(&[][..], Vec::as_slice);
-            // Numbered densely from one, and never removed singly.
-            let from = usize::try_from(after).unwrap_or(usize::MAX).min(mail.len());
+            // Numbered densely; retention may have removed the beginning.
+            let from = mail.partition_point(|m| m.seq <= after);
             let visible = mail[from..].iter().take_while(|m| m.seq <= until);
             Ok(visible.take(limit).cloned().collect())
         })
@@ -394,12 +395,17 @@ impl Store for MemoryStore {
     fn outbox(
         &self,
         lanes: Vec<u16>,
+        wire: bool,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Posted>, StoreError>> {
         self.read("outbox", move |rows, _, _| {
-            let mine =
-                |p: &&Arc<Posted>| lanes.contains(&tenure_kernel::head::lane_of(p.id.source));
-            Ok(rows.outbox.values().filter(mine).take(limit).map(|p| Posted::clone(p)).collect())
+            let mine = |p: &&(u64, Arc<Posted>)| {
+                lanes.contains(&lane_of(p.1.id.source))
+                    && matches!(p.1.message.to, Target::Wire(_)) == wire
+            };
+            let mut found: Vec<_> = rows.outbox.values().filter(mine).collect();
+            found.sort_by_key(|(position, _)| *position);
+            Ok(found.into_iter().take(limit).map(|(_, p)| Posted::clone(p)).collect())
         })
     }
 
@@ -412,7 +418,7 @@ impl Store for MemoryStore {
         self.read("feed", move |_, all, _| {
             let cursor = |row| Cursor { incarnation, transaction: 0, row };
             let restart = cursor(all.feed_floor);
-            let from = if after == Cursor::START {
+            let from = if after.incarnation == 0 {
                 all.feed_floor
             } else if after.incarnation != incarnation {
                 return Err(Lost::OtherIncarnation { restart }.into());
@@ -426,7 +432,7 @@ impl Store for MemoryStore {
                 .filter_map(|(i, r)| Some((cursor(i as u64 + 1), Record::clone(r.as_ref()?))))
                 .take(limit)
                 .collect();
-            let next = items.last().map_or(after, |(c, _)| *c);
+            let next = items.last().map_or(cursor(from), |(c, _)| *c);
             Ok(FeedPage { items, next })
         })
     }

@@ -24,8 +24,8 @@ use tenure_kernel::{
 pub struct Rows {
     /// Heads by id.
     pub heads: BTreeMap<EntityId, Arc<Head>>,
-    /// The outbox, in order per source.
-    pub outbox: BTreeMap<MessageId, Arc<Posted>>,
+    /// The outbox, each row with its place in line.
+    pub outbox: BTreeMap<MessageId, (u64, Arc<Posted>)>,
     /// Soft rows of sessions.
     pub sessions: BTreeMap<SessionId, Arc<Session>>,
 }
@@ -57,6 +57,7 @@ pub struct Contents {
     pub judge_after: Timestamp,
     /// What the rules did.
     pub tallies: Tallies,
+    posted: u64,
     pub(super) mail_ids: HashSet<(EntityId, MailId)>,
     pub(super) evidence_keys: HashSet<EvidenceKey>,
 }
@@ -83,7 +84,8 @@ impl Contents {
             self.evidence.entry(said.entity).or_default().push(row);
         }
         for posted in &writes.posted {
-            self.rows.outbox.insert(posted.id, Arc::new(posted.clone()));
+            self.posted += 1;
+            self.rows.outbox.insert(posted.id, (self.posted, Arc::new(posted.clone())));
         }
         for id in &writes.delivered {
             self.rows.outbox.remove(id);
@@ -140,7 +142,7 @@ impl Contents {
         }
         let mut counts: HashMap<EntityId, u64> = HashMap::new();
         for (to, mail) in &writes.mail {
-            let len = || self.mail.get(to).and_then(|m| m.last()).map_or(0, |m| m.seq);
+            let len = || self.rows.heads.get(to).map_or(0, |h| h.mail_count);
             let count = counts.entry(*to).or_insert_with(len);
             if mail.seq != *count + 1 {
                 return refuse(*to, "mail is numbered densely");
@@ -188,18 +190,26 @@ impl Contents {
             self.evidence_keys.retain(|k| !gone.contains(&k.0));
             self.blob_names.retain(|(e, _)| !gone.contains(e));
         }
-        for (id, head) in self.rows.heads.iter().filter(|(_, h)| h.sealed > 0) {
-            if let Some(stream) = self.streams.get_mut(id) {
+        let mut kept: BTreeSet<(EntityId, u64)> = BTreeSet::new();
+        for (id, head) in &self.rows.heads {
+            let Some(stream) = self.streams.get_mut(id) else { continue };
+            if head.sealed > 0 && head.class() != Class::Final {
                 let length = stream.len();
-                stream.retain(|r| r.last() >= head.sealed);
+                stream.retain(|r| r.last() >= head.sealed || r.at >= before);
                 retired.records += (length - stream.len()) as u64;
+                if let Some(mail) = self.mail.get_mut(id) {
+                    let old = |m: &Mail| m.seq <= head.mail_read && m.at < before;
+                    let gone = mail.iter().filter(|m| old(m)).map(|m| (*id, m.id.clone()));
+                    for key in gone {
+                        self.mail_ids.remove(&key);
+                    }
+                    mail.retain(|m| !old(m));
+                }
             }
+            kept.extend(stream.iter().map(|r| (*id, r.first)));
         }
-        let rows = &self.rows;
         for (i, slot) in self.feed.iter_mut().enumerate() {
-            let is_gone =
-                |r: &Arc<Record>| rows.heads.get(&r.entity).is_none_or(|h| r.last() < h.sealed);
-            if slot.as_ref().is_some_and(is_gone) {
+            if slot.as_ref().is_some_and(|r| !kept.contains(&(r.entity, r.first))) {
                 *slot = None;
                 self.feed_floor = self.feed_floor.max(i as u64 + 1);
             }
