@@ -283,6 +283,15 @@ impl Sim {
         drop(dropped);
     }
 
+    /// Drops every task and timer.
+    pub fn end(&self) {
+        (0..self.lock().nodes.len()).for_each(|node| self.kill(node));
+        let timers = std::mem::take(&mut self.lock().timers);
+        drop(timers);
+        let wakers: Vec<_> = self.lock().tasks.iter_mut().map(|t| t.waker.take()).collect();
+        drop(wakers);
+    }
+
     /// Stops polling a node's tasks.
     pub fn pause(&self, node: NodeId) {
         let mut s = self.lock();
