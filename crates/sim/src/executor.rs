@@ -285,7 +285,8 @@ impl Sim {
 
     /// Drops every task and timer.
     pub fn end(&self) {
-        (0..self.lock().nodes.len()).for_each(|node| self.kill(node));
+        let nodes = self.lock().nodes.len();
+        (0..nodes).for_each(|node| self.kill(node));
         let timers = std::mem::take(&mut self.lock().timers);
         drop(timers);
         let wakers: Vec<_> = self.lock().tasks.iter_mut().map(|t| t.waker.take()).collect();

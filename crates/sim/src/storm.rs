@@ -28,9 +28,10 @@ pub fn draw(rng: &mut Rng, faults: &Faults, all: bool) -> Vec<(Fault, u64)> {
 pub async fn rage(world: Arc<World>, faults: Vec<(Fault, u64)>, length: Duration) {
     let end = world.sim.now() + length;
     let total: u64 = faults.iter().map(|(_, w)| w).sum();
+    // Some storms are a few strikes, some are hail.
+    let pace = world.sim.draw(|rng| rng.between(ms(400)..ms(20_000)));
     while total > 0 && world.sim.now() < end {
-        let (pause, mut pick) =
-            world.sim.draw(|rng| (rng.between(ms(50)..ms(5_000)), rng.below(total)));
+        let (pause, mut pick) = world.sim.draw(|rng| (rng.between(ms(20)..pace), rng.below(total)));
         world.sim.sleep(pause).await;
         let hit = faults.iter().find(|(_, w)| {
             let here = pick < *w;
@@ -68,7 +69,11 @@ async fn strike(world: &Arc<World>, fault: Fault) {
             world.pause(victim);
             let (world, d) =
                 (world.clone(), world.sim.draw(|rng| rng.between(ms(100)..ms(45_000))));
-            world.sim.clone().after(d, move || world.resume(victim));
+            world.sim.clone().after(d, move || {
+                if !world.weather.is_over() {
+                    world.resume(victim);
+                }
+            });
         }
         Fault::Shutdown => {
             world.weather.count(fault);
@@ -141,5 +146,9 @@ fn window(
 fn restart_later(world: &Arc<World>, index: usize, range: std::ops::Range<Duration>) {
     let d = world.sim.draw(|rng| rng.between(range));
     let later = world.clone();
-    world.sim.after(d, move || later.boot(index));
+    world.sim.after(d, move || {
+        if !later.weather.is_over() {
+            later.boot(index);
+        }
+    });
 }

@@ -45,6 +45,8 @@ pub struct Levels {
     pub bell_late: u32,
     /// No ring at all.
     pub bell_silent: bool,
+    /// The storm is over: what was put off till later does not happen any more.
+    pub over: bool,
 }
 
 /// See the module.
@@ -61,9 +63,14 @@ impl Weather {
         change(&mut self.lock().0);
     }
 
-    /// The sky clears.
+    /// The sky clears, for good.
     pub fn clear(&self) {
-        self.lock().0 = Levels::default();
+        self.lock().0 = Levels { over: true, ..Levels::default() };
+    }
+
+    /// Whether the storm is over.
+    pub fn is_over(&self) -> bool {
+        self.lock().0.over
     }
 
     /// Counts a fault that did something.
