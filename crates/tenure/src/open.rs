@@ -8,7 +8,7 @@ use tenure_kernel::{
     bell::Bell, error::StoreError, judge::Judge, runtime::Runtime as _, store::Store,
 };
 use tenure_store::{
-    postgres::{Options, PostgresStore},
+    postgres::{PostgresOptions, PostgresStore},
     sqlite::SqliteStore,
 };
 
@@ -39,7 +39,7 @@ pub async fn open(settings: &Settings, judge: Judge) -> Result<Opened, StoreErro
         return Ok(Opened { store: Arc::new(store), bell: Arc::new(InProcess::new()), flights: 1 });
     }
     let store =
-        PostgresStore::connect(url, judge, Options { incarnation, ..Options::default() }).await?;
+        PostgresStore::connect(url, judge, PostgresOptions::new(incarnation)).await?;
     let bell = PgNotify::connect(url);
     Ok(Opened { store: Arc::new(store), bell: Arc::new(bell), flights: POSTGRES_FLIGHTS })
 }
@@ -50,6 +50,7 @@ pub async fn open_read_only(
     judge: Judge,
 ) -> Result<Arc<dyn Store>, StoreError> {
     let url = settings.text("store.url");
+    let incarnation = TokioRuntime::current().random();
     if let Some(dir) = sqlite_directory(url) {
         return Ok(Arc::new(SqliteStore::open_read_only(
             &dir,
@@ -57,5 +58,5 @@ pub async fn open_read_only(
             Arc::new(SystemClock),
         )?));
     }
-    Ok(Arc::new(PostgresStore::connect_read_only(url, judge, Options::default()).await?))
+    Ok(Arc::new(PostgresStore::connect_read_only(url, judge, PostgresOptions::new(incarnation)).await?))
 }
