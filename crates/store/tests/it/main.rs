@@ -1,3 +1,4 @@
 //! The integration tests of the stores: one binary, a module per store.
 
 mod postgres;
+mod sqlite;
