@@ -86,7 +86,7 @@ mod tests {
             lease: Duration::from_secs(15),
             tallies: Tallies::new(),
         };
-        let t = |s| Timestamp::from_micros(s * 1_000_000);
+        let t = |s: i64| Timestamp::from_micros(s * 1_000_000);
         let steady = Pulse::next(Some(t(100)), t(0), t(105), &req);
         assert_eq!((steady.judge_after, steady.outage), (t(0), None));
         let late = Pulse::next(Some(t(100)), t(0), t(400), &req);
