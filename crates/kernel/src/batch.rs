@@ -384,7 +384,9 @@ impl Batch<'_> {
         if self.facts.busy.contains(&lane) {
             return DeliveryAnswer::Busy;
         }
-        let epoch = self.facts.heads.get(&lane).map(|h| h.epoch);
+        // The epoch of a lane that nobody holds is nobody's tenure.
+        let held = self.facts.heads.get(&lane).filter(|h| h.holder.is_some());
+        let epoch = held.map(|h| h.epoch);
         if guarded && epoch != Some(d.lane_epoch) {
             return DeliveryAnswer::StaleLane;
         }
@@ -407,6 +409,13 @@ impl Batch<'_> {
             }
             Handover::Create(commit) => match self.commit(commit) {
                 CommitAnswer::Busy => DeliveryAnswer::Busy,
+                // Not `Delivered`: a cancel that would have created its target cancelled, and finds it
+                // alive, must still reach it.
+                CommitAnswer::Exists { entity, .. } if entity == commit.entity => {
+                    DeliveryAnswer::TargetExists
+                }
+                CommitAnswer::Refused(refusal) => DeliveryAnswer::Refused(refusal),
+                // Created; or its unique key is taken, and what it asks for is there already.
                 _ => DeliveryAnswer::Delivered,
             },
         };

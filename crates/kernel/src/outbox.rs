@@ -99,6 +99,11 @@ pub enum DeliveryAnswer {
     UnknownTarget,
     /// The target is over; the row is gone.
     TargetFinal,
+    /// A creation found its entity there, and the row still is: the caller hands it over as mail.
+    TargetExists,
+    /// The judge refused a creation, and the row is still there: the caller returns the message to its
+    /// sender, or drops it on record.
+    Refused(crate::commit::Refusal),
     /// The target was locked by another batch; try again.
     Busy,
 }
