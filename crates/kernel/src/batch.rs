@@ -6,7 +6,7 @@
 //! arrives with a commit that parks does not refuse it, it wakes the parked entity.
 
 use crate::{
-    commit::{Commit, CommitAnswer, Committed, Expect, UniqueKey},
+    commit::{Commit, CommitAnswer, Committed, UniqueKey},
     evidence::{EvidenceAnswer, NewEvidence},
     head::{Head, lane_of},
     ids::{CommitId, EntityId, MailId, MessageId, SessionId},
@@ -493,11 +493,13 @@ pub fn settle_repeat(
 ) {
     let Op::Commit(c) = op else { return };
     if judge.protections.repetition && record.commit == c.id && record.entity == c.entity {
-        let epoch = head.map_or(record.epoch, |h| h.epoch);
+        // The epoch after that commit, not the one now: a holder that lost its tenure meanwhile must
+        // not be handed the epoch of the next one.
+        let ended = record.meta().is_ok_and(crate::verify::Meta::says_ended);
         let mail_waiting = head.map_or(0, |h| h.mail_count - h.mail_read);
         *answer = Answer::Commit(CommitAnswer::Committed(Committed {
             version: record.last(),
-            epoch: if matches!(c.expect, Expect::Absent(_)) { record.epoch } else { epoch },
+            epoch: record.epoch + u64::from(ended),
             chain: record.hash,
             at: record.at,
             mail_waiting,

@@ -75,6 +75,11 @@ impl Meta {
         w.0
     }
 
+    /// Whether an encoded block says that a tenure ended.
+    pub fn says_ended(bytes: &[u8]) -> bool {
+        bytes.first().is_some_and(|flags| flags & Self::ENDED != 0)
+    }
+
     /// Reads the stored form. `tables` gives the kind its static name.
     pub fn from_bytes(bytes: &[u8], tables: &Tables) -> Result<Self, Fault> {
         let mut r = Reader::new(bytes);
