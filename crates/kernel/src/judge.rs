@@ -305,9 +305,7 @@ fn resolve(
         MailStance::Read(n) | MailStance::ReadAll(n) => Some(n),
         MailStance::Unread | MailStance::Regardless => None,
     };
-    if let (Some(n), Some(h)) = (meta.mail_read, head)
-        && n > h.mail_count
-    {
+    if meta.mail_read.is_some_and(|n| n > head.map_or(0, |h| h.mail_count)) {
         return Err(Refusal::Tenure("a commit can not have read mail that has not come"));
     }
     meta.attention.clone_from(&commit.attention);
