@@ -224,10 +224,10 @@ impl Judge {
         let names = commit.events.iter().map(|e| &*e.name);
         let mut after = meta.fold(head, &record, names, status)?;
         after.check_at = match &commit.tenure {
+            _ if after.holder.is_none() => None,
             TenureChange::Take { lease, .. } => Some(at + *lease),
             TenureChange::Open(o) => Some(at + Duration::from_millis(o.lease_ms)),
-            _ if after.holder.is_some() => head.and_then(|h| h.check_at),
-            _ => None,
+            TenureChange::Keep | TenureChange::End => head.and_then(|h| h.check_at),
         };
         if let Some(state) = &commit.state {
             after.state.clone_from(state);
@@ -300,7 +300,9 @@ fn resolve(
         TenureChange::Open(_) => Some(commit.entity),
         TenureChange::Keep | TenureChange::End => None,
     };
-    meta.ended = held && (is_final || commit.tenure == TenureChange::End);
+    // Taken and over in one commit: a flow that never waits, or the claim of something that ends.
+    meta.ended =
+        (held || meta.take.is_some()) && (is_final || commit.tenure == TenureChange::End);
     meta.mail_read = match commit.mail {
         MailStance::Read(n) | MailStance::ReadAll(n) => Some(n),
         MailStance::Unread | MailStance::Regardless => None,
