@@ -13,6 +13,7 @@ use crate::{
     ids::{CommitId, MessageId, SessionId},
     limits,
     outbox::{Message, Posted, Target},
+    sessions::WORKER,
     stream::{Body, Hash, Joint, NewEvent, Record, pack},
     table::{Class, Status, Tables, kernel_events as ke},
     time::Timestamp,
@@ -338,6 +339,9 @@ fn check_tenure(head: Option<&Head>, commit: &Commit, status: Status) -> Result<
     let held = head.is_some_and(|h| h.holder.is_some());
     let fail = |why| Err(Refusal::Tenure(why));
     let stays_held = match (&commit.expect, &commit.tenure) {
+        (Expect::Absent(birth), TenureChange::Open(_)) if birth.kind != WORKER.kind => {
+            return fail("only a worker session opens a session row");
+        }
         (Expect::Absent(_), TenureChange::Take { .. } | TenureChange::Open(_)) => true,
         (_, TenureChange::Take { .. }) if held => return fail("it is held already"),
         (Expect::Nobody { .. }, TenureChange::Take { .. }) if has(ke::CLAIMED) => true,
