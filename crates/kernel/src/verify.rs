@@ -61,12 +61,14 @@ impl Meta {
             t.write(&mut w);
         }
         if let Some(end) = self.must_end_by {
+            w.u8(u8::from(end.is_some()));
             w.time(end.unwrap_or(Timestamp::ZERO));
         }
         if let Some(s) = self.take {
             w.id(s);
         }
         if let Some(a) = &self.attention {
+            w.u8(u8::from(a.is_some()));
             w.bytes(a.as_deref().unwrap_or("").as_bytes());
         }
         if let Some(n) = self.mail_read {
@@ -97,15 +99,17 @@ impl Meta {
             meta.timers = Some(Timers::read(&mut r)?);
         }
         if flags & Self::MUST_END != 0 {
+            let there = r.u8()? == 1;
             let end = r.time()?;
-            meta.must_end_by = Some((end != Timestamp::ZERO).then_some(end));
+            meta.must_end_by = Some(there.then_some(end));
         }
         if flags & Self::TAKE != 0 {
             meta.take = Some(r.id()?);
         }
         if flags & Self::ATTENTION != 0 {
+            let there = r.u8()? == 1;
             let why = r.text()?;
-            meta.attention = Some((!why.is_empty()).then(|| why.to_owned()));
+            meta.attention = Some(there.then(|| why.to_owned()));
         }
         if flags & Self::MAIL != 0 {
             meta.mail_read = Some(r.uint()?);
