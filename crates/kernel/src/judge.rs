@@ -17,7 +17,7 @@ use crate::{
     stream::{Body, Hash, Joint, NewEvent, Record, pack},
     table::{Class, Status, Tables, kernel_events as ke},
     time::Timestamp,
-    timers::Timers,
+    timers::{TimerChange, Timers},
     verify::Meta,
 };
 use std::time::Duration;
@@ -386,24 +386,33 @@ fn within(what: &'static str, actual: usize, limit: usize) -> Result<(), Refusal
     if actual <= limit { Ok(()) } else { Err(Refusal::Limit { what, actual, limit }) }
 }
 
+fn within_body(what: &'static str, body: &Body) -> Result<(), Refusal> {
+    match body {
+        Body::Inline(bytes) => within(what, bytes.len(), limits::BODY_INLINE_BYTES_MAX),
+        Body::Blob { len, .. } => {
+            within(what, usize::try_from(*len).unwrap_or(usize::MAX), limits::BLOB_BYTES_MAX)
+        }
+    }
+}
+
 fn check_limits(commit: &Commit) -> Result<(), Refusal> {
     within("number of events", commit.events.len(), limits::EVENTS_PER_COMMIT_MAX)?;
     within("number of messages", commit.messages.len(), limits::MESSAGES_PER_COMMIT_MAX)?;
     for event in &commit.events {
         within("event name in bytes", event.name.len(), limits::NAME_BYTES_MAX)?;
-        within(
-            "event body in bytes",
-            event.body.inline().map_or(0, <[u8]>::len),
-            limits::BODY_INLINE_BYTES_MAX,
-        )?;
+        within_body("event body in bytes", &event.body)?;
+    }
+    for timer in &commit.timers {
+        if let TimerChange::Set { name, .. } = timer {
+            within("timer name in bytes", name.len(), limits::NAME_BYTES_MAX)?;
+        }
+    }
+    if let Some(Some(why)) = &commit.attention {
+        within("attention in bytes", why.len(), limits::KEY_BYTES_MAX)?;
     }
     for message in &commit.messages {
         within("message kind in bytes", message.kind.len(), limits::NAME_BYTES_MAX)?;
-        within(
-            "message body in bytes",
-            message.body.inline().map_or(0, <[u8]>::len),
-            limits::BODY_INLINE_BYTES_MAX,
-        )?;
+        within_body("message body in bytes", &message.body)?;
         if let Target::Wire(subject) = &message.to {
             within("wire subject in bytes", subject.len(), limits::KEY_BYTES_MAX)?;
         }
