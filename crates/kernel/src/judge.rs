@@ -209,6 +209,7 @@ impl Judge {
             return Err(Refusal::Limit { what: "number of events", actual: 0, limit: 1 });
         };
         check_tenure(head, commit, status)?;
+        check_seal(head, commit)?;
         self.check_mail(head, commit, status)?;
 
         let at = head.map_or(now, |h| h.changed_at.max(now));
@@ -302,8 +303,7 @@ fn resolve(
         TenureChange::Keep | TenureChange::End => None,
     };
     // Taken and over in one commit: a flow that never waits, or the claim of something that ends.
-    meta.ended =
-        (held || meta.take.is_some()) && (is_final || commit.tenure == TenureChange::End);
+    meta.ended = (held || meta.take.is_some()) && (is_final || commit.tenure == TenureChange::End);
     meta.mail_read = match commit.mail {
         MailStance::Read(n) | MailStance::ReadAll(n) => Some(n),
         MailStance::Unread | MailStance::Regardless => None,
@@ -380,6 +380,21 @@ fn check_tenure(head: Option<&Head>, commit: &Commit, status: Status) -> Result<
         return fail("unique keys are inserted with a birth only");
     }
     Ok(())
+}
+
+/// Records below a seal go, so a seal opens its record and repeats the chain before it; else the rest
+/// could never be checked.
+fn check_seal(head: Option<&Head>, commit: &Commit) -> Result<(), Refusal> {
+    let is_seal = |e: &NewEvent| e.name == ke::SEALED;
+    if commit.events.iter().skip(1).any(is_seal) {
+        return Err(Refusal::Seal("a seal is the first event of its commit"));
+    }
+    match (commit.events.first().filter(|e| is_seal(e)), head) {
+        (Some(seal), Some(head)) if crate::verify::sealed_chain(&seal.body) != Some(head.chain) => {
+            Err(Refusal::Seal("a seal repeats the chain value before it"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn within(what: &'static str, actual: usize, limit: usize) -> Result<(), Refusal> {
