@@ -277,6 +277,10 @@ impl Batch<'_> {
                 entity,
             ))));
         };
+        // Asking again after a lost answer: it is mine already.
+        if head.holder == Some(session) && self.judge.protections.repetition {
+            return Answer::Claim(Ok(Box::new(head.clone())));
+        }
         match self.judge.claim(head, session, lease, true, id, self.facts.now) {
             Ok(written) => {
                 let after = Box::new(written.head.clone());
@@ -394,15 +398,14 @@ impl Batch<'_> {
             return DeliveryAnswer::Gone;
         }
         let answer = match &d.with {
-            Handover::Nothing => DeliveryAnswer::Delivered,
+            Handover::Nothing => DeliveryAnswer::Delivered { holder: None },
             Handover::Mail { to, .. } if self.facts.busy.contains(to) => DeliveryAnswer::Busy,
             Handover::Mail { to, kind, body } => {
                 let mail =
                     NewMail { to: *to, id: d.id.into(), kind: kind.clone(), body: body.clone() };
                 match self.mail(&mail) {
-                    MailAnswer::Accepted { .. } | MailAnswer::Duplicate => {
-                        DeliveryAnswer::Delivered
-                    }
+                    MailAnswer::Accepted { holder, .. } => DeliveryAnswer::Delivered { holder },
+                    MailAnswer::Duplicate => DeliveryAnswer::Delivered { holder: None },
                     MailAnswer::Final { .. } => DeliveryAnswer::TargetFinal,
                     MailAnswer::Unknown => DeliveryAnswer::UnknownTarget,
                 }
@@ -414,12 +417,14 @@ impl Batch<'_> {
                 CommitAnswer::Exists { entity, .. } if entity == commit.entity => {
                     DeliveryAnswer::TargetExists
                 }
-                CommitAnswer::Refused(refusal) => DeliveryAnswer::Refused(refusal),
                 // Created; or its unique key is taken, and what it asks for is there already.
-                _ => DeliveryAnswer::Delivered,
+                CommitAnswer::Committed(_) | CommitAnswer::Exists { .. } => {
+                    DeliveryAnswer::Delivered { holder: None }
+                }
+                other => DeliveryAnswer::Refused(format!("{other:?}")),
             },
         };
-        if matches!(answer, DeliveryAnswer::Delivered | DeliveryAnswer::TargetFinal) {
+        if matches!(answer, DeliveryAnswer::Delivered { .. } | DeliveryAnswer::TargetFinal) {
             self.facts.outbox.remove(&d.id);
             self.writes.delivered.push(d.id);
         }
@@ -504,6 +509,8 @@ pub fn settle_repeat(
             at: record.at,
             mail_waiting,
             repeated: true,
+            ready_in: None,
+            due_soon: false,
         }));
     }
 }

@@ -216,7 +216,7 @@ pub enum CommitAnswer {
 }
 
 /// A commit that is durable.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Committed {
     /// Version of the last event.
     pub version: u64,
@@ -230,6 +230,10 @@ pub struct Committed {
     pub mail_waiting: u64,
     /// It was committed by an earlier try.
     pub repeated: bool,
+    /// The queue in which it can be claimed since this commit: worth a ring.
+    pub ready_in: Option<String>,
+    /// Whether something became due sooner than the loop would look by itself: worth a ring.
+    pub due_soon: bool,
 }
 
 /// Why a commit can never be accepted.

@@ -79,6 +79,10 @@ pub struct Written {
     pub posted: Vec<Posted>,
     /// Mail that waits after it.
     pub mail_waiting: u64,
+    /// See [`Committed::ready_in`].
+    pub ready_in: Option<String>,
+    /// See [`Committed::due_soon`].
+    pub due_soon: bool,
 }
 
 impl Written {
@@ -91,6 +95,8 @@ impl Written {
             at: self.record.at,
             mail_waiting: self.mail_waiting,
             repeated: false,
+            ready_in: self.ready_in.clone(),
+            due_soon: self.due_soon,
         })
     }
 
@@ -240,7 +246,12 @@ impl Judge {
         after.due = next_due(&after, head.and_then(|h| h.due), now);
         let posted = post(&after, &record, &commit.messages);
         let mail_waiting = after.mail_count - after.mail_read;
-        Ok(Written { head: after, record, posted, mail_waiting })
+        let newly_ready = after.ready_at.is_some() && head.is_none_or(|h| h.ready_at.is_none());
+        let ready_in = newly_ready.then(|| after.queue.clone());
+        let sooner =
+            head.and_then(|h| h.due).is_none_or(|before| after.due.is_some_and(|d| d < before));
+        let due_soon = sooner && after.due.is_some_and(|d| d < now + limits::TICK);
+        Ok(Written { head: after, record, posted, mail_waiting, ready_in, due_soon })
     }
 
     fn check_mail(

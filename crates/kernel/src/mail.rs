@@ -4,7 +4,7 @@
 
 use crate::{
     head::Head,
-    ids::{EntityId, MailId},
+    ids::{EntityId, MailId, SessionId},
     stream::Body,
     table::Class,
     time::Timestamp,
@@ -60,8 +60,8 @@ pub enum MailAnswer {
     Accepted {
         /// Its place.
         seq: u64,
-        /// Whether somebody holds the entity (who is then rung; otherwise the due loop is).
-        held: bool,
+        /// Who holds the entity and is worth a ring; without a holder the due loop is.
+        holder: Option<SessionId>,
     },
     /// It was there already, under the same id.
     Duplicate,
@@ -89,7 +89,7 @@ pub fn judge_mail(head: Option<&mut Head>, duplicate: bool, now: Timestamp) -> M
             if head.holder.is_none() {
                 head.due = Some(head.due.map_or(now, |due| due.min(now)));
             }
-            MailAnswer::Accepted { seq: head.mail_count, held: head.holder.is_some() }
+            MailAnswer::Accepted { seq: head.mail_count, holder: head.holder }
         }
     }
 }

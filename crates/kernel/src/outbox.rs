@@ -3,7 +3,7 @@
 //! are one transaction, so delivery happens exactly once; on a wire, at least once under a stable id.
 
 use crate::{
-    ids::{EntityId, MessageId},
+    ids::{EntityId, MessageId, SessionId},
     stream::Body,
     time::Timestamp,
 };
@@ -89,7 +89,10 @@ pub enum Handover {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DeliveryAnswer {
     /// Handed over; the row is gone.
-    Delivered,
+    Delivered {
+        /// Who holds the target and is worth a ring.
+        holder: Option<SessionId>,
+    },
     /// The row was gone already: somebody else delivered it.
     Gone,
     /// The lane has another holder by now.
@@ -101,9 +104,8 @@ pub enum DeliveryAnswer {
     TargetFinal,
     /// A creation found its entity there, and the row still is: the caller hands it over as mail.
     TargetExists,
-    /// The judge refused a creation, and the row is still there: the caller returns the message to its
-    /// sender, or drops it on record.
-    Refused(crate::commit::Refusal),
+    /// The new entity was refused, and the row is still there: the caller returns the message.
+    Refused(String),
     /// The target was locked by another batch; try again.
     Busy,
 }

@@ -161,10 +161,12 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Record>, StoreError>>;
 
-    /// Outbox rows of these lanes, in order per source. `after` gives a floor per lane as a hint.
+    /// Outbox rows of these lanes, in order per source: those for a wire, or those for entities. Apart,
+    /// so that a wire that is down holds nothing back but itself.
     fn outbox(
         &self,
         lanes: Vec<u16>,
+        wire: bool,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Posted>, StoreError>>;
 

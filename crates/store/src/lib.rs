@@ -3,3 +3,6 @@
 //!
 //! **Invariant:** no rule about what is allowed lives here. A store knows tables, locks, transactions
 //! and errors, nothing else. The constraints in the schema are a second guard behind the judge.
+
+pub mod memory;
+pub mod sqlite;

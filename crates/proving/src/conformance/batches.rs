@@ -77,9 +77,9 @@ pub async fn a_refused_neighbour_disturbs_nobody(world: &World) {
     assert!(matches!(commit(4), CommitAnswer::Committed(_)));
     assert_eq!(commit(5), CommitAnswer::Refused(Refusal::Unknown(missing)));
     assert_eq!(commit(6), CommitAnswer::StaleEpoch { current: 0 });
-    assert_eq!(answers[7], Answer::Mail(MailAnswer::Accepted { seq: 1, held: false }));
+    assert_eq!(answers[7], Answer::Mail(MailAnswer::Accepted { seq: 1, holder: None }));
     assert_eq!(answers[8], Answer::Mail(MailAnswer::Unknown));
-    assert_eq!(answers[9], Answer::Mail(MailAnswer::Accepted { seq: 1, held: false }));
+    assert_eq!(answers[9], Answer::Mail(MailAnswer::Accepted { seq: 1, holder: None }));
     for (id, versions) in [(a, 2), (b, 1), (c, 1), (taken.entity, 1), (fresh.entity, 1)] {
         assert_eq!(world.head(id).await.version, versions);
         world.verify(id).await;

@@ -125,7 +125,8 @@ pub async fn blocked_resting_final_and_held_are_never_claimed(world: &World) {
     let idle = queue("made_idle").await;
     let done = queue("made_done").await;
     let held = queue("made_queued").await;
-    let holder = world.claim(held, session, LONG).await;
+    let other = world.session(LONG).await;
+    let holder = world.claim(held, other, LONG).await;
     let named = queue("made_named").await;
     assert!(world.store().ready_groups("never").await.expect("groups").is_empty());
     let probe = Probe { priority: 0, tenant: "t".into(), floor: Timestamp::ZERO, want: 10 };

@@ -23,7 +23,7 @@ pub async fn mail_between_the_last_look_and_the_park_refuses_the_park(world: &Wo
     };
     assert!(world.store().mail(id, 0, 10).await.expect("mail").is_empty());
     let answer = world.send(world.mail(id, "m1")).await;
-    assert_eq!(answer, MailAnswer::Accepted { seq: 1, held: true });
+    assert_eq!(answer, MailAnswer::Accepted { seq: 1, holder: Some(session) });
     let answer = world.commit(park(MailStance::Unread, &held)).await;
     assert!(matches!(answer, CommitAnswer::Refused(Refusal::MailNotRead("blocked"))), "{answer:?}");
     let answer = world.commit(park(MailStance::ReadAll(0), &held)).await;
@@ -38,7 +38,7 @@ pub async fn mail_between_the_last_look_and_the_park_refuses_the_park(world: &Wo
 
     // Parked, it is woken by the next one: due is now.
     let answer = world.send(world.mail(id, "m2")).await;
-    assert_eq!(answer, MailAnswer::Accepted { seq: 2, held: false });
+    assert_eq!(answer, MailAnswer::Accepted { seq: 2, holder: None });
     let now = world.now().await;
     let head = world.head(id).await;
     assert!(head.has_mail() && head.due.is_some_and(|due| due <= now));
@@ -56,7 +56,7 @@ pub async fn mail_in_the_batch_of_a_park_wakes_the_parked(world: &World) {
     park.mail = MailStance::ReadAll(0);
     let ops = vec![Op::Mail(world.mail(id, "with it")), Op::Commit(Box::new(park))];
     let answers = settle_all(world.store().as_ref(), &world.rt, ops).await;
-    assert_eq!(answers[0], Answer::Mail(MailAnswer::Accepted { seq: 1, held: false }));
+    assert_eq!(answers[0], Answer::Mail(MailAnswer::Accepted { seq: 1, holder: None }));
     assert!(matches!(answers[1], Answer::Commit(CommitAnswer::Committed(_))), "{answers:?}");
     let (now, head) = (world.now().await, world.head(id).await);
     assert_eq!((head.status.name(), head.has_mail()), ("blocked", true));
@@ -66,17 +66,20 @@ pub async fn mail_in_the_batch_of_a_park_wakes_the_parked(world: &World) {
 /// The same id again is a duplicate, also after the end; a final entity says so; an unknown one too.
 pub async fn mail_is_idempotent_and_answers_final_and_unknown(world: &World) {
     let id = world.specimen("made_blocked").await;
-    assert_eq!(world.send(world.mail(id, "a")).await, MailAnswer::Accepted { seq: 1, held: false });
+    assert_eq!(
+        world.send(world.mail(id, "a")).await,
+        MailAnswer::Accepted { seq: 1, holder: None }
+    );
     assert_eq!(world.send(world.mail(id, "a")).await, MailAnswer::Duplicate);
     let both = vec![Op::Mail(world.mail(id, "b")), Op::Mail(world.mail(id, "b"))];
     let answers = settle_all(world.store().as_ref(), &world.rt, both).await;
-    let accepted = Answer::Mail(MailAnswer::Accepted { seq: 2, held: false });
+    let accepted = Answer::Mail(MailAnswer::Accepted { seq: 2, holder: None });
     assert_eq!(answers, [accepted, Answer::Mail(MailAnswer::Duplicate)]);
     assert_eq!(world.head(id).await.mail_count, 2);
     // Another entity's mail has its own ids.
     let other = world.specimen("made_blocked").await;
     let answer = world.send(world.mail(other, "a")).await;
-    assert_eq!(answer, MailAnswer::Accepted { seq: 1, held: false });
+    assert_eq!(answer, MailAnswer::Accepted { seq: 1, holder: None });
     world.end(id).await;
     assert_eq!(world.send(world.mail(id, "a")).await, MailAnswer::Duplicate);
     assert_eq!(world.send(world.mail(id, "c")).await, MailAnswer::Final { status: "done" });

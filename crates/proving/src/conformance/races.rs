@@ -15,27 +15,33 @@ use tenure_kernel::{
 /// Sixty-four claim one entity by name: one wins and the others are told.
 pub async fn of_64_claimers_of_one_entity_one_wins(world: &World) {
     let id = world.specimen("made_queued").await;
-    let session = world.session(LONG).await;
+    let mut sessions = Vec::new();
+    for _ in 0..64 {
+        sessions.push(world.session(LONG).await);
+    }
     let answers = world
-        .together(64, |_, store, rt| {
+        .together(64, |i, store, rt| {
+            let session = sessions[i];
             let op = Op::Claim { id: world.commit_id(), entity: id, session, lease: LONG };
             async move { settle(store.as_ref(), &rt, op).await }
         })
         .await;
-    let mut won = 0;
-    for answer in &answers {
+    let mut won = Vec::new();
+    for (answer, session) in answers.iter().zip(&sessions) {
         match answer {
             Answer::Claim(Ok(head)) => {
-                won += 1;
-                assert_eq!((head.epoch, head.holder), (1, Some(session)));
+                won.push(*session);
+                assert_eq!((head.epoch, head.holder), (1, Some(*session)));
             }
             Answer::Claim(Err(CommitAnswer::StaleEpoch { current: 1 })) => {}
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(won, 1);
+    assert_eq!(won.len(), 1);
     let head = world.head(id).await;
-    assert_eq!((head.epoch, head.version, head.holder), (1, 2, Some(session)));
+    assert_eq!((head.epoch, head.version, head.holder), (1, 2, Some(won[0])));
+    // Asking again after a lost answer: it is the winner's already, and nothing happens.
+    assert_eq!(world.claim(id, won[0], LONG).await, head);
 }
 
 /// Sixty-four commit under one epoch and version: one wins, and versions are dense afterwards.
@@ -177,7 +183,7 @@ pub async fn a_paused_writer_is_refused_in_every_way_after_a_takeover(world: &Wo
     };
     assert_eq!(world.one(Op::Touch(touch)).await, Answer::Touch(false));
     assert_eq!(world.head(id).await, now_held);
-    assert!(world.store().outbox((0..16).collect(), 10).await.expect("outbox").is_empty());
+    assert!(world.store().outbox((0..16).collect(), false, 10).await.expect("outbox").is_empty());
     // Its renewal says what it has lost.
     let hold = Hold { entity: id, epoch: stale.epoch, mark: 1 };
     let renewal = Renewal { session: old, holds: vec![hold] };
@@ -224,7 +230,7 @@ pub async fn a_delivery_under_a_lost_lane_is_refused(world: &World) {
     sends.messages = vec![Message::mail(target, "hello", Body::Inline(b"hi".to_vec()))];
     world.commit_ok(sends).await;
     let lane = lane_of(source);
-    let posted = world.store().outbox(vec![lane], 10).await.expect("outbox").remove(0);
+    let posted = world.store().outbox(vec![lane], false, 10).await.expect("outbox").remove(0);
     let (a, b) = (world.session(LONG).await, world.session(LONG).await);
     let never_held = world.head(lane_id(lane)).await.epoch;
     let delivery = |lane_epoch| Delivery {
@@ -248,7 +254,10 @@ pub async fn a_delivery_under_a_lost_lane_is_refused(world: &World) {
     assert_eq!(world.deliver(delivery(first.epoch)).await, DeliveryAnswer::StaleLane);
     assert_eq!(world.head(target).await.mail_count, 0);
     assert_eq!(world.store().outbox_has(posted.id).await, Ok(true));
-    assert_eq!(world.deliver(delivery(second.epoch)).await, DeliveryAnswer::Delivered);
+    assert_eq!(
+        world.deliver(delivery(second.epoch)).await,
+        DeliveryAnswer::Delivered { holder: None }
+    );
     assert_eq!(world.head(target).await.mail_count, 1);
     assert_eq!(world.deliver(delivery(second.epoch)).await, DeliveryAnswer::Gone);
 }

@@ -127,10 +127,10 @@ pub async fn an_entity_with_undelivered_messages_stays(world: &World) {
     let lane = lane_of(source);
     let session = world.session(LONG).await;
     let epoch = world.claim(lane_id(lane), session, LONG).await.epoch;
-    let posted = world.store().outbox(vec![lane], 10).await.expect("outbox").remove(0);
+    let posted = world.store().outbox(vec![lane], false, 10).await.expect("outbox").remove(0);
     let with = Handover::Mail { to: target, kind: "over".into(), body: Body::Inline(Vec::new()) };
     let delivery = Delivery { id: posted.id, lane_epoch: epoch, with };
-    assert_eq!(world.deliver(delivery).await, DeliveryAnswer::Delivered);
+    assert_eq!(world.deliver(delivery).await, DeliveryAnswer::Delivered { holder: None });
     assert_eq!(retire(world).await.entities, 1);
     assert_eq!(world.head(target).await.mail_count, 1, "what it said has arrived");
 }

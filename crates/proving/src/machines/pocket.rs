@@ -231,7 +231,7 @@ impl Pocket {
         let op = Op::Deliver(Box::new(Delivery { id: posted.id, lane_epoch, with }));
         let again = op.clone();
         match self.store.apply(&[op]).remove(0) {
-            Answer::Deliver(DeliveryAnswer::Delivered) => {}
+            Answer::Deliver(DeliveryAnswer::Delivered { .. }) => {}
             Answer::Deliver(DeliveryAnswer::TargetFinal) if is_creation => {
                 // The child was cancelled before it was born: its creator is told, or it would wait.
                 let Target::Create { id, .. } = &message.to else { return };

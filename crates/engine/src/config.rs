@@ -1,0 +1,52 @@
+//! The numbers that shells run by. Defaults are the kernel's named limits.
+
+use std::time::Duration;
+use tenure_kernel::limits;
+
+/// Settings of a server or a worker.
+#[derive(Clone, Debug)]
+pub struct EngineConfig {
+    /// How long a session is believed alive after a renewal.
+    pub lease: Duration,
+    /// How often it is renewed.
+    pub renewal: Duration,
+    /// The longest a loop sleeps with every bell silent.
+    pub tick: Duration,
+    /// A silence of the pulse longer than this is an outage.
+    pub pulse_gap: Duration,
+    /// Failed decisions in a row after which an entity is marked for a person.
+    pub faults_before_attention: u16,
+    /// How long the pipeline tries again by itself while the store is away.
+    pub patience: Duration,
+    /// Batches under way at once. One for a store with one writer.
+    pub flights: usize,
+    /// Final entities are kept for this long.
+    pub retention: Duration,
+    /// Events after which a long-lived entity seals its segment.
+    pub segment_events: u64,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        EngineConfig {
+            lease: limits::LEASE,
+            renewal: limits::RENEWAL,
+            tick: limits::TICK,
+            pulse_gap: limits::PULSE_GAP,
+            faults_before_attention: limits::FAULTS_BEFORE_ATTENTION,
+            patience: Duration::from_secs(10),
+            flights: 1,
+            retention: Duration::from_secs(30 * 24 * 3600),
+            segment_events: limits::SEGMENT_EVENTS,
+        }
+    }
+}
+
+impl EngineConfig {
+    /// The defaults with another lease, and everything that follows from it.
+    pub fn with_lease(lease: Duration) -> Self {
+        let tick = lease / 3;
+        let defaults = EngineConfig::default();
+        EngineConfig { lease, renewal: lease / 3, tick, pulse_gap: tick * 2 + tick / 2, ..defaults }
+    }
+}

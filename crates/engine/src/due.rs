@@ -1,0 +1,214 @@
+//! The due loop: one loop that serves what is due, for every kind of entity. It *is* the watchdog.
+//!
+//! Safe with any number of servers: every commit it makes says which version and epoch it decided on,
+//! so two servers that serve the same entity can not both win. Fast with many, because each serves the
+//! lanes it holds at once and those of others only when they are overdue by two ticks.
+//!
+//! Fair: a round is bounded, longest due first, and a failing entity pushes itself back with backoff,
+//! so dead items can not starve live ones.
+
+use crate::{
+    config::EngineConfig,
+    lanes::Lanes,
+    pipeline::Pipeline,
+    serve::{Served, Server},
+    stop::Stop,
+};
+use futures_util::future::join_all;
+use std::{
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+use tenure_kernel::{
+    bell::Topic,
+    error::StoreError,
+    head::Head,
+    housekeeping::PulseRequest,
+    ids::SessionId,
+    limits,
+    rules::{self, Tallies, Tally},
+    runtime::first,
+    store::{Op, Touch},
+    time::Timestamp,
+};
+
+/// Serves what is due.
+pub struct DueLoop {
+    server: Server,
+    lanes: Lanes,
+    tallies: Mutex<Tallies>,
+    protect_outage: bool,
+}
+
+impl DueLoop {
+    /// A loop for the lanes that this server holds.
+    pub fn new(server: Server, lanes: Lanes) -> Self {
+        DueLoop { server, lanes, tallies: Mutex::default(), protect_outage: true }
+    }
+
+    /// Drills only: judge holders at once after an outage.
+    pub fn without_outage_protection(mut self) -> Self {
+        self.protect_outage = false;
+        self
+    }
+
+    fn config(&self) -> &EngineConfig {
+        &self.server.config
+    }
+
+    /// Serves until asked to stop. A store that is away is waited for, with a pause.
+    pub async fn run(&self, mut stop: Stop) {
+        let pipeline = &self.server.pipeline;
+        let rt = pipeline.rt().clone();
+        let mut ear = pipeline.bell().listen(Topic::Due);
+        let mut next_pulse = Duration::ZERO;
+        let mut judge_after = Timestamp::MAX;
+        while !stop.asked() {
+            if rt.mono() >= next_pulse {
+                match self.pulse().await {
+                    Ok(after) => {
+                        judge_after = after;
+                        next_pulse = rt.mono() + self.config().tick;
+                    }
+                    Err(e) => {
+                        tracing::warn!(error = %e, "no pulse; holders are not judged without one");
+                        judge_after = Timestamp::MAX;
+                        stop.unless(rt.sleep(self.config().tick / 5)).await;
+                        continue;
+                    }
+                }
+                // What other servers hold and do not serve.
+                self.round(limits_all(), self.config().tick * 2, judge_after).await;
+            }
+            let more = self.round(self.lanes.held(), Duration::ZERO, judge_after).await;
+            if more {
+                continue;
+            }
+            let nap = self.nap().await.min(next_pulse.saturating_sub(rt.mono()));
+            stop.unless(first(ear.heard(), rt.sleep(nap))).await;
+        }
+    }
+
+    /// Leaves a pulse with what the rules did, and learns from when on holders are judged.
+    async fn pulse(&self) -> Result<Timestamp, StoreError> {
+        let tallies = std::mem::take(&mut *self.tallies());
+        let config = self.config();
+        let request =
+            PulseRequest { gap: config.pulse_gap, lease: config.lease, tallies: tallies.clone() };
+        match self.server.pipeline.store().pulse(request).await {
+            Ok(pulse) => {
+                if let Some(silence) = pulse.outage {
+                    tracing::warn!(
+                        ?silence,
+                        "the store was silent; no holder is judged for one lease"
+                    );
+                    self.count("outage", Duration::ZERO, false, pulse.now);
+                }
+                Ok(if self.protect_outage { pulse.judge_after } else { Timestamp::ZERO })
+            }
+            Err(e) => {
+                rules::add(&mut self.tallies(), &tallies);
+                Err(e)
+            }
+        }
+    }
+
+    /// Serves one bounded batch. Whether there may be more at once.
+    async fn round(&self, lanes: Vec<u16>, overdue: Duration, judge_after: Timestamp) -> bool {
+        if lanes.is_empty() {
+            return false;
+        }
+        let store = self.server.pipeline.store();
+        let (now, heads) = match store.due(lanes, overdue, limits::DUE_BATCH_MAX).await {
+            Ok(found) => found,
+            Err(e) => {
+                tracing::warn!(error = %e, "what is due could not be read");
+                return false;
+            }
+        };
+        let full = heads.len() == limits::DUE_BATCH_MAX;
+        let served = join_all(heads.iter().map(|head| self.visit(head, now, judge_after))).await;
+        // A round that moved nothing must not spin.
+        let moved = served.iter().any(|moved| *moved);
+        moved && (full || !served.is_empty())
+    }
+
+    async fn visit(&self, head: &Head, now: Timestamp, judge_after: Timestamp) -> bool {
+        match self.server.serve(head, now, judge_after).await {
+            Ok(Served::Fired { rule, lag }) => {
+                self.count(rule, lag, false, now);
+                true
+            }
+            Ok(Served::Failed { rule }) => {
+                self.count(rule, Duration::ZERO, true, now);
+                false
+            }
+            Ok(Served::Nothing) => false,
+            Ok(Served::Overtaken) => true,
+            Err(e) => {
+                tracing::warn!(entity = %head.id, error = %e, "not served; the next round tries again");
+                false
+            }
+        }
+    }
+
+    fn tallies(&self) -> std::sync::MutexGuard<'_, Tallies> {
+        // Nothing panics while it holds this lock.
+        self.tallies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, rule: &str, lag: Duration, failed: bool, now: Timestamp) {
+        let tally = Tally {
+            fired: u64::from(!failed),
+            failed: u64::from(failed),
+            lag_max: lag,
+            last_at: Some(now),
+        };
+        rules::add(&mut self.tallies(), &Tallies::from([(rule.to_owned(), tally)]));
+    }
+
+    /// How long nothing will be due, at most one tick.
+    async fn nap(&self) -> Duration {
+        let tick = self.config().tick;
+        let lanes = self.lanes.held();
+        if lanes.is_empty() {
+            return tick.min(Duration::from_millis(100).max(tick / 10));
+        }
+        match self.server.pipeline.store().next_due(lanes).await {
+            // Past ones were just served or pushed back; a short pause keeps a lost race from spinning.
+            Ok((now, Some(due))) => due.since(now).clamp(Duration::from_millis(2), tick),
+            Ok((_, None)) | Err(_) => tick,
+        }
+    }
+}
+
+fn limits_all() -> Vec<u16> {
+    (0..limits::LANES).collect()
+}
+
+/// Moves the checks of everything that a session held to now. Fences nothing: each check decides.
+pub async fn ring_checks_of(pipeline: &Pipeline, session: SessionId) {
+    let holds = match pipeline.store().session(session).await {
+        Ok(Some(session)) => session.holds,
+        Ok(None) => return,
+        Err(e) => {
+            tracing::debug!(error = %e, "checks are not rung; they come by themselves");
+            return;
+        }
+    };
+    let touch = |entity, epoch| Touch {
+        entity,
+        epoch,
+        version: 0,
+        due: None,
+        check_at: None,
+        faults: 0,
+        ring_only: true,
+    };
+    let rings = holds.iter().map(|h| pipeline.submit(Op::Touch(touch(h.entity, h.epoch))));
+    for result in join_all(rings).await {
+        if let Err(e) = result {
+            tracing::debug!(error = %e, "a check is not rung; it comes by itself");
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Outbox lanes: each server holds its share of them and delivers their messages in order.
+//!
+//! Within the store, a delivery removes the outbox row and inserts the mail in one transaction under
+//! the lane's epoch, so a message is delivered exactly once however many servers believe they hold the
+//! lane. On a wire it is published first and removed after the acknowledgement: at least once, under
+//! one stable id.
+
+use crate::{
+    pipeline::Pipeline,
+    serve::ask,
+    session::{Hint, Keeper},
+    stop::Stop,
+};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tenure_kernel::{
+    bell::Topic,
+    commit::{Birth, Commit, CommitAnswer, Expect, MailStance, TenureChange},
+    error::StoreError,
+    head::lane_of,
+    ids::{EntityId, MessageId},
+    limits,
+    machine::{Cx, Input, Machines},
+    mail::kinds,
+    outbox::{Delivery, DeliveryAnswer, Handover, Posted, Target},
+    runtime::{BoxFuture, first},
+    sessions::{LANE, lane_id},
+    store::{Answer, Op},
+    stream::{Body, NewEvent},
+    table::kernel_events,
+};
+use tokio::sync::watch;
+
+/// Publishes outside of the store.
+pub trait Wire: Send + Sync {
+    /// Returns once the other side has acknowledged. May be called again with the same id.
+    fn publish(&self, subject: &str, posted: &Posted) -> BoxFuture<'_, Result<(), StoreError>>;
+}
+
+#[derive(Debug)]
+struct HeldLane {
+    epoch: u64,
+    hints: watch::Receiver<Hint>,
+}
+
+/// The lanes that this server holds. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Lanes(Arc<Mutex<BTreeMap<u16, HeldLane>>>);
+
+impl Lanes {
+    fn map(&self) -> MutexGuard<'_, BTreeMap<u16, HeldLane>> {
+        // Nothing panics while it holds this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which lanes.
+    pub fn held(&self) -> Vec<u16> {
+        self.map().keys().copied().collect()
+    }
+
+    fn epoch(&self, lane: u16) -> Option<u64> {
+        self.map().get(&lane).map(|l| l.epoch)
+    }
+
+    fn drop_lost(&self) {
+        self.map().retain(|_, lane| *lane.hints.borrow() != Hint::Lost);
+    }
+}
+
+/// Holds a fair share of the lanes and delivers what is in them.
+pub struct LaneServer {
+    keeper: Keeper,
+    machines: Machines,
+    lanes: Lanes,
+    wire: Option<Arc<dyn Wire>>,
+}
+
+impl LaneServer {
+    /// For this server's session.
+    pub fn new(
+        keeper: Keeper,
+        machines: Machines,
+        lanes: Lanes,
+        wire: Option<Arc<dyn Wire>>,
+    ) -> Self {
+        LaneServer { keeper, machines, lanes, wire }
+    }
+
+    fn pipeline(&self) -> &Pipeline {
+        self.keeper.pipeline()
+    }
+
+    /// Creates the lanes that do not exist yet.
+    pub async fn found(pipeline: &Pipeline) -> Result<(), StoreError> {
+        for lane in 0..limits::LANES {
+            if pipeline.store().head(lane_id(lane)).await?.is_some() {
+                continue;
+            }
+            let birth =
+                Birth { kind: LANE.kind, tenant: String::new(), queue: String::new(), priority: 0 };
+            let event =
+                NewEvent::new("lane_created", Body::json(&serde_json::json!({ "lane": lane })));
+            let commit = Commit::new(
+                pipeline.commit_id(),
+                lane_id(lane),
+                Expect::Absent(birth),
+                vec![event],
+            );
+            match pipeline.commit(commit).await? {
+                CommitAnswer::Committed(_) | CommitAnswer::Exists { .. } => {}
+                other => {
+                    return Err(StoreError::Refused(format!(
+                        "lane {lane} could not be created: {other:?}"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes and gives back lanes until this server has its fair share.
+    pub async fn balance(&self) -> Result<(), StoreError> {
+        self.lanes.drop_lost();
+        let sessions = self.pipeline().store().live_sessions().await?;
+        let servers = sessions.iter().filter(|s| s.role == "server").count().max(1);
+        let share = usize::from(limits::LANES).div_ceil(servers);
+        let mut held = self.lanes.held();
+        while held.len() > share {
+            if let Some(lane) = held.pop() {
+                self.give_back(lane).await?;
+            }
+        }
+        if held.len() == share || !self.keeper.live() {
+            return Ok(());
+        }
+        // Start at a place of our own, so that servers that start together do not all want lane 0.
+        let start =
+            u16::try_from(self.pipeline().rt().random() % u64::from(limits::LANES)).unwrap_or(0);
+        for i in 0..limits::LANES {
+            let lane = (start + i) % limits::LANES;
+            if self.lanes.held().len() >= share {
+                break;
+            }
+            if self.lanes.epoch(lane).is_none() {
+                self.take(lane).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn take(&self, lane: u16) -> Result<(), StoreError> {
+        let (id, session) = (self.pipeline().commit_id(), self.keeper.id());
+        let free = self.pipeline().store().head(lane_id(lane)).await?;
+        if free.is_none_or(|h| !h.can_be_claimed(true) && h.holder != Some(session)) {
+            return Ok(());
+        }
+        let op =
+            Op::Claim { id, entity: lane_id(lane), session, lease: self.keeper.config().lease };
+        if let Answer::Claim(Ok(head)) = self.pipeline().submit(op).await? {
+            let hints = self.keeper.hold(head.id, head.epoch);
+            self.lanes.map().insert(lane, HeldLane { epoch: head.epoch, hints });
+        }
+        Ok(())
+    }
+
+    async fn give_back(&self, lane: u16) -> Result<(), StoreError> {
+        let Some(held) = self.lanes.map().remove(&lane) else { return Ok(()) };
+        self.keeper.drop_hold(lane_id(lane), held.epoch);
+        let body = Body::json(&serde_json::json!({ "why": "another server has too few" }));
+        let event = NewEvent::new(kernel_events::TENURE_ENDED, body);
+        let expect = Expect::EndTenure { epoch: held.epoch };
+        let mut commit =
+            Commit::new(self.pipeline().commit_id(), lane_id(lane), expect, vec![event]);
+        commit.tenure = TenureChange::End;
+        commit.mail = MailStance::Regardless;
+        self.pipeline().commit(commit).await.map(|_| ())
+    }
+
+    /// Delivers until asked to stop.
+    pub async fn run(&self, mut stop: Stop) {
+        let rt = self.pipeline().rt().clone();
+        let mut ear = self.pipeline().bell().listen(Topic::Outbox);
+        let mut next_balance = Duration::ZERO;
+        while !stop.asked() {
+            if rt.mono() >= next_balance {
+                next_balance = rt.mono() + self.keeper.config().tick;
+                if let Err(e) = self.balance().await {
+                    tracing::warn!(error = %e, "lanes are not balanced");
+                }
+            }
+            let moved = match self.round().await {
+                Ok(moved) => moved,
+                Err(e) => {
+                    tracing::warn!(error = %e, "the outbox waits");
+                    false
+                }
+            };
+            if !moved {
+                let nap = next_balance.saturating_sub(rt.mono());
+                stop.unless(first(ear.heard(), rt.sleep(nap))).await;
+            }
+        }
+    }
+
+    /// Delivers one batch of each sort. Whether something moved, so that there may be more.
+    pub async fn round(&self) -> Result<bool, StoreError> {
+        if !self.keeper.live() {
+            return Ok(false);
+        }
+        let held = self.lanes.held();
+        if held.is_empty() {
+            return Ok(false);
+        }
+        let store = self.pipeline().store();
+        let inside = store.outbox(held.clone(), false, limits::OUTBOX_BATCH_MAX).await?;
+        let moved = self.deliver(inside).await?;
+        let outside = store.outbox(held, true, limits::OUTBOX_BATCH_MAX).await?;
+        Ok(self.publish(outside).await? | moved)
+    }
+
+    fn delivery(&self, id: MessageId, with: Handover) -> Option<Op> {
+        let lane_epoch = self.lanes.epoch(lane_of(id.source))?;
+        Some(Op::Deliver(Box::new(Delivery { id, lane_epoch, with })))
+    }
+
+    async fn deliver(&self, rows: Vec<Posted>) -> Result<bool, StoreError> {
+        let mut ops = Vec::with_capacity(rows.len());
+        let mut sent = Vec::with_capacity(rows.len());
+        // One creation per entity and batch: a second one waits for the next.
+        let mut born = HashSet::new();
+        for posted in rows {
+            let with = match &posted.message.to {
+                Target::Mail(to) => mail_to(*to, &posted),
+                // A cancel for something that may not exist yet: first as mail.
+                Target::Create { id, .. } if posted.message.kind == kinds::CANCEL => {
+                    mail_to(*id, &posted)
+                }
+                Target::Create { id, .. } if !born.insert(*id) => continue,
+                Target::Create { id, kind } => {
+                    self.creation(*id, kind, &posted, &Input::Create(&posted.message.body))
+                }
+                Target::Wire(_) => continue,
+            };
+            let queue = queue_of(&with);
+            if let Some(op) = self.delivery(posted.id, with) {
+                ops.push(op);
+                sent.push((posted, queue));
+            }
+        }
+        if ops.is_empty() {
+            return Ok(false);
+        }
+        let answers = self.pipeline().store().apply(ops).await?;
+        let mut moved = false;
+        let mut second_try = Vec::new();
+        for ((posted, queue), answer) in sent.iter().zip(&answers) {
+            match answer {
+                Answer::Deliver(DeliveryAnswer::Delivered { holder }) => {
+                    moved = true;
+                    self.pipeline().bell().ring(holder.map_or(Topic::Due, Topic::Session));
+                    if let Some(queue) = queue {
+                        self.pipeline().bell().ring(Topic::Queue(queue.clone()));
+                    }
+                }
+                Answer::Deliver(DeliveryAnswer::TargetFinal | DeliveryAnswer::Gone) => moved = true,
+                Answer::Deliver(DeliveryAnswer::StaleLane) => {
+                    self.lanes.map().remove(&lane_of(posted.id.source));
+                }
+                Answer::Deliver(DeliveryAnswer::UnknownTarget) => {
+                    let with = self.for_unknown(posted);
+                    second_try.extend(self.delivery(posted.id, with));
+                }
+                // Somebody created it meanwhile: what the message says still has to reach it.
+                Answer::Deliver(DeliveryAnswer::TargetExists) => {
+                    if let Target::Create { id, .. } = &posted.message.to {
+                        second_try.extend(self.delivery(posted.id, mail_to(*id, posted)));
+                    }
+                }
+                Answer::Deliver(DeliveryAnswer::Refused(why)) => {
+                    tracing::warn!(message = %posted.id, %why, "a creation was refused");
+                    second_try.extend(self.delivery(posted.id, returned(posted, why)));
+                }
+                _ => {}
+            }
+        }
+        if !second_try.is_empty() {
+            self.pipeline().store().apply(second_try).await?;
+            self.pipeline().bell().ring(Topic::Due);
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// The birth of an entity, decided by its machine.
+    fn creation(&self, id: EntityId, kind: &str, posted: &Posted, input: &Input<'_>) -> Handover {
+        let Some(core) = self.machines.get(kind) else {
+            return returned(posted, &format!("no machine of kind {kind:?} is known here"));
+        };
+        let cx = Cx { id, now: posted.at, version: 0 };
+        let draft = match ask(&**core, None, input, &cx) {
+            Ok(Some(draft)) => draft,
+            Ok(None) => {
+                return returned(posted, &format!("a {kind} can not be created by this message"));
+            }
+            Err(e) => return returned(posted, &e.to_string()),
+        };
+        let placement = draft.placement.clone();
+        let Some(birth) = self.machines.birth(kind, &posted.tenant, &placement) else {
+            return returned(posted, &format!("no machine of kind {kind:?} is known here"));
+        };
+        let commit = draft.into_commit(self.pipeline().commit_id(), id, Expect::Absent(birth));
+        Handover::Create(Box::new(commit))
+    }
+
+    /// What becomes of mail to nobody.
+    fn for_unknown(&self, posted: &Posted) -> Handover {
+        match &posted.message.to {
+            Target::Create { id, kind } => self.creation(*id, kind, posted, &Input::CancelUnborn),
+            // An answer that finds nobody ends here, or two unknowns would write to each other for ever.
+            _ if posted.message.kind == kinds::RETURNED => Handover::Nothing,
+            _ => returned(posted, "no such entity"),
+        }
+    }
+
+    /// Publishes in order; the first that fails holds back the rest of its source.
+    async fn publish(&self, rows: Vec<Posted>) -> Result<bool, StoreError> {
+        let mut stuck: HashSet<EntityId> = HashSet::new();
+        let mut ops = Vec::new();
+        for posted in &rows {
+            let Target::Wire(subject) = &posted.message.to else { continue };
+            if stuck.contains(&posted.id.source) {
+                continue;
+            }
+            if let Some(wire) = &self.wire
+                && let Err(e) = wire.publish(subject, posted).await
+            {
+                tracing::warn!(error = %e, subject, "not published; it stays in the outbox");
+                stuck.insert(posted.id.source);
+                continue;
+            }
+            ops.extend(self.delivery(posted.id, Handover::Nothing));
+        }
+        if ops.is_empty() {
+            return Ok(false);
+        }
+        self.pipeline().store().apply(ops).await?;
+        Ok(true)
+    }
+}
+
+fn mail_to(to: EntityId, posted: &Posted) -> Handover {
+    Handover::Mail { to, kind: posted.message.kind.clone(), body: posted.message.body.clone() }
+}
+
+/// The queue in which a created entity may stand: worth a ring.
+fn queue_of(with: &Handover) -> Option<String> {
+    match with {
+        Handover::Create(commit) => match &commit.expect {
+            Expect::Absent(birth) => Some(birth.queue.clone()).filter(|q| !q.is_empty()),
+            _ => None,
+        },
+        Handover::Mail { .. } | Handover::Nothing => None,
+    }
+}
+
+/// Back to its sender, with the reason.
+fn returned(posted: &Posted, why: &str) -> Handover {
+    let body = serde_json::json!({ "message": posted.id.to_string(), "kind": posted.message.kind, "why": why });
+    Handover::Mail { to: posted.id.source, kind: kinds::RETURNED.into(), body: Body::json(&body) }
+}

@@ -1,0 +1,129 @@
+//! What a server runs: a session, its lanes, the due loop and retention, on one store.
+
+use crate::{
+    config::EngineConfig,
+    due::DueLoop,
+    lanes::{LaneServer, Lanes, Wire},
+    pipeline::Pipeline,
+    serve::Server,
+    session::Keeper,
+    stop::{Stop, Stopper, stopper},
+};
+use std::sync::Arc;
+use tenure_kernel::{
+    bell::Bell, error::StoreError, limits, machine::Machines, runtime::Rt, store::Store,
+};
+use tokio::sync::watch;
+
+/// A running server. Stops when asked, or when dropped.
+pub struct Node {
+    /// Carries commits and mail to the store.
+    pub pipeline: Pipeline,
+    /// This server's session.
+    pub keeper: Keeper,
+    /// The lanes it holds.
+    pub lanes: Lanes,
+    stopper: Stopper,
+    session_stopper: Stopper,
+    running: watch::Receiver<usize>,
+}
+
+/// What a node is made of.
+pub struct Parts {
+    /// Where everything lives.
+    pub store: Arc<dyn Store>,
+    /// Hints.
+    pub bell: Arc<dyn Bell>,
+    /// Time, tasks and randomness.
+    pub rt: Rt,
+    /// The kinds of work it knows.
+    pub machines: Machines,
+    /// The numbers.
+    pub config: EngineConfig,
+    /// Who it is, for people.
+    pub name: String,
+    /// Where messages for outside go.
+    pub wire: Option<Arc<dyn Wire>>,
+    /// Drills only: `false` judges holders at once after an outage.
+    pub protect_outage: bool,
+}
+
+impl Node {
+    /// Opens a session and starts the loops.
+    pub async fn start(parts: Parts) -> Result<Self, StoreError> {
+        let Parts { store, bell, rt, machines, config, name, wire, protect_outage } = parts;
+        let pipeline = Pipeline::new(store, bell, rt.clone(), &config);
+        let config = Arc::new(config);
+        LaneServer::found(&pipeline).await?;
+        let keeper = Keeper::open(pipeline.clone(), config.clone(), &name, "server").await?;
+        let lanes = Lanes::default();
+        let lane_server = LaneServer::new(keeper.clone(), machines.clone(), lanes.clone(), wire);
+        lane_server.balance().await?;
+        let server = Server { pipeline: pipeline.clone(), machines, config: config.clone() };
+        let mut due = DueLoop::new(server, lanes.clone());
+        if !protect_outage {
+            due = due.without_outage_protection();
+        }
+        let (stopper, stop) = stopper();
+        let (session_stopper, session_stop) = crate::stop::stopper();
+        let (count, running) = watch::channel(0usize);
+        let count = Arc::new(count);
+        let session = keeper.clone();
+        start(&rt, &count, Box::pin(async move { session.run(session_stop).await }));
+        let due_stop = stop.clone();
+        start(&rt, &count, Box::pin(async move { due.run(due_stop).await }));
+        let lane_stop = stop.clone();
+        start(&rt, &count, Box::pin(async move { lane_server.run(lane_stop).await }));
+        let (tidy, tidy_rt) = (pipeline.clone(), rt.clone());
+        start(&rt, &count, Box::pin(async move { retain(&tidy, &tidy_rt, &config, stop).await }));
+        Ok(Node { pipeline, keeper, lanes, stopper, session_stopper, running })
+    }
+
+    /// Stops the loops, then says goodbye, so that another server takes over at once.
+    pub async fn stop(&mut self) {
+        self.stopper.stop();
+        // An error means that every loop is gone.
+        let _ = self.running.wait_for(|n| *n <= 1).await;
+        self.session_stopper.stop();
+        let _ = self.running.wait_for(|n| *n == 0).await;
+    }
+}
+
+fn start(
+    rt: &Rt,
+    count: &Arc<watch::Sender<usize>>,
+    work: tenure_kernel::runtime::BoxFuture<'static, ()>,
+) {
+    count.send_modify(|n| *n += 1);
+    let done = Done(count.clone());
+    rt.spawn(Box::pin(async move {
+        let _done = done;
+        work.await;
+    }));
+}
+
+struct Done(Arc<watch::Sender<usize>>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.send_modify(|n| *n -= 1);
+    }
+}
+
+/// Removes what is past its retention, a bounded amount at a time.
+async fn retain(pipeline: &Pipeline, rt: &Rt, config: &EngineConfig, mut stop: Stop) {
+    while stop.unless(rt.sleep(config.tick * 12)).await.is_some() {
+        let store = pipeline.store();
+        let retired = match store.now().await {
+            Ok(now) => store.retire(now - config.retention, limits::DUE_BATCH_MAX).await,
+            Err(e) => Err(e),
+        };
+        match retired {
+            Ok(r) if r.entities + r.records + r.blobs > 0 => {
+                tracing::info!(?r, "retention removed")
+            }
+            Ok(_) => {}
+            Err(e) => tracing::warn!(error = %e, "retention waits"),
+        }
+    }
+}

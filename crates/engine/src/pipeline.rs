@@ -1,0 +1,317 @@
+//! Group commit. Callers bring operations one by one; the pipeline takes whatever has gathered while
+//! the last batch was on its way and sends it as the next. At one caller that is a batch of one without
+//! any waiting; at five hundred a few batches carry them all with one sync each.
+//!
+//! There is no standing task: the caller that finds no batch on its way starts a *flight*, which goes
+//! on until nothing is left. A caller that is dropped takes nothing with it.
+//!
+//! While the store is away the pipeline tries again by itself, with the same operations, which is
+//! always safe: commits have ids, mail has ids, the rest is idempotent. When its patience is over, the
+//! callers get the typed error and decide.
+
+use crate::config::EngineConfig;
+use std::{
+    collections::{HashSet, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tenure_kernel::{
+    bell::{Bell, Topic},
+    commit::{Commit, CommitAnswer},
+    error::StoreError,
+    evidence::{EvidenceAnswer, NewEvidence},
+    ids::{CommitId, EntityId},
+    limits,
+    mail::{MailAnswer, NewMail},
+    runtime::Rt,
+    store::{Answer, Op, Store, Touch},
+    stream::Body,
+};
+use tokio::sync::oneshot;
+
+/// Carries operations to a store. Cheap to clone.
+#[derive(Clone)]
+pub struct Pipeline(Arc<Inner>);
+
+struct Inner {
+    store: Arc<dyn Store>,
+    bell: Arc<dyn Bell>,
+    rt: Rt,
+    patience: Duration,
+    flights_max: usize,
+    queue: Mutex<Queue>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    flights: usize,
+    /// Entities with a commit on its way: a second one waits, or two batches would fight for the row.
+    aloft: HashSet<EntityId>,
+}
+
+struct Waiting {
+    op: Op,
+    reply: oneshot::Sender<Result<Answer, StoreError>>,
+    busy: u32,
+}
+
+/// After so many batches in which its row was locked, an operation is given back as unavailable.
+const BUSY_MAX: u32 = 2_000;
+
+impl Pipeline {
+    /// A pipeline to this store.
+    pub fn new(store: Arc<dyn Store>, bell: Arc<dyn Bell>, rt: Rt, config: &EngineConfig) -> Self {
+        Pipeline(Arc::new(Inner {
+            store,
+            bell,
+            rt,
+            patience: config.patience,
+            flights_max: config.flights.max(1),
+            queue: Mutex::default(),
+        }))
+    }
+
+    /// The store behind it, for reads.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.0.store
+    }
+
+    /// The bell that it rings.
+    pub fn bell(&self) -> &Arc<dyn Bell> {
+        &self.0.bell
+    }
+
+    /// The runtime it runs on.
+    pub fn rt(&self) -> &Rt {
+        &self.0.rt
+    }
+
+    /// A fresh commit id.
+    pub fn commit_id(&self) -> CommitId {
+        CommitId::new(self.0.rt.random(), self.0.rt.random())
+    }
+
+    /// Sends an operation with the next batch and waits for its answer.
+    pub async fn submit(&self, op: Op) -> Result<Answer, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let start = {
+            let mut queue = self.0.queue();
+            queue.waiting.push_back(Waiting { op, reply, busy: 0 });
+            let start = queue.flights < self.0.flights_max;
+            queue.flights += usize::from(start);
+            start
+        };
+        if start {
+            self.0.rt.spawn(Box::pin(fly(self.0.clone())));
+        }
+        let lost = || StoreError::Indeterminate("the process is stopping".into());
+        answer.await.unwrap_or_else(|_| Err(lost()))
+    }
+
+    /// Commits. Bodies above the inline limit become blobs first, durable before the commit names them.
+    pub async fn commit(&self, mut commit: Commit) -> Result<CommitAnswer, StoreError> {
+        for event in &mut commit.events {
+            self.offload(&mut event.body).await?;
+        }
+        for message in &mut commit.messages {
+            self.offload(&mut message.body).await?;
+        }
+        match self.submit(Op::Commit(Box::new(commit))).await? {
+            Answer::Commit(answer) => Ok(answer),
+            other => Err(mismatch(&other)),
+        }
+    }
+
+    async fn offload(&self, body: &mut Body) -> Result<(), StoreError> {
+        if let Body::Inline(bytes) = body
+            && bytes.len() > limits::BODY_INLINE_BYTES_MAX
+        {
+            let bytes = std::mem::take(bytes);
+            let len = bytes.len() as u64;
+            let digest = self.0.store.put_blob(bytes).await?;
+            *body = Body::Blob { digest, len };
+        }
+        Ok(())
+    }
+
+    /// Sends mail.
+    pub async fn mail(&self, mut mail: NewMail) -> Result<MailAnswer, StoreError> {
+        self.offload(&mut mail.body).await?;
+        match self.submit(Op::Mail(mail)).await? {
+            Answer::Mail(answer) => Ok(answer),
+            other => Err(mismatch(&other)),
+        }
+    }
+
+    /// Records evidence.
+    pub async fn evidence(&self, mut evidence: NewEvidence) -> Result<EvidenceAnswer, StoreError> {
+        self.offload(&mut evidence.body).await?;
+        match self.submit(Op::Evidence(evidence)).await? {
+            Answer::Evidence(answer) => Ok(answer),
+            other => Err(mismatch(&other)),
+        }
+    }
+
+    /// Moves soft state.
+    pub async fn touch(&self, touch: Touch) -> Result<bool, StoreError> {
+        match self.submit(Op::Touch(touch)).await? {
+            Answer::Touch(done) => Ok(done),
+            other => Err(mismatch(&other)),
+        }
+    }
+}
+
+fn mismatch(answer: &Answer) -> StoreError {
+    StoreError::Refused(format!("the store answered {answer:?} to something else"))
+}
+
+impl Inner {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        // Nothing panics while it holds this lock; if it did, the queue is still a queue.
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the next batch: in order, at most one commit per entity.
+    fn take(&self) -> Vec<Waiting> {
+        let mut queue = self.queue();
+        let queue = &mut *queue;
+        let mut batch = Vec::with_capacity(queue.waiting.len().min(limits::BATCH_OPS_MAX));
+        let mut left = VecDeque::new();
+        let mut bytes = 0;
+        while let Some(w) = queue.waiting.pop_front() {
+            let entity = commits_to(&w.op);
+            let full = batch.len() >= limits::BATCH_OPS_MAX || bytes >= limits::BATCH_BYTES_MAX;
+            if full || entity.is_some_and(|e| !queue.aloft.insert(e)) {
+                left.push_back(w);
+                if full {
+                    break;
+                }
+                continue;
+            }
+            if let Op::Commit(c) = &w.op {
+                bytes += c.weight();
+            }
+            batch.push(w);
+        }
+        left.append(&mut queue.waiting);
+        queue.waiting = left;
+        if batch.is_empty() {
+            queue.flights -= 1;
+        }
+        batch
+    }
+
+    fn landed(&self, batch: &[Waiting]) {
+        let mut queue = self.queue();
+        for entity in batch.iter().filter_map(|w| commits_to(&w.op)) {
+            queue.aloft.remove(&entity);
+        }
+    }
+
+    /// Tries until the store answers or patience is over.
+    async fn apply(&self, ops: &[Op]) -> Result<Vec<Answer>, StoreError> {
+        let since = self.rt.mono();
+        let mut pause = Duration::from_millis(10);
+        loop {
+            match self.store.apply(ops.to_vec()).await {
+                Ok(answers) => return Ok(answers),
+                Err(e) if e.is_transient() && self.rt.mono() - since < self.patience => {
+                    tracing::debug!(error = %e, ?pause, "the store did not take a batch; trying again");
+                    self.rt.sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(1));
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn ring(&self, op: &Op, answer: &Answer) {
+        match answer {
+            Answer::Commit(CommitAnswer::Committed(c)) => {
+                if let Some(queue) = &c.ready_in {
+                    self.bell.ring(Topic::Queue(queue.clone()));
+                }
+                if c.due_soon {
+                    self.bell.ring(Topic::Due);
+                }
+                if matches!(op, Op::Commit(commit) if !commit.messages.is_empty()) {
+                    self.bell.ring(Topic::Outbox);
+                }
+            }
+            Answer::Mail(MailAnswer::Accepted { holder, .. }) => {
+                self.bell.ring(holder.map_or(Topic::Due, Topic::Session));
+            }
+            Answer::Evidence(EvidenceAnswer::Recorded { mailed: true }) => {
+                self.bell.ring(Topic::Due)
+            }
+            Answer::Touch(true) if matches!(op, Op::Touch(t) if t.ring_only) => {
+                self.bell.ring(Topic::Due)
+            }
+            _ => {}
+        }
+    }
+}
+
+fn commits_to(op: &Op) -> Option<EntityId> {
+    match op {
+        Op::Commit(c) => Some(c.entity),
+        Op::Claim { entity, .. } => Some(*entity),
+        _ => None,
+    }
+}
+
+/// Sends batches until nothing is left.
+async fn fly(inner: Arc<Inner>) {
+    loop {
+        let batch = inner.take();
+        if batch.is_empty() {
+            return;
+        }
+        let ops: Vec<Op> = batch.iter().map(|w| w.op.clone()).collect();
+        let result = inner.apply(&ops).await;
+        inner.landed(&batch);
+        match result {
+            Ok(answers) => {
+                let all_busy = land(&inner, batch, answers);
+                if all_busy {
+                    inner.rt.sleep(Duration::from_millis(1)).await;
+                }
+            }
+            Err(e) => {
+                for w in batch {
+                    // A caller that has gone does not need the answer.
+                    let _ = w.reply.send(Err(e.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// Answers a batch; what was locked goes to the front of the queue. Says whether that was everything.
+fn land(inner: &Inner, batch: Vec<Waiting>, answers: Vec<Answer>) -> bool {
+    let mut again = Vec::new();
+    let total = batch.len();
+    for (mut w, answer) in batch.into_iter().zip(answers) {
+        if matches!(answer, Answer::Busy | Answer::Commit(CommitAnswer::Busy)) {
+            w.busy += 1;
+            if w.busy < BUSY_MAX {
+                again.push(w);
+            } else {
+                let e = StoreError::Unavailable(
+                    "the entity stays locked by another transaction".into(),
+                );
+                let _ = w.reply.send(Err(e));
+            }
+            continue;
+        }
+        inner.ring(&w.op, &answer);
+        let _ = w.reply.send(Ok(answer));
+    }
+    let all_busy = again.len() == total;
+    let mut queue = inner.queue();
+    for w in again.into_iter().rev() {
+        queue.waiting.push_front(w);
+    }
+    all_busy
+}

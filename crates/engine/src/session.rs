@@ -1,0 +1,280 @@
+//! A worker session and its renewals: one row for everything a process holds.
+//!
+//! The process stops itself on its own clock, which counts suspend time, measured from *before* its
+//! last successful renewal was sent: the store can not have given the lease any later than that. The
+//! margin covers the time between looking at the clock and acting. A lapsed process does not act; if a
+//! renewal then succeeds and names an entity as still held under the same epoch, the tenure was never
+//! ended and work goes on (a store that was down for a while costs no takeovers).
+
+use crate::{config::EngineConfig, pipeline::Pipeline, stop::Stop};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tenure_kernel::{
+    bell::Topic,
+    commit::{Birth, Commit, CommitAnswer, Expect, MailStance, TenureChange},
+    error::StoreError,
+    ids::{EntityId, SessionId},
+    runtime::{First, first},
+    sessions::{self, Hold, Opening, Renewal, RenewalAnswer},
+    store::{Answer, Op},
+    stream::{Body, NewEvent},
+};
+use tokio::sync::watch;
+
+/// What a session knows about one entity it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hint {
+    /// Nothing new.
+    Quiet,
+    /// Mail may wait.
+    Mail,
+    /// The tenure has ended. Stop.
+    Lost,
+}
+
+struct Holding {
+    epoch: u64,
+    mark: u64,
+    hint: watch::Sender<Hint>,
+}
+
+struct State {
+    id: SessionId,
+    live_until: Duration,
+    holdings: HashMap<EntityId, Holding>,
+}
+
+/// A session of this process. Cheap to clone.
+#[derive(Clone)]
+pub struct Keeper {
+    pipeline: Pipeline,
+    config: Arc<EngineConfig>,
+    opening: Arc<Opening>,
+    state: Arc<Mutex<State>>,
+}
+
+impl Keeper {
+    /// Opens a session.
+    pub async fn open(
+        pipeline: Pipeline,
+        config: Arc<EngineConfig>,
+        name: &str,
+        role: &str,
+    ) -> Result<Self, StoreError> {
+        let lease_ms = u64::try_from(config.lease.as_millis()).unwrap_or(u64::MAX);
+        let opening = Opening { name: name.to_owned(), role: role.to_owned(), lease_ms };
+        let state = State {
+            id: EntityId::fixed(0, 0),
+            live_until: Duration::ZERO,
+            holdings: HashMap::new(),
+        };
+        let state = Arc::new(Mutex::new(state));
+        let keeper = Keeper { pipeline, config, opening: Arc::new(opening), state };
+        keeper.begin().await?;
+        Ok(keeper)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it holds this lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn begin(&self) -> Result<(), StoreError> {
+        let rt = self.pipeline.rt();
+        let at = self.pipeline.store().now().await?;
+        let mut random = [0; 10];
+        random[..8].copy_from_slice(&rt.random().to_be_bytes());
+        let id = EntityId::new(at, random);
+        let birth = Birth {
+            kind: sessions::WORKER.kind,
+            tenant: String::new(),
+            queue: String::new(),
+            priority: 0,
+        };
+        let event = NewEvent::new(sessions::events::OPENED, Body::json(&*self.opening));
+        let mut commit =
+            Commit::new(self.pipeline.commit_id(), id, Expect::Absent(birth), vec![event]);
+        commit.tenure = TenureChange::Open((*self.opening).clone());
+        let sent = rt.mono();
+        match self.pipeline.commit(commit).await? {
+            CommitAnswer::Committed(_) => {}
+            other => {
+                return Err(StoreError::Refused(format!(
+                    "a session could not be opened: {other:?}"
+                )));
+            }
+        }
+        let mut state = self.state();
+        state.id = id;
+        state.live_until = sent + self.lifetime();
+        Ok(())
+    }
+
+    /// The lease less the margin in which a worker stops itself.
+    fn lifetime(&self) -> Duration {
+        self.config.lease - self.config.lease / 10
+    }
+
+    /// The session's id. Changes when a lapsed session had to be replaced.
+    pub fn id(&self) -> SessionId {
+        self.state().id
+    }
+
+    /// Whether this process may act for what it holds.
+    pub fn live(&self) -> bool {
+        self.pipeline.rt().mono() < self.state().live_until
+    }
+
+    /// The pipeline it renews through.
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.pipeline
+    }
+
+    /// Its settings.
+    pub fn config(&self) -> &Arc<EngineConfig> {
+        &self.config
+    }
+
+    /// Names an entity in every renewal from now on.
+    pub fn hold(&self, entity: EntityId, epoch: u64) -> watch::Receiver<Hint> {
+        let (hint, hints) = watch::channel(Hint::Quiet);
+        self.state().holdings.insert(entity, Holding { epoch, mark: 0, hint });
+        hints
+    }
+
+    /// Stops naming it, if it is still held under this epoch.
+    pub fn drop_hold(&self, entity: EntityId, epoch: u64) {
+        let mut state = self.state();
+        if state.holdings.get(&entity).is_some_and(|h| h.epoch == epoch) {
+            state.holdings.remove(&entity);
+        }
+    }
+
+    /// Shows progress: the mark of an entity rises.
+    pub fn progress(&self, entity: EntityId) {
+        if let Some(h) = self.state().holdings.get_mut(&entity) {
+            h.mark += 1;
+        }
+    }
+
+    /// How many entities it holds.
+    pub fn held(&self) -> usize {
+        self.state().holdings.len()
+    }
+
+    /// Renews until asked to stop, then ends the session. Never ends otherwise.
+    pub async fn run(&self, mut stop: Stop) {
+        let rt = self.pipeline.rt().clone();
+        let mut ear = self.pipeline.bell().listen(Topic::Session(self.id()));
+        let mut next = rt.mono() + self.config.renewal;
+        loop {
+            let wait = next.saturating_sub(rt.mono());
+            let Some(woken) = stop.unless(first(ear.heard(), rt.sleep(wait))).await else { break };
+            match woken {
+                // Somebody rang: everything that this session holds has a look at its mail.
+                First::Left(()) => self.hint_all(),
+                First::Right(()) => {
+                    let before = self.id();
+                    self.renew_once().await;
+                    if self.id() != before {
+                        ear = self.pipeline.bell().listen(Topic::Session(self.id()));
+                    }
+                    next = rt.mono() + self.config.renewal;
+                }
+            }
+        }
+        self.end().await;
+    }
+
+    fn hint_all(&self) {
+        for holding in self.state().holdings.values() {
+            holding
+                .hint
+                .send_if_modified(|h| std::mem::replace(h, mail_unless_lost(*h)) != Hint::Mail);
+        }
+    }
+
+    /// One renewal. Returns whether the store answered.
+    pub async fn renew_once(&self) -> bool {
+        let (session, holds) = {
+            let state = self.state();
+            let hold =
+                |(e, h): (&EntityId, &Holding)| Hold { entity: *e, epoch: h.epoch, mark: h.mark };
+            let mut holds: Vec<Hold> = state.holdings.iter().map(hold).collect();
+            holds.sort_by_key(|h| h.entity);
+            (state.id, holds)
+        };
+        let sent = self.pipeline.rt().mono();
+        match self.pipeline.submit(Op::Renew(Renewal { session, holds })).await {
+            Ok(Answer::Renew(RenewalAnswer::Renewed { lost, mail, .. })) => {
+                let mut state = self.state();
+                state.live_until = sent + self.lifetime();
+                for entity in lost {
+                    if let Some(h) = state.holdings.remove(&entity) {
+                        h.hint.send_replace(Hint::Lost);
+                    }
+                }
+                for entity in mail {
+                    if let Some(h) = state.holdings.get(&entity) {
+                        h.hint.send_if_modified(|hint| {
+                            std::mem::replace(hint, mail_unless_lost(*hint)) != Hint::Mail
+                        });
+                    }
+                }
+                true
+            }
+            Ok(Answer::Renew(RenewalAnswer::Ended)) => {
+                tracing::warn!(%session, "this session was ended by the store; opening a new one");
+                self.lose_everything();
+                if let Err(e) = self.begin().await {
+                    tracing::warn!(error = %e, "no new session yet");
+                }
+                true
+            }
+            Ok(other) => {
+                tracing::error!(?other, "a renewal was answered with something else");
+                false
+            }
+            Err(e) => {
+                tracing::warn!(error = %e, "a renewal did not get through");
+                false
+            }
+        }
+    }
+
+    fn lose_everything(&self) {
+        let mut state = self.state();
+        state.live_until = Duration::ZERO;
+        for (_, holding) in state.holdings.drain() {
+            holding.hint.send_replace(Hint::Lost);
+        }
+    }
+
+    /// Says goodbye, so that what it still holds is free at once.
+    pub async fn end(&self) {
+        let id = self.id();
+        self.lose_everything();
+        let store = self.pipeline.store();
+        let Ok(Some(head)) = store.head(id).await else { return };
+        let expect = Expect::Holder { epoch: head.epoch, version: head.version };
+        let event = NewEvent::new(
+            sessions::events::ENDED,
+            Body::json(&serde_json::json!({ "why": "stopped" })),
+        );
+        let mut commit = Commit::new(self.pipeline.commit_id(), id, expect, vec![event]);
+        commit.mail = MailStance::Regardless;
+        commit.tenure = TenureChange::End;
+        if let Err(e) = self.pipeline.commit(commit).await {
+            tracing::debug!(error = %e, "no goodbye; the lease will lapse");
+            return;
+        }
+        crate::due::ring_checks_of(&self.pipeline, id).await;
+    }
+}
+
+fn mail_unless_lost(hint: Hint) -> Hint {
+    if hint == Hint::Lost { Hint::Lost } else { Hint::Mail }
+}

@@ -1,0 +1,179 @@
+//! The oracle stands inside the store and sees every transaction before it is visible. It knows the
+//! laws on its own and does not ask the judge, so that a judge with a protection switched off (or a
+//! bug) is caught at the write that breaks the law, not hours later in a wrong sum.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+use tenure_kernel::{
+    batch::{HeadWrite, Writes},
+    commit::{Commit, CommitAnswer, Expect, MailStance},
+    head::Head,
+    ids::{EntityId, MailId, MessageId},
+    mail::MailAnswer,
+    outbox::{DeliveryAnswer, Posted},
+    store::{Answer, Op},
+    table::{Claimable, Class},
+    time::Timestamp,
+};
+use tenure_store::memory::Witness;
+
+/// What the oracle has seen.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Laws that were broken, in words.
+    pub broken: Vec<String>,
+    /// Every message that was ever posted.
+    pub posted: BTreeMap<MessageId, Posted>,
+    /// How often each was taken from the outbox.
+    pub taken: BTreeMap<MessageId, u32>,
+    /// Mail that somebody was told is accepted.
+    pub accepted: BTreeSet<(EntityId, MailId)>,
+    /// Accepted commits, claims among them.
+    pub commits: u64,
+    /// Commits that were refused as stale or late: the faults reached the fences.
+    pub fenced: u64,
+    /// Commits that were answered a second time.
+    pub repeated: u64,
+    /// Tenures that a guard ended over a holder's head.
+    pub overruled: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Oracle(Mutex<Seen>);
+
+impl Oracle {
+    /// Looks at what it has seen.
+    pub fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Witness for Oracle {
+    fn batch(&self, _now: Timestamp, ops: &[Op], answers: &[Answer], writes: &Writes) {
+        let mut seen = self.seen();
+        if ops.len() != answers.len() {
+            seen.broken.push(format!("{} operations got {} answers", ops.len(), answers.len()));
+        }
+        for (op, answer) in ops.iter().zip(answers) {
+            seen.operation(op, answer, writes);
+        }
+        for write in writes.heads.values() {
+            seen.head(write);
+        }
+        for id in &writes.delivered {
+            let times = seen.taken.entry(*id).or_default();
+            *times += 1;
+            if *times > 1 {
+                seen.broken.push(format!("message {id} was taken from the outbox twice"));
+            }
+        }
+        for posted in &writes.posted {
+            seen.posted.insert(posted.id, posted.clone());
+        }
+    }
+}
+
+impl Seen {
+    fn operation(&mut self, op: &Op, answer: &Answer, writes: &Writes) {
+        match (op, answer) {
+            (Op::Commit(c), Answer::Commit(CommitAnswer::Committed(done))) => {
+                if done.repeated {
+                    self.repeated += 1;
+                } else {
+                    self.commits += 1;
+                    self.commit(c, writes.heads.get(&c.entity));
+                }
+            }
+            (
+                Op::Commit(_),
+                Answer::Commit(
+                    CommitAnswer::StaleEpoch { .. }
+                    | CommitAnswer::VersionConflict { .. }
+                    | CommitAnswer::Final { .. }
+                    | CommitAnswer::MoreMail { .. },
+                ),
+            ) => self.fenced += 1,
+            (Op::Commit(c), Answer::Commit(CommitAnswer::Refused(why))) => {
+                self.broken.push(format!("a commit of {} can never be accepted: {why}", c.entity));
+            }
+            (Op::Claim { entity, .. }, Answer::Claim(Ok(_))) => {
+                self.commits += 1;
+                // Without a write it is a claim asked again.
+                if let Some(HeadWrite { before: Some(before), .. }) = writes.heads.get(entity) {
+                    self.claim(before);
+                }
+            }
+            (Op::Mail(m), Answer::Mail(MailAnswer::Accepted { .. })) => {
+                self.accepted.insert((m.to, m.id.clone()));
+            }
+            (Op::Deliver(d), Answer::Deliver(DeliveryAnswer::Refused(why))) => {
+                self.broken.push(format!("message {} was refused: {why}", d.id));
+            }
+            _ => {}
+        }
+    }
+
+    fn commit(&mut self, commit: &Commit, write: Option<&HeadWrite>) {
+        let id = commit.entity;
+        let Some(write) = write else {
+            return self.broken.push(format!("{id}: committed without a write"));
+        };
+        let Some(before) = &write.before else {
+            if !matches!(commit.expect, Expect::Absent(_)) {
+                self.broken.push(format!("{id}: born by a commit that believed it was there"));
+            }
+            return;
+        };
+        let (epoch, version, held) = match commit.expect {
+            Expect::Absent(_) => {
+                return self.broken.push(format!("{id}: created a second time"));
+            }
+            Expect::Holder { epoch, version } => (epoch, Some(version), Some(true)),
+            Expect::Nobody { epoch, version } => (epoch, Some(version), Some(false)),
+            Expect::Overrule { epoch, version } => (epoch, Some(version), None),
+            Expect::EndTenure { epoch } => (epoch, None, Some(true)),
+        };
+        let overrules = matches!(commit.expect, Expect::Overrule { .. } | Expect::EndTenure { .. });
+        self.overruled += u64::from(overrules && before.holder.is_some());
+        if epoch != before.epoch || held.is_some_and(|h| h != before.holder.is_some()) {
+            let now = before.epoch;
+            self.broken.push(format!("{id}: a write under epoch {epoch} was accepted in {now}"));
+        }
+        if version.is_some_and(|v| v != before.version) {
+            self.broken.push(format!("{id}: a write over version {version:?} was accepted"));
+        }
+        if let MailStance::ReadAll(n) = commit.mail
+            && n < before.mail_count
+        {
+            let count = before.mail_count;
+            self.broken.push(format!("{id}: ended or parked having read {n} of {count} mails"));
+        }
+    }
+
+    fn claim(&mut self, before: &Head) {
+        let id = before.id;
+        if before.holder.is_some() {
+            self.broken.push(format!("{id}: claimed while somebody holds it"));
+        }
+        if before.status.row().claimable == Claimable::No {
+            self.broken.push(format!("{id}: claimed while {}", before.status.name()));
+        }
+    }
+
+    fn head(&mut self, write: &HeadWrite) {
+        let (Some(before), after) = (&write.before, &write.after) else { return };
+        let id = after.id;
+        if before.class() == Class::Final {
+            self.broken.push(format!("{id}: final and changed"));
+        }
+        if before.holder != after.holder && after.epoch <= before.epoch {
+            self.broken.push(format!("{id}: another holder under the same epoch"));
+        }
+        if before.holder.is_some() && after.holder.is_some() && before.holder != after.holder {
+            self.broken.push(format!("{id}: two holders, one after the other in one commit"));
+        }
+    }
+}

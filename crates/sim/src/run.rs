@@ -1,0 +1,234 @@
+//! One run: build the world, let it storm, let it rest, and check.
+
+use crate::{
+    check,
+    executor::{Sim, Stuck},
+    faults::{Fault, Faults},
+    rng::Rng,
+    scenario::Scenario,
+    storm,
+    world::World,
+};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+use tenure_kernel::{
+    judge::{Judge, Protections},
+    rules::Tallies,
+};
+
+/// How a run is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What is played.
+    pub scenario: Scenario,
+    /// What may go wrong.
+    pub faults: Faults,
+    /// Every allowed fault happens, instead of some that the seed picks.
+    pub all_faults: bool,
+    /// All on, except to show that something then breaks.
+    pub protections: Protections,
+    /// How long the storm lasts.
+    pub storm: Duration,
+    /// How long everything may take to come to rest after it.
+    pub quiet: Duration,
+    /// Server processes.
+    pub servers: usize,
+    /// Worker processes.
+    pub workers: usize,
+}
+
+impl Options {
+    /// The usual run of a scenario.
+    pub fn new(scenario: Scenario) -> Self {
+        Options {
+            scenario,
+            faults: Faults::all(),
+            all_faults: false,
+            protections: Protections::default(),
+            storm: Duration::from_secs(100),
+            quiet: Duration::from_secs(3 * 3_600),
+            servers: 2,
+            workers: 2,
+        }
+    }
+
+    /// Only these faults, all of them.
+    pub fn with_only(mut self, faults: &[Fault]) -> Self {
+        (self.faults, self.all_faults) = (Faults::only(faults), true);
+        self
+    }
+
+    /// With other protections.
+    pub fn protected(mut self, protections: Protections) -> Self {
+        self.protections = protections;
+        self
+    }
+}
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// From which seed.
+    pub seed: u64,
+    /// What was played.
+    pub scenario: Scenario,
+    /// How much virtual time went by.
+    pub lasted: Duration,
+    /// Polls.
+    pub steps: u64,
+    /// What each fault did.
+    pub faults: BTreeMap<Fault, u64>,
+    /// What the rules did.
+    pub rules: Tallies,
+    /// Entities at the end.
+    pub entities: usize,
+    /// Accepted commits.
+    pub commits: u64,
+    /// Commits refused because something else came first.
+    pub fenced: u64,
+    /// Commits that were recognised as repetitions.
+    pub repeated: u64,
+    /// Tenures ended over a holder's head.
+    pub overruled: u64,
+    /// Effects outside.
+    pub effects: usize,
+    /// The last trace lines.
+    pub trace: Vec<String>,
+    /// Equal for equal runs.
+    pub hash: u64,
+}
+
+/// A law was broken.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Replays it.
+    pub seed: u64,
+    /// What was played.
+    pub scenario: Scenario,
+    /// Which law, in words.
+    pub broken: String,
+    /// When.
+    pub at: Duration,
+    /// What went on before.
+    pub trace: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scenario, seed) = (self.scenario.name(), self.seed);
+        writeln!(f, "{scenario} {seed} failed after {:?}: {}", self.at, self.broken)?;
+        self.trace.iter().try_for_each(|line| writeln!(f, "  {line}"))?;
+        write!(f, "  add to crates/sim/regressions.txt: {scenario} {seed} # {}", self.broken)
+    }
+}
+
+/// Runs one seed.
+pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
+    let scenario = options.scenario;
+    let mut rng = Rng::new(seed ^ 0x5eed);
+    let faults = storm::draw(&mut rng, &options.faults, options.all_faults);
+    let skewed = faults.iter().any(|(f, _)| *f == Fault::ClockSkew);
+    let judge = Judge { tables: scenario.machines().tables(), protections: options.protections };
+    let world = World::new(seed, judge, skewed);
+    let names: Vec<_> = faults.iter().map(|(f, w)| format!("{f}*{w}")).collect();
+    world.sim.trace(format!("{} {seed}: {}", scenario.name(), names.join(" ")));
+
+    let outcome = play(&world, options, faults);
+    let (trace, hash) = world.sim.traced();
+    let at = world.sim.now();
+    let result = match outcome {
+        Ok(()) => {
+            let seen = world.oracle.seen();
+            let (rules, entities) =
+                world.store.inspect(|c| (c.tallies.clone(), c.rows.heads.len()));
+            Ok(Report {
+                seed,
+                scenario,
+                lasted: at,
+                steps: world.sim.steps(),
+                faults: world.weather.counts(),
+                rules,
+                entities,
+                commits: seen.commits,
+                fenced: seen.fenced,
+                repeated: seen.repeated,
+                overruled: seen.overruled,
+                effects: world.outside.all().len(),
+                trace,
+                hash,
+            })
+        }
+        Err(broken) => Err(Box::new(Failure { seed, scenario, broken, at, trace })),
+    };
+    world.end();
+    result
+}
+
+fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Result<(), String> {
+    let scenario = options.scenario;
+    for i in 0..options.servers {
+        world.add(&format!("server-{i}"), false, scenario.server(options.protections.pulse));
+    }
+    for i in 0..options.workers {
+        world.add(&format!("worker-{i}"), true, scenario.worker());
+    }
+    let clients = scenario.play(world);
+    let director = world.outsider("director");
+    let over = Arc::new(AtomicBool::new(false));
+    let (stage, flag) = (world.clone(), over.clone());
+    let (storm, quiet) = (options.storm, options.quiet);
+    director.rt.spawn(Box::pin(async move {
+        storm::rage(stage.clone(), faults, storm).await;
+        let end = stage.sim.now() + quiet;
+        while stage.sim.now() < end {
+            stage.sim.sleep(Duration::from_secs(2)).await;
+            let rests = stage.store.inspect(|c| check::at_rest(c, &stage.oracle.seen()).is_ok());
+            if clients.left() == 0 && rests {
+                break;
+            }
+        }
+        if clients.left() > 0 {
+            stage.fail(format!("{} clients were never answered", clients.left()));
+        }
+        flag.store(true, Ordering::Relaxed);
+    }));
+    let broken = || world.oracle.seen().broken.first().cloned();
+    let done = || over.load(Ordering::Relaxed) || !world.oracle.seen().broken.is_empty();
+    world.sim.run_until(done).map_err(|stuck: Stuck| stuck.to_string())?;
+    if let Some(broken) = broken() {
+        return Err(broken);
+    }
+    world.store.inspect(|contents| {
+        check::always(contents, &scenario.machines())?;
+        check::at_rest(contents, &world.oracle.seen())?;
+        scenario.check(world, contents)
+    })?;
+    now(check::feed(&world.store))
+}
+
+/// Runs a future that never waits: a calm store answers at once.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    let mut future = std::pin::pin!(future);
+    let mut cx = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut cx) {
+            return value;
+        }
+    }
+}
+
+impl World {
+    /// Takes everything apart: tasks hold the world and the world holds tasks.
+    fn end(&self) {
+        self.forget_processes();
+        Sim::end(&self.sim);
+    }
+}

@@ -1,0 +1,173 @@
+//! What is played in the world: machines, workers and clients, each set with what it must come to.
+
+pub mod bowl;
+mod clients;
+pub mod errand;
+pub mod fan;
+pub mod part;
+mod slice;
+
+pub use clients::Clients;
+
+use crate::world::{Boot, Env, World};
+use std::{sync::Arc, time::Duration};
+use tenure_engine::{
+    config::EngineConfig,
+    node::{Node, Parts},
+    pipeline::Pipeline,
+    session::Keeper,
+    worker::{Handler, Worker},
+};
+use tenure_kernel::machine::Machines;
+use tenure_store::memory::Contents;
+
+/// A play.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scenario {
+    /// Errands with two effects each; workers die and are taken over.
+    Slice,
+    /// A parent with many parts that ends under a storm of signals.
+    Fan,
+    /// The same, cancelled at any point.
+    Cancel,
+    /// A resting entity that gets very many messages.
+    Bowl,
+}
+
+impl Scenario {
+    /// All of them.
+    pub const ALL: [Scenario; 4] =
+        [Scenario::Slice, Scenario::Fan, Scenario::Cancel, Scenario::Bowl];
+
+    /// Its name in `regressions.txt`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Scenario::Slice => "slice",
+            Scenario::Fan => "fan",
+            Scenario::Cancel => "cancel",
+            Scenario::Bowl => "bowl",
+        }
+    }
+
+    /// By its name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|s| s.name() == name)
+    }
+
+    pub(crate) fn machines(self) -> Machines {
+        Machines::kernel()
+            .with::<errand::Errand>()
+            .with::<fan::Fan>()
+            .with::<part::Part>()
+            .with::<bowl::Bowl>()
+    }
+
+    /// Starts the clients; what they do is over when [`Clients::left`] is zero.
+    pub(crate) fn play(self, world: &Arc<World>) -> Clients {
+        let clients = Clients::new(world, self.machines());
+        match self {
+            Scenario::Slice => slice::play(&clients),
+            Scenario::Fan => fan::play(&clients, false),
+            Scenario::Cancel => fan::play(&clients, true),
+            Scenario::Bowl => bowl::play(&clients),
+        }
+        clients
+    }
+
+    /// What must be true when everything is over.
+    pub(crate) fn check(self, world: &World, contents: &Contents) -> Result<(), String> {
+        for (key, effects) in world.outside.all() {
+            if effects.len() > 1 {
+                return Err(format!("effect {key} happened {} times: {effects:?}", effects.len()));
+            }
+        }
+        slice::check(world, contents)?;
+        fan::check(world, contents)?;
+        bowl::check(world, contents)
+    }
+
+    fn queue(self) -> &'static str {
+        match self {
+            Scenario::Slice | Scenario::Bowl => errand::QUEUE,
+            Scenario::Fan | Scenario::Cancel => part::QUEUE,
+        }
+    }
+
+    fn handler(self, env: &Env) -> Arc<dyn Handler> {
+        match self {
+            Scenario::Slice | Scenario::Bowl => Arc::new(slice::Runner(env.clone())),
+            Scenario::Fan | Scenario::Cancel => Arc::new(part::Runner(env.clone())),
+        }
+    }
+
+    /// The `main` of a server.
+    pub(crate) fn server(self, protect_outage: bool) -> Boot {
+        Arc::new(move |env: Env| {
+            let machines = self.machines();
+            Box::pin(async move {
+                let mut stop = env.stop.clone();
+                loop {
+                    let parts = Parts {
+                        store: env.store.clone(),
+                        bell: env.bell.clone(),
+                        rt: env.rt.clone(),
+                        machines: machines.clone(),
+                        config: config(),
+                        name: env.name.clone(),
+                        wire: None,
+                        protect_outage,
+                    };
+                    match Node::start(parts).await {
+                        Ok(mut node) => {
+                            stop.asked().await;
+                            node.stop().await;
+                            return;
+                        }
+                        Err(e) => env.world.sim.trace(format!("{}: no start: {e}", env.name)),
+                    }
+                    if stop.is_asked() {
+                        return;
+                    }
+                    env.rt.sleep(Duration::from_secs(1)).await;
+                }
+            })
+        })
+    }
+
+    /// The `main` of a worker.
+    pub(crate) fn worker(self) -> Boot {
+        Arc::new(move |env: Env| {
+            Box::pin(async move {
+                let config = Arc::new(config());
+                let pipeline =
+                    Pipeline::new(env.store.clone(), env.bell.clone(), env.rt.clone(), &config);
+                let keeper = loop {
+                    let opened =
+                        Keeper::open(pipeline.clone(), config.clone(), &env.name, "worker").await;
+                    match opened {
+                        Ok(keeper) => break keeper,
+                        Err(e) => env.world.sim.trace(format!("{}: no session: {e}", env.name)),
+                    }
+                    env.rt.sleep(Duration::from_secs(1)).await;
+                };
+                let (stopper, stop) = tenure_engine::stop::stopper();
+                let (last, last_stop) = tenure_engine::stop::stopper();
+                let renewing = keeper.clone();
+                env.rt.spawn(Box::pin(async move { renewing.run(last_stop).await }));
+                let handler = self.handler(&env);
+                let worker = Worker::new(keeper, vec![self.queue().to_owned()], 3, handler);
+                let mut asked = env.stop.clone();
+                env.rt.spawn(Box::pin(async move {
+                    asked.asked().await;
+                    stopper.stop();
+                }));
+                worker.run(stop).await;
+                last.stop();
+            })
+        })
+    }
+}
+
+fn config() -> EngineConfig {
+    EngineConfig { segment_events: 40, ..EngineConfig::default() }
+}

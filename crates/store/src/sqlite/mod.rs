@@ -1,0 +1,393 @@
+//! The embedded store: one SQLite file, written by one thread of one process.
+//!
+//! * Writes go to the writer thread and come back through a channel; a batch is one transaction with
+//!   one sync (`synchronous=FULL`, write-ahead log).
+//! * Reads run on a few threads with connections of their own and see the last committed state.
+//! * Checkpoints run on a thread of their own: first a passive pass that copies the bulk beside the
+//!   writer, then a restarting pass that takes the write lock for what little is left, so that the log
+//!   starts over and does not grow for ever under constant load.
+//! * The data directory is locked for as long as the store is open for writing.
+
+mod error;
+mod read;
+mod rows;
+mod schema;
+mod writer;
+
+use error::Trouble;
+use rusqlite::Connection;
+use std::{
+    fs::{self, File, TryLockError},
+    io::{Read as _, Write as _},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, mpsc},
+    thread,
+};
+use tenure_kernel::{
+    claims::{ClaimAnswer, ClaimRequest},
+    error::StoreError,
+    evidence::Evidence,
+    feed::{Cursor, FeedPage},
+    head::Head,
+    housekeeping::{Pulse, PulseRequest, Retired},
+    ids::{EntityId, MessageId, SessionId},
+    judge::Judge,
+    limits,
+    mail::Mail,
+    outbox::Posted,
+    rules::Tallies,
+    runtime::{BoxFuture, Clock},
+    sessions::Session,
+    store::{Answer, HeadFilter, Op, Store},
+    stream::{Hash, Record},
+    table::Tables,
+    time::Timestamp,
+};
+use tokio::sync::oneshot;
+use writer::Writer;
+
+/// Bytes written after which the checkpointer is told.
+const CHECKPOINT_BYTES: usize = 16 * 1024 * 1024;
+/// Threads that read.
+const READERS: usize = 2;
+
+type WriteJob = Box<dyn FnOnce(&mut Writer) + Send>;
+type ReadJob = Box<dyn FnOnce(&Connection) + Send>;
+
+/// The embedded store. Cheap to clone through an `Arc`; the threads end when it is dropped.
+pub struct SqliteStore {
+    writes: Option<mpsc::Sender<WriteJob>>,
+    reads: mpsc::Sender<ReadJob>,
+    tables: Tables,
+    clock: Arc<dyn Clock>,
+    writer: Option<thread::JoinHandle<()>>,
+    _lock: Option<File>,
+}
+
+impl SqliteStore {
+    /// Opens the store in a directory, creating both if needed.
+    pub fn open(
+        dir: &Path,
+        judge: Judge,
+        clock: Arc<dyn Clock>,
+        incarnation: u64,
+    ) -> Result<Self, StoreError> {
+        fs::create_dir_all(dir).map_err(|e| unusable(dir, &e))?;
+        let lock = lock(dir)?;
+        let file = dir.join("tenure.db");
+        let tables = judge.tables.clone();
+        let writer = Writer::open(file.clone(), judge, clock.clone(), incarnation)?;
+        let (writes, jobs) = mpsc::channel::<WriteJob>();
+        let (tell, told) = mpsc::sync_channel::<()>(1);
+        let name = || thread::Builder::new().name("tenure-sqlite".into());
+        let checkpointed = file.clone();
+        spawn(name(), move || checkpoint_when_told(&checkpointed, &told))?;
+        let writer = spawn(name(), move || write_until_dropped(writer, &jobs, &tell))?;
+        let reads = start_readers(&file)?;
+        Ok(SqliteStore {
+            writes: Some(writes),
+            reads,
+            tables,
+            clock,
+            writer: Some(writer),
+            _lock: Some(lock),
+        })
+    }
+
+    /// Opens an existing store for reading only, beside whoever writes it.
+    pub fn open_read_only(
+        dir: &Path,
+        tables: Tables,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, StoreError> {
+        let file = dir.join("tenure.db");
+        if !file.exists() {
+            let why = format!("there is no store in {}; `tenure up` creates one", dir.display());
+            return Err(StoreError::Unavailable(why));
+        }
+        let reads = start_readers(&file)?;
+        Ok(SqliteStore { writes: None, reads, tables, clock, writer: None, _lock: None })
+    }
+
+    fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Writer) -> Result<T, StoreError> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let sent = match &self.writes {
+            Some(writes) => writes.send(Box::new(move |w| drop(reply.send(work(w))))),
+            None => {
+                return Box::pin(async {
+                    Err(StoreError::ReadOnly("the store was opened for reading".into()))
+                });
+            }
+        };
+        Box::pin(async move {
+            sent.map_err(|_| closed())?;
+            // The thread only ends before it answers when it panicked: what it had begun is unknown.
+            answer.await.unwrap_or_else(|_| {
+                Err(StoreError::Indeterminate("the writer thread has ended".into()))
+            })
+        })
+    }
+
+    fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, Trouble> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T, StoreError>> {
+        let (reply, answer) = oneshot::channel();
+        let sent = self
+            .reads
+            .send(Box::new(move |c| drop(reply.send(work(c).map_err(Trouble::into_error)))));
+        Box::pin(async move {
+            sent.map_err(|_| closed())?;
+            answer.await.unwrap_or_else(|_| Err(closed()))
+        })
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        // Ends the writer, which finishes what it was given; then the lock may go.
+        self.writes = None;
+        if let Some(writer) = self.writer.take() {
+            // A writer that panicked has been reported where its answer was awaited.
+            let _ = writer.join();
+        }
+    }
+}
+
+fn closed() -> StoreError {
+    StoreError::Unavailable("the store is closed".into())
+}
+
+fn unusable(dir: &Path, e: &std::io::Error) -> StoreError {
+    StoreError::Unavailable(format!("the data directory {} can not be used: {e}", dir.display()))
+}
+
+fn lock(dir: &Path) -> Result<File, StoreError> {
+    let path = dir.join("lock");
+    let open = || File::options().create(true).truncate(false).read(true).write(true).open(&path);
+    let mut file = open().map_err(|e| unusable(dir, &e))?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut pid = String::new();
+            // The number is only for the message.
+            let _ = file.read_to_string(&mut pid);
+            let pid = if pid.trim().is_empty() { "unknown".into() } else { pid.trim().to_owned() };
+            return Err(StoreError::InUse { path: dir.display().to_string(), pid });
+        }
+        Err(TryLockError::Error(e)) => return Err(unusable(dir, &e)),
+    }
+    let note =
+        file.set_len(0).and_then(|()| file.write_all(std::process::id().to_string().as_bytes()));
+    note.map_err(|e| unusable(dir, &e))?;
+    Ok(file)
+}
+
+fn spawn(
+    builder: thread::Builder,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<thread::JoinHandle<()>, StoreError> {
+    builder
+        .spawn(work)
+        .map_err(|e| StoreError::Unavailable(format!("no thread for the store: {e}")))
+}
+
+fn write_until_dropped(
+    mut writer: Writer,
+    jobs: &mpsc::Receiver<WriteJob>,
+    tell: &mpsc::SyncSender<()>,
+) {
+    while let Ok(job) = jobs.recv() {
+        job(&mut writer);
+        if writer.unsettled >= CHECKPOINT_BYTES {
+            writer.unsettled = 0;
+            // Full means that it has been told already.
+            let _ = tell.try_send(());
+        }
+    }
+}
+
+fn checkpoint_when_told(file: &Path, told: &mpsc::Receiver<()>) {
+    let open = || -> Result<Connection, rusqlite::Error> {
+        let conn = Connection::open(file)?;
+        conn.busy_timeout(std::time::Duration::from_secs(5))?;
+        Ok(conn)
+    };
+    while told.recv().is_ok() {
+        for mode in ["PASSIVE", "RESTART"] {
+            let done = open().and_then(|c| {
+                c.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()))
+            });
+            if let Err(e) = done {
+                // The log grows until the next time; nothing is lost.
+                tracing::warn!(error = %e, mode, "a checkpoint did not finish");
+            }
+        }
+    }
+}
+
+fn start_readers(file: &Path) -> Result<mpsc::Sender<ReadJob>, StoreError> {
+    let (reads, jobs) = mpsc::channel::<ReadJob>();
+    let jobs = Arc::new(Mutex::new(jobs));
+    for _ in 0..READERS {
+        let conn = schema::open_reader(file)?;
+        let jobs = jobs.clone();
+        spawn(thread::Builder::new().name("tenure-read".into()), move || {
+            loop {
+                // A poisoned lock means that a read panicked while it waited, which it does not.
+                let job = match jobs.lock() {
+                    Ok(jobs) => jobs.recv(),
+                    Err(_) => break,
+                };
+                match job {
+                    Ok(job) => job(&conn),
+                    Err(_) => break,
+                }
+            }
+        })?;
+    }
+    Ok(reads)
+}
+
+impl Store for SqliteStore {
+    fn apply(&self, ops: Vec<Op>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+        self.write(move |w| w.apply(&ops))
+    }
+
+    fn claim(&self, request: ClaimRequest) -> BoxFuture<'_, Result<ClaimAnswer, StoreError>> {
+        self.write(move |w| w.claim(&request))
+    }
+
+    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
+        let queue = queue.to_owned();
+        self.read(move |c| read::ready_groups(c, &queue))
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        let now = self.clock.now();
+        Box::pin(async move { Ok(now) })
+    }
+
+    fn head(&self, id: EntityId) -> BoxFuture<'_, Result<Option<Head>, StoreError>> {
+        let tables = self.tables.clone();
+        self.read(move |c| Ok(rows::load_head(c, &tables, id)?.map(|p| p.head)))
+    }
+
+    fn heads(
+        &self,
+        filter: HeadFilter,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>> {
+        let tables = self.tables.clone();
+        self.read(move |c| read::heads(c, &tables, &filter, limit))
+    }
+
+    fn due(
+        &self,
+        lanes: Vec<u16>,
+        overdue: std::time::Duration,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<(Timestamp, Vec<Head>), StoreError>> {
+        let (tables, now) = (self.tables.clone(), self.clock.now());
+        self.read(move |c| Ok((now, read::due(c, &tables, &lanes, now - overdue, limit)?)))
+    }
+
+    fn next_due(
+        &self,
+        lanes: Vec<u16>,
+    ) -> BoxFuture<'_, Result<(Timestamp, Option<Timestamp>), StoreError>> {
+        let now = self.clock.now();
+        self.read(move |c| Ok((now, read::next_due(c, &lanes)?)))
+    }
+
+    fn mail(
+        &self,
+        entity: EntityId,
+        after: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Mail>, StoreError>> {
+        self.read(move |c| rows::load_mail(c, entity, after, limit))
+    }
+
+    fn stream(
+        &self,
+        entity: EntityId,
+        from: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Record>, StoreError>> {
+        let tables = self.tables.clone();
+        self.read(move |c| read::stream(c, &tables, entity, from, limit))
+    }
+
+    fn outbox(
+        &self,
+        lanes: Vec<u16>,
+        wire: bool,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Posted>, StoreError>> {
+        self.read(move |c| read::outbox(c, &lanes, wire, limit))
+    }
+
+    fn outbox_has(&self, id: MessageId) -> BoxFuture<'_, Result<bool, StoreError>> {
+        self.read(move |c| writer::outbox_has(c, id))
+    }
+
+    fn feed(&self, after: Cursor, limit: usize) -> BoxFuture<'_, Result<FeedPage, StoreError>> {
+        self.read(move |c| read::feed(c, after, limit))
+    }
+
+    fn session(&self, id: SessionId) -> BoxFuture<'_, Result<Option<Session>, StoreError>> {
+        self.read(move |c| read::session(c, id))
+    }
+
+    fn live_sessions(&self) -> BoxFuture<'_, Result<Vec<Session>, StoreError>> {
+        let now = self.clock.now();
+        self.read(move |c| read::live_sessions(c, now))
+    }
+
+    fn evidence(&self, entity: EntityId) -> BoxFuture<'_, Result<Vec<Evidence>, StoreError>> {
+        self.read(move |c| read::evidence(c, entity))
+    }
+
+    fn put_blob(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<Hash, StoreError>> {
+        let (actual, limit) = (bytes.len(), limits::BLOB_BYTES_MAX);
+        if actual > limit {
+            return Box::pin(async move {
+                Err(StoreError::Limit { what: "blob in bytes", actual, limit })
+            });
+        }
+        self.write(move |w| w.put_blob(&bytes))
+    }
+
+    fn blob(&self, digest: Hash) -> BoxFuture<'_, Result<Option<Vec<u8>>, StoreError>> {
+        self.read(move |c| read::blob(c, digest))
+    }
+
+    fn pulse(&self, request: PulseRequest) -> BoxFuture<'_, Result<Pulse, StoreError>> {
+        self.write(move |w| {
+            w.transaction(|w| read::pulse(w, &request)).map_err(Trouble::into_error)
+        })
+    }
+
+    fn tallies(&self) -> BoxFuture<'_, Result<Tallies, StoreError>> {
+        self.read(read::tallies)
+    }
+
+    fn retire(
+        &self,
+        ended_before: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Retired, StoreError>> {
+        self.write(move |w| {
+            w.transaction(|w| writer::retire(w, ended_before, limit)).map_err(Trouble::into_error)
+        })
+    }
+}
+
+/// Where the database file of a data directory is.
+pub fn database_file(dir: &Path) -> PathBuf {
+    dir.join("tenure.db")
+}

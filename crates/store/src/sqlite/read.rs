@@ -1,0 +1,233 @@
+//! Everything that only looks, and the two small writes that belong to no entity (pulse, tallies).
+
+use super::{
+    error::Trouble,
+    rows::{self, HEAD, RECORD, count, micros, run, time},
+    schema,
+    writer::{SESSION_BY_ID, Writer},
+};
+use rusqlite::{Connection, OptionalExtension, params};
+use std::time::Duration;
+use tenure_kernel::{
+    error::StoreError,
+    evidence::{Evidence, NewEvidence},
+    feed::{Cursor, FeedPage, Lost},
+    head::Head,
+    housekeeping::{Pulse, PulseRequest},
+    ids::{EntityId, SessionId},
+    limits,
+    outbox::Posted,
+    rules::{Tallies, Tally},
+    sessions::Session,
+    store::HeadFilter,
+    stream::{Hash, Record},
+    table::Tables,
+    time::Timestamp,
+};
+
+/// The groups of a queue, by stepping from one to the next in the index.
+pub(super) fn ready_groups(conn: &Connection, queue: &str) -> Result<Vec<(i16, String)>, Trouble> {
+    let mut first = conn.prepare_cached("SELECT priority, tenant FROM ready WHERE queue = ?1 ORDER BY priority DESC, tenant LIMIT 1")?;
+    let mut next = conn.prepare_cached("SELECT priority, tenant FROM ready WHERE queue = ?1 AND priority = ?2 AND tenant > ?3 ORDER BY tenant LIMIT 1")?;
+    let mut lower = conn.prepare_cached("SELECT priority, tenant FROM ready WHERE queue = ?1 AND priority < ?2 ORDER BY priority DESC, tenant LIMIT 1")?;
+    let pair = |r: &rusqlite::Row<'_>| Ok((r.get::<_, i16>(0)?, r.get::<_, String>(1)?));
+    let mut groups = Vec::new();
+    let mut group = first.query_row([queue], pair).optional()?;
+    while let Some((priority, tenant)) = group {
+        group = next.query_row(params![queue, priority, tenant], pair).optional()?;
+        if group.is_none() {
+            group = lower.query_row(params![queue, priority], pair).optional()?;
+        }
+        groups.push((priority, tenant));
+    }
+    Ok(groups)
+}
+
+pub(super) fn heads(
+    conn: &Connection,
+    tables: &Tables,
+    f: &HeadFilter,
+    limit: usize,
+) -> Result<Vec<Head>, Trouble> {
+    let sql = format!(
+        "SELECT {HEAD} FROM heads WHERE id > ?1 AND (?2 IS NULL OR kind = ?2) AND (?3 IS NULL OR status = ?3)
+         AND (?4 IS NULL OR tenant = ?4) AND (NOT ?5 OR attention IS NOT NULL) ORDER BY id LIMIT ?6"
+    );
+    let mut q = conn.prepare_cached(&sql)?;
+    let after = f.after.map_or([0; 16], |id| *id.as_bytes());
+    let params = params![after, f.kind, f.status, f.tenant, f.attention, limit as i64];
+    let found = q.query_map(params, |row| rows::head(row, tables).map(|p| p.head))?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+fn lane_list(lanes: &[u16]) -> String {
+    let all: Vec<_> = lanes.iter().map(u16::to_string).collect();
+    all.join(",")
+}
+
+pub(super) fn due(
+    conn: &Connection,
+    tables: &Tables,
+    lanes: &[u16],
+    by: Timestamp,
+    limit: usize,
+) -> Result<Vec<Head>, Trouble> {
+    let lanes = if lanes.len() == usize::from(limits::LANES) {
+        String::new()
+    } else {
+        format!("AND lane IN ({})", lane_list(lanes))
+    };
+    let sql = format!("SELECT {HEAD} FROM heads WHERE due <= ?1 {lanes} ORDER BY due LIMIT ?2");
+    let mut q = conn.prepare_cached(&sql)?;
+    let found =
+        q.query_map((by.as_micros(), limit as i64), |row| rows::head(row, tables).map(|p| p.head))?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+pub(super) fn next_due(conn: &Connection, lanes: &[u16]) -> Result<Option<Timestamp>, Trouble> {
+    let sql = format!(
+        "SELECT due FROM heads WHERE due IS NOT NULL AND lane IN ({}) ORDER BY due LIMIT 1",
+        lane_list(lanes)
+    );
+    let mut q = conn.prepare_cached(&sql)?;
+    Ok(q.query_row([], |r| r.get(0)).optional()?.map(time))
+}
+
+/// A stretch of a stream, oldest first. The list is linked backwards, so the walk goes from the tail
+/// to `from`; the caller that reads a long stream in pieces pays for the walk each time.
+pub(super) fn stream(
+    conn: &Connection,
+    tables: &Tables,
+    entity: EntityId,
+    from: u64,
+    limit: usize,
+) -> Result<Vec<Record>, Trouble> {
+    // One snapshot for head and records: a record may be removed by retention between two reads.
+    let tx = conn.unchecked_transaction()?;
+    let Some(placed) = rows::load_head(&tx, tables, entity)? else { return Ok(Vec::new()) };
+    let mut found = rows::walk_back(&tx, placed.tail, |r| r.first <= from)?;
+    found.reverse();
+    Ok(found.into_iter().map(|(_, r)| r).filter(|r| r.last() >= from).take(limit).collect())
+}
+
+pub(super) fn outbox(
+    conn: &Connection,
+    lanes: &[u16],
+    wire: bool,
+    limit: usize,
+) -> Result<Vec<Posted>, Trouble> {
+    let sql = format!(
+        "SELECT source, version, ordinal, tenant, target, entity, word, kind, body, at FROM outbox
+         WHERE lane IN ({}) AND (target = 2) = ?2 ORDER BY position LIMIT ?1",
+        lane_list(lanes)
+    );
+    let mut q = conn.prepare_cached(&sql)?;
+    let found = q.query_map((limit as i64, wire), rows::posted)?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+pub(super) fn feed(conn: &Connection, after: Cursor, limit: usize) -> Result<FeedPage, Trouble> {
+    static SQL: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+        format!("SELECT seq, {RECORD} FROM records WHERE seq > ?1 ORDER BY seq LIMIT ?2")
+    });
+    let tx = conn.unchecked_transaction()?;
+    let number = |v: i64| u64::try_from(v).unwrap_or(0);
+    let incarnation = number(schema::meta(&tx, "incarnation")?);
+    let floor = schema::meta(&tx, "feed_floor")?;
+    let restart = Cursor { incarnation, transaction: 0, row: number(floor) };
+    let from = match after.incarnation {
+        0 => floor,
+        i if i != incarnation => return Err(lost(Lost::OtherIncarnation { restart })),
+        _ if count(after.row) < floor => return Err(lost(Lost::BelowFloor { restart })),
+        _ => count(after.row),
+    };
+    let mut q = tx.prepare_cached(&SQL)?;
+    let at = |row: i64| Cursor { incarnation, transaction: 0, row: number(row) };
+    let found =
+        q.query_map((from, limit as i64), |r| Ok((at(r.get(0)?), rows::record(r, 1)?.1)))?;
+    let items: Vec<(Cursor, Record)> = found.collect::<Result<_, _>>()?;
+    let next = items.last().map_or(at(from), |(c, _)| *c);
+    Ok(FeedPage { items, next })
+}
+
+fn lost(lost: Lost) -> Trouble {
+    Trouble::Clean(StoreError::FeedLost(lost))
+}
+
+pub(super) fn session(conn: &Connection, id: SessionId) -> Result<Option<Session>, Trouble> {
+    let mut q = conn.prepare_cached(SESSION_BY_ID)?;
+    Ok(q.query_row([id.as_bytes()], rows::session).optional()?)
+}
+
+pub(super) fn live_sessions(conn: &Connection, now: Timestamp) -> Result<Vec<Session>, Trouble> {
+    let sql = format!(
+        "SELECT {} FROM sessions WHERE ended = 0 AND expires_at > ?1 ORDER BY id",
+        rows::SESSION
+    );
+    let mut q = conn.prepare_cached(&sql)?;
+    let found = q.query_map([now.as_micros()], rows::session)?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+pub(super) fn evidence(conn: &Connection, entity: EntityId) -> Result<Vec<Evidence>, Trouble> {
+    let mut q = conn.prepare_cached(
+        "SELECT key, epoch, call, who, body, at FROM evidence WHERE entity = ?1 ORDER BY at, key, epoch, call",
+    )?;
+    let found = q.query_map([entity.as_bytes()], |r| {
+        let bytes: Vec<u8> = r.get(4)?;
+        let epoch: i64 = r.get(1)?;
+        let said = NewEvidence {
+            entity,
+            key: r.get(0)?,
+            epoch: u64::try_from(epoch).unwrap_or(0),
+            call: r.get(2)?,
+            who: r.get(3)?,
+            body: rows::body(&bytes)?,
+        };
+        Ok(Evidence { said, at: time(r.get(5)?) })
+    })?;
+    Ok(found.collect::<Result<_, _>>()?)
+}
+
+pub(super) fn blob(conn: &Connection, digest: Hash) -> Result<Option<Vec<u8>>, Trouble> {
+    let mut q = conn.prepare_cached("SELECT bytes FROM blobs WHERE digest = ?1")?;
+    Ok(q.query_row([digest.0], |r| r.get(0)).optional()?)
+}
+
+pub(super) fn pulse(w: &mut Writer, request: &PulseRequest) -> Result<Pulse, Trouble> {
+    let now = w.now();
+    let last: Option<(i64, i64)> = w
+        .conn
+        .prepare_cached("SELECT last_at, judge_after FROM pulse")?
+        .query_row([], |r| Ok((r.get(0)?, r.get(1)?)))
+        .optional()?;
+    let judge_after = time(last.map_or(0, |l| l.1));
+    let pulse = Pulse::next(last.map(|l| time(l.0)), judge_after, now, request);
+    let sql = "INSERT INTO pulse (one, last_at, judge_after) VALUES (1, ?1, ?2)
+        ON CONFLICT (one) DO UPDATE SET last_at = excluded.last_at, judge_after = excluded.judge_after";
+    run(&w.conn, sql, &[&now.as_micros(), &pulse.judge_after.as_micros()])?;
+    for (rule, t) in &request.tallies {
+        let sql = "INSERT INTO tallies (rule, fired, failed, lag_us, last_at) VALUES (?1, ?2, ?3, ?4, ?5)
+            ON CONFLICT (rule) DO UPDATE SET fired = fired + excluded.fired, failed = failed + excluded.failed,
+            lag_us = max(lag_us, excluded.lag_us), last_at = max(coalesce(last_at, 0), coalesce(excluded.last_at, 0))";
+        let lag = count(u64::try_from(t.lag_max.as_micros()).unwrap_or(u64::MAX));
+        run(&w.conn, sql, &[rule, &count(t.fired), &count(t.failed), &lag, &micros(t.last_at)])?;
+    }
+    Ok(pulse)
+}
+
+pub(super) fn tallies(conn: &Connection) -> Result<Tallies, Trouble> {
+    let mut q = conn.prepare_cached("SELECT rule, fired, failed, lag_us, last_at FROM tallies")?;
+    let number = |v: i64| u64::try_from(v).unwrap_or(0);
+    let found = q.query_map([], |r| {
+        let last_at: Option<i64> = r.get(4)?;
+        let tally = Tally {
+            fired: number(r.get(1)?),
+            failed: number(r.get(2)?),
+            lag_max: Duration::from_micros(number(r.get(3)?)),
+            last_at: last_at.filter(|t| *t > 0).map(time),
+        };
+        Ok((r.get(0)?, tally))
+    })?;
+    Ok(found.collect::<Result<_, _>>()?)
+}

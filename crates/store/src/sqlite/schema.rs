@@ -1,0 +1,79 @@
+//! Opening a database file: settings, migrations, and the refusal of what is newer than we are.
+
+use super::error::Trouble;
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use std::{path::Path, time::Duration};
+use tenure_kernel::error::StoreError;
+
+/// One entry per schema version, forwards only. Add yours at the end; never change one.
+const MIGRATIONS: &[&str] = &[include_str!("schema.sql")];
+
+/// The schema version this program writes.
+pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// Opens for writing and migrates.
+pub(super) fn open_writer(file: &Path, incarnation: u64) -> Result<Connection, StoreError> {
+    let open = || -> Result<Connection, Trouble> {
+        let mut conn = Connection::open(file)?;
+        conn.busy_timeout(Duration::from_secs(30))?;
+        conn.pragma_update(None, "journal_mode", "wal")?;
+        conn.pragma_update(None, "synchronous", "full")?;
+        // Checkpoints run on a thread of their own; the writer never pays for one.
+        conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+        conn.pragma_update(None, "cache_size", -65_536)?;
+        conn.pragma_update(None, "temp_store", "memory")?;
+        conn.set_prepared_statement_cache_capacity(64);
+        migrate(&mut conn, incarnation)?;
+        Ok(conn)
+    };
+    open().map_err(Trouble::into_error)
+}
+
+/// Opens for reading: the reader threads, and `tenure rules` beside a running server.
+pub(super) fn open_reader(file: &Path) -> Result<Connection, StoreError> {
+    let open = || -> Result<Connection, Trouble> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = Connection::open_with_flags(file, flags)?;
+        conn.busy_timeout(Duration::from_secs(5))?;
+        conn.pragma_update(None, "cache_size", -16_384)?;
+        conn.set_prepared_statement_cache_capacity(32);
+        check_version(&conn)?;
+        Ok(conn)
+    };
+    open().map_err(Trouble::into_error)
+}
+
+fn stored_version(conn: &Connection) -> Result<i64, Trouble> {
+    Ok(conn.pragma_query_value(None, "user_version", |r| r.get(0))?)
+}
+
+fn check_version(conn: &Connection) -> Result<i64, Trouble> {
+    let found = stored_version(conn)?;
+    if found > VERSION {
+        return Err(Trouble::Clean(StoreError::NewerSchema { found, known: VERSION }));
+    }
+    Ok(found)
+}
+
+fn migrate(conn: &mut Connection, incarnation: u64) -> Result<(), Trouble> {
+    let found = check_version(conn)?;
+    if found < VERSION {
+        let tx = conn.transaction()?;
+        for sql in &MIGRATIONS[usize::try_from(found).unwrap_or(0)..] {
+            tx.execute_batch(sql)?;
+        }
+        tx.pragma_update(None, "user_version", VERSION)?;
+        // Non-negative, so that it reads the same as the unsigned number in a cursor; never zero,
+        // which in a cursor means "from the start".
+        let value = i64::try_from(incarnation >> 1).unwrap_or(0).max(1);
+        tx.execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('incarnation', ?1), ('feed_floor', 0)", [value])?;
+        tx.commit()?;
+    }
+    Ok(())
+}
+
+/// A number of the meta table.
+pub(super) fn meta(conn: &Connection, name: &str) -> Result<i64, Trouble> {
+    let mut q = conn.prepare_cached("SELECT value FROM meta WHERE name = ?1")?;
+    Ok(q.query_row([name], |r| r.get(0)).optional()?.unwrap_or(0))
+}

@@ -1,0 +1,682 @@
+//! The writer: one thread, one connection, one transaction per batch.
+//!
+//! Because there is exactly one writer per file (the data directory is locked), heads that were just
+//! written can be kept in memory and need not be read again. The update still compares version and
+//! epoch in its own `WHERE`: a wrong cache is refused by the statement that would have written, and
+//! the batch is decided again from the file.
+
+use super::{
+    error::Trouble,
+    rows::{self, Placed, body_bytes, class_number, count, micros, run},
+    schema,
+};
+use rusqlite::{Connection, OptionalExtension, params};
+use std::{
+    collections::{HashMap, HashSet},
+    path::PathBuf,
+    sync::Arc,
+};
+use tenure_kernel::{
+    batch::{self, Facts, HeadWrite, Needs, Peek, Writes},
+    claims::{ClaimAnswer, ClaimRequest, Claimed},
+    commit::{CommitAnswer, Refusal},
+    error::StoreError,
+    ids::{EntityId, MessageId},
+    judge::Judge,
+    limits,
+    runtime::Clock,
+    store::{Answer, Op},
+    stream::{Hash, Record},
+    table::Class,
+    time::Timestamp,
+};
+
+/// Heads kept in memory. Past this the cache starts afresh: simple, and a miss costs one read.
+const CACHED_HEADS_MAX: usize = 100_000;
+
+pub(super) struct Writer {
+    pub(super) conn: Connection,
+    pub(super) judge: Judge,
+    clock: Arc<dyn Clock>,
+    file: PathBuf,
+    incarnation: u64,
+    cache: HashMap<EntityId, Placed>,
+    next_seq: i64,
+    last_now: Timestamp,
+    /// Bytes written since the checkpointer was told.
+    pub(super) unsettled: usize,
+    broken: bool,
+}
+
+impl Writer {
+    pub(super) fn open(
+        file: PathBuf,
+        judge: Judge,
+        clock: Arc<dyn Clock>,
+        incarnation: u64,
+    ) -> Result<Self, StoreError> {
+        let conn = schema::open_writer(&file, incarnation)?;
+        let mut writer = Writer {
+            conn,
+            judge,
+            clock,
+            file,
+            incarnation,
+            cache: HashMap::new(),
+            next_seq: 0,
+            last_now: Timestamp::ZERO,
+            unsettled: 0,
+            broken: false,
+        };
+        writer.next_seq = writer.newest_record().map_err(Trouble::into_error)?;
+        Ok(writer)
+    }
+
+    fn newest_record(&self) -> Result<i64, Trouble> {
+        // The floor too: retention may have removed the newest record, whose number is never reused.
+        let newest: Option<i64> =
+            self.conn.query_row("SELECT max(seq) FROM records", [], |r| r.get(0))?;
+        Ok(newest.unwrap_or(0).max(schema::meta(&self.conn, "feed_floor")?) + 1)
+    }
+
+    /// The store's time, which never runs backwards while the store is open.
+    pub(super) fn now(&mut self) -> Timestamp {
+        self.last_now = self.last_now.max(self.clock.now());
+        self.last_now
+    }
+
+    /// Runs `work` in a transaction. After a failed write or sync the connection is closed, never
+    /// retried in place, and the next call opens a new one.
+    pub(super) fn transaction<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        if self.broken {
+            self.reopen()?;
+        }
+        run(&self.conn, "BEGIN IMMEDIATE", &[])?;
+        let result = work(self).and_then(|value| match run(&self.conn, "COMMIT", &[]) {
+            Ok(_) => Ok(value),
+            // The commit frame may have reached the disk before the sync failed.
+            Err(Trouble::Reopen(e)) => {
+                Err(Trouble::Reopen(StoreError::Indeterminate(e.to_string())))
+            }
+            Err(other) => Err(other),
+        });
+        if let Err(trouble) = &result {
+            self.cache.clear();
+            // A rollback that fails leaves nothing worth keeping either.
+            let rolled_back = self.conn.is_autocommit() || run(&self.conn, "ROLLBACK", &[]).is_ok();
+            self.broken = matches!(trouble, Trouble::Reopen(_)) || !rolled_back;
+        }
+        result
+    }
+
+    fn reopen(&mut self) -> Result<(), Trouble> {
+        tracing::warn!(file = %self.file.display(), "reopening the database after a failed write");
+        self.conn = schema::open_writer(&self.file, self.incarnation).map_err(Trouble::Clean)?;
+        self.cache.clear();
+        self.next_seq = self.newest_record()?;
+        self.broken = false;
+        Ok(())
+    }
+
+    /// A batch. A row that the database refuses is found by running each operation alone.
+    pub(super) fn apply(&mut self, ops: &[Op]) -> Result<Vec<Answer>, StoreError> {
+        match self.transaction(|w| w.batch(ops)) {
+            Ok(answers) => Ok(answers),
+            Err(Trouble::Constraint(why)) if ops.len() == 1 => {
+                tracing::error!(%why, op = ?ops[0], "the database refused what the kernel allowed");
+                Ok(vec![refused(&ops[0], why)])
+            }
+            Err(Trouble::Constraint(_)) => ops
+                .iter()
+                .map(|op| self.apply(std::slice::from_ref(op)).map(|mut a| a.remove(0)))
+                .collect(),
+            Err(trouble) => Err(trouble.into_error()),
+        }
+    }
+
+    fn batch(&mut self, ops: &[Op]) -> Result<Vec<Answer>, Trouble> {
+        let mut facts = self.facts(&batch::needs(ops))?;
+        let (mut answers, writes) = batch::plan(&self.judge, &mut facts, ops);
+        for (i, entity, first) in batch::suspected_repeats(ops, &answers) {
+            if let Some(record) = self.record_at(entity, first)? {
+                let head = self.cache.get(&entity).map(|p| &p.head);
+                batch::settle_repeat(&self.judge, &ops[i], &mut answers[i], &record, head);
+            }
+        }
+        self.write(writes, facts.now)?;
+        Ok(answers)
+    }
+
+    fn record_at(&mut self, entity: EntityId, first: u64) -> Result<Option<Record>, Trouble> {
+        let Some(placed) = self.placed(entity)? else { return Ok(None) };
+        let walked = rows::walk_back(&self.conn, placed.tail, |r| r.first <= first)?;
+        Ok(walked.into_iter().map(|(_, r)| r).next_back().filter(|r| r.first == first))
+    }
+
+    fn placed(&mut self, id: EntityId) -> Result<Option<Placed>, Trouble> {
+        if let Some(placed) = self.cache.get(&id) {
+            return Ok(Some(placed.clone()));
+        }
+        let loaded = rows::load_head(&self.conn, &self.judge.tables, id)?;
+        if let Some(placed) = &loaded {
+            self.remember(placed.clone());
+        }
+        Ok(loaded)
+    }
+
+    fn remember(&mut self, placed: Placed) {
+        if self.cache.len() >= CACHED_HEADS_MAX {
+            self.cache.clear();
+        }
+        self.cache.insert(placed.head.id, placed);
+    }
+
+    fn facts(&mut self, needs: &Needs) -> Result<Facts, Trouble> {
+        let mut facts = Facts { now: self.now(), ..Facts::default() };
+        for id in &needs.heads {
+            if let Some(placed) = self.placed(*id)? {
+                facts.heads.insert(*id, placed.head);
+            }
+        }
+        for id in &needs.peeks {
+            if let Some(Placed { head, .. }) = self.placed(*id)? {
+                let peek =
+                    Peek { epoch: head.epoch, holder: head.holder, has_mail: head.has_mail() };
+                facts.peeks.insert(*id, peek);
+            }
+        }
+        let conn = &self.conn;
+        for (entity, id) in &needs.mail {
+            let mut q = conn.prepare_cached("SELECT 1 FROM mail WHERE entity = ?1 AND id = ?2")?;
+            if q.exists((entity.as_bytes(), &id.0))? {
+                facts.mail.insert((*entity, id.clone()));
+            }
+        }
+        for key in &needs.evidence {
+            let (entity, name, epoch, call, digest) = key;
+            let mut q = conn.prepare_cached(
+                "SELECT 1 FROM evidence WHERE entity = ?1 AND key = ?2 AND epoch = ?3 AND call = ?4 AND digest = ?5",
+            )?;
+            if q.exists((entity.as_bytes(), name, count(*epoch), call, digest.0))? {
+                facts.evidence.insert(key.clone());
+            }
+        }
+        for key in &needs.keys {
+            let mut q = conn.prepare_cached("SELECT entity, digest FROM keys WHERE key = ?1")?;
+            let found =
+                q.query_row([key], |r| Ok((rows::entity(r, 0)?, rows::hash(r, 1)?))).optional()?;
+            if let Some(found) = found {
+                facts.keys.insert(key.clone(), found);
+            }
+        }
+        for id in &needs.outbox {
+            if outbox_has(conn, *id)? {
+                facts.outbox.insert(*id);
+            }
+        }
+        for id in &needs.sessions {
+            let mut q = conn.prepare_cached(SESSION_BY_ID)?;
+            if let Some(session) = q.query_row([id.as_bytes()], rows::session).optional()? {
+                facts.sessions.insert(*id, session);
+            }
+        }
+        Ok(facts)
+    }
+
+    fn write(&mut self, writes: Writes, now: Timestamp) -> Result<(), Trouble> {
+        let mut tails: HashMap<EntityId, i64> = HashMap::with_capacity(writes.records.len());
+        for record in &writes.records {
+            let seq = self.append(record, tails.get(&record.entity).copied())?;
+            tails.insert(record.entity, seq);
+        }
+        for (id, head) in writes.heads {
+            self.write_head(id, head, tails.get(&id).copied())?;
+        }
+        let conn = &self.conn;
+        for (entity, mail) in &writes.mail {
+            let mut q = conn.prepare_cached("INSERT INTO mail (entity, seq, id, kind, body, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+            let bytes = body_bytes(&mail.body);
+            self.unsettled += bytes.len() + 128;
+            q.execute(params![
+                entity.as_bytes(),
+                count(mail.seq),
+                mail.id.0,
+                mail.kind,
+                bytes,
+                mail.at.as_micros()
+            ])?;
+        }
+        for e in &writes.evidence {
+            let mut q = conn.prepare_cached("INSERT INTO evidence (entity, key, epoch, call, digest, who, body, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+            q.execute(params![
+                e.entity.as_bytes(),
+                e.key,
+                count(e.epoch),
+                e.call,
+                e.digest().0,
+                e.who,
+                body_bytes(&e.body),
+                now.as_micros()
+            ])?;
+        }
+        for p in &writes.posted {
+            let (target, entity, word) = rows::target_columns(&p.message.to);
+            let mut q = conn.prepare_cached("INSERT INTO outbox (lane, source, version, ordinal, tenant, target, entity, word, kind, body, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?;
+            let lane = tenure_kernel::head::lane_of(p.id.source);
+            self.unsettled += 256;
+            q.execute(params![
+                lane,
+                p.id.source.as_bytes(),
+                count(p.id.version),
+                p.id.ordinal,
+                p.tenant,
+                target,
+                entity,
+                word,
+                p.message.kind,
+                body_bytes(&p.message.body),
+                p.at.as_micros()
+            ])?;
+        }
+        for id in &writes.delivered {
+            run(
+                conn,
+                "DELETE FROM outbox WHERE source = ?1 AND version = ?2 AND ordinal = ?3",
+                &[id.source.as_bytes(), &count(id.version), &id.ordinal],
+            )?;
+        }
+        for (key, entity) in &writes.keys {
+            run(
+                conn,
+                "INSERT INTO keys (key, entity, digest) VALUES (?1, ?2, ?3)",
+                &[&key.key, entity.as_bytes(), &key.digest.0],
+            )?;
+        }
+        for s in &writes.opened {
+            let lease = count(u64::try_from(s.lease.as_micros()).unwrap_or(u64::MAX));
+            let (renewed, expires) = (s.renewed_at.as_micros(), s.expires_at.as_micros());
+            run(
+                conn,
+                "INSERT INTO sessions (id, name, role, lease_us, renewed_at, expires_at, holds, ended) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, 0)",
+                &[
+                    s.id.as_bytes(),
+                    &s.name,
+                    &s.role,
+                    &lease,
+                    &renewed,
+                    &expires,
+                    &rows::holds_bytes(&s.holds),
+                ],
+            )?;
+        }
+        for (id, expires_at, holds) in &writes.renewed {
+            run(
+                conn,
+                "UPDATE sessions SET renewed_at = ?2, expires_at = ?3, holds = ?4 WHERE id = ?1 AND ended = 0",
+                &[
+                    id.as_bytes(),
+                    &now.as_micros(),
+                    &expires_at.as_micros(),
+                    &rows::holds_bytes(holds),
+                ],
+            )?;
+        }
+        for id in &writes.ended {
+            run(conn, "UPDATE sessions SET ended = 1 WHERE id = ?1", &[id.as_bytes()])?;
+        }
+        for (entity, digest) in &writes.blobs {
+            run(
+                conn,
+                "INSERT OR IGNORE INTO blob_refs (entity, digest) VALUES (?1, ?2)",
+                &[entity.as_bytes(), &digest.0],
+            )?;
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, record: &Record, earlier: Option<i64>) -> Result<i64, Trouble> {
+        let seq = self.next_seq;
+        let prev = match earlier {
+            Some(seq) => seq,
+            None => self.cache.get(&record.entity).map_or(0, |p| p.tail),
+        };
+        let mut q = self.conn.prepare_cached("INSERT INTO records (seq, prev, entity, first, count, commit_id, at, epoch, hash, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?;
+        q.execute(params![
+            seq,
+            prev,
+            record.entity.as_bytes(),
+            count(record.first),
+            record.count,
+            record.commit.0,
+            record.at.as_micros(),
+            count(record.epoch),
+            record.hash.0,
+            record.bytes
+        ])?;
+        self.next_seq += 1;
+        self.unsettled += record.bytes.len() + 512;
+        Ok(seq)
+    }
+
+    /// Inserts or updates one head. Two forms of the update: naming `due` makes SQLite rewrite its
+    /// index entry even where the value stays, and it mostly stays.
+    fn write_head(
+        &mut self,
+        id: EntityId,
+        write: HeadWrite,
+        tail: Option<i64>,
+    ) -> Result<(), Trouble> {
+        let h = &write.after;
+        let holder = h.holder.map(|s| *s.as_bytes());
+        let class = class_number(h.class());
+        let timers = h.timers.to_bytes();
+        let before = write.before.as_ref();
+        let ready_before = before.and_then(|b| b.ready_at);
+        if ready_before != h.ready_at {
+            self.move_ready(h, ready_before)?;
+        }
+        let Some(before) = before else {
+            let tail = tail.unwrap_or(0);
+            let mut q = self.conn.prepare_cached("INSERT INTO heads (id, kind, tenant, queue, priority, lane, status, class, version, epoch, holder, chain, created_at, changed_at, mail_count, mail_read, due, must_end_by, check_at, faults, ready_at, attention, sealed, tail, timers, state) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25, ?26)")?;
+            let row = q.insert(params![
+                id.as_bytes(),
+                h.kind(),
+                h.tenant,
+                h.queue,
+                h.priority,
+                h.lane(),
+                h.status.name(),
+                class,
+                count(h.version),
+                count(h.epoch),
+                holder,
+                h.chain.0,
+                h.created_at.as_micros(),
+                h.changed_at.as_micros(),
+                count(h.mail_count),
+                count(h.mail_read),
+                micros(h.due),
+                micros(h.must_end_by),
+                micros(h.check_at),
+                h.faults,
+                micros(h.ready_at),
+                h.attention,
+                count(h.sealed),
+                tail,
+                timers,
+                h.state
+            ])?;
+            drop(q);
+            self.remember(Placed { head: write.after, row, tail });
+            return Ok(());
+        };
+        let placed = self
+            .placed(id)?
+            .ok_or_else(|| Trouble::Clean(StoreError::Corrupt(format!("no row of head {id}"))))?;
+        let tail = tail.unwrap_or(placed.tail);
+        let (version, epoch) = (count(before.version), count(before.epoch));
+        let due_moves = before.due != h.due;
+        let sql = if due_moves {
+            "UPDATE heads SET status = ?2, class = ?3, version = ?4, epoch = ?5, holder = ?6, chain = ?7, changed_at = ?8, mail_count = ?9, mail_read = ?10, must_end_by = ?11, check_at = ?12, faults = ?13, ready_at = ?14, attention = ?15, sealed = ?16, tail = ?17, timers = ?18, state = ?19, due = ?22 WHERE row = ?1 AND version = ?20 AND epoch = ?21"
+        } else {
+            "UPDATE heads SET status = ?2, class = ?3, version = ?4, epoch = ?5, holder = ?6, chain = ?7, changed_at = ?8, mail_count = ?9, mail_read = ?10, must_end_by = ?11, check_at = ?12, faults = ?13, ready_at = ?14, attention = ?15, sealed = ?16, tail = ?17, timers = ?18, state = ?19 WHERE row = ?1 AND version = ?20 AND epoch = ?21"
+        };
+        let mut q = self.conn.prepare_cached(sql)?;
+        let due = micros(h.due);
+        let mut all: Vec<&dyn rusqlite::ToSql> = Vec::with_capacity(22);
+        let (name, changed, mail_count, mail_read) =
+            (h.status.name(), h.changed_at.as_micros(), count(h.mail_count), count(h.mail_read));
+        let (must, check, ready, sealed) =
+            (micros(h.must_end_by), micros(h.check_at), micros(h.ready_at), count(h.sealed));
+        let (new_version, new_epoch) = (count(h.version), count(h.epoch));
+        all.extend([
+            &placed.row as &dyn rusqlite::ToSql,
+            &name,
+            &class,
+            &new_version,
+            &new_epoch,
+            &holder,
+            &h.chain.0,
+            &changed,
+            &mail_count,
+            &mail_read,
+            &must,
+            &check,
+            &h.faults,
+            &ready,
+            &h.attention,
+            &sealed,
+            &tail,
+            &timers,
+            &h.state,
+            &version,
+            &epoch,
+        ]);
+        if due_moves {
+            all.push(&due);
+        }
+        let changed_rows = q.execute(&all[..])?;
+        drop(q);
+        if changed_rows != 1 {
+            return Err(Trouble::Clean(StoreError::Unavailable(format!(
+                "head {id} moved under the batch"
+            ))));
+        }
+        let row = placed.row;
+        self.remember(Placed { head: write.after, row, tail });
+        Ok(())
+    }
+
+    fn move_ready(
+        &self,
+        head: &tenure_kernel::head::Head,
+        before: Option<Timestamp>,
+    ) -> Result<(), Trouble> {
+        let id = head.id.as_bytes();
+        if let Some(at) = before {
+            run(
+                &self.conn,
+                "DELETE FROM ready WHERE queue = ?1 AND priority = ?2 AND tenant = ?3 AND ready_at = ?4 AND entity = ?5",
+                &[&head.queue, &head.priority, &head.tenant, &at.as_micros(), id],
+            )?;
+        }
+        if let Some(at) = head.ready_at {
+            run(
+                &self.conn,
+                "INSERT INTO ready (queue, priority, tenant, ready_at, entity) VALUES (?1, ?2, ?3, ?4, ?5)",
+                &[&head.queue, &head.priority, &head.tenant, &at.as_micros(), id],
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Claims from a queue, probe by probe.
+    pub(super) fn claim(&mut self, request: &ClaimRequest) -> Result<ClaimAnswer, StoreError> {
+        self.transaction(|w| w.claim_in(request)).map_err(Trouble::into_error)
+    }
+
+    fn claim_in(&mut self, request: &ClaimRequest) -> Result<ClaimAnswer, Trouble> {
+        let now = self.now();
+        let limit = request.limit.min(limits::CLAIM_MAX);
+        let mut answer = ClaimAnswer::default();
+        let mut writes = Writes::default();
+        let mut seen = HashSet::new();
+        for probe in &request.probes {
+            let left = limit - answer.claimed.len();
+            if left == 0 {
+                break;
+            }
+            let found = self.ready(&request.queue, probe, left.min(probe.want), &seen)?;
+            answer.found.push(found.len());
+            for (id, ready_at) in found {
+                seen.insert(id);
+                let Some(placed) = self.placed(id)? else { continue };
+                let commit = request.id.nth(answer.claimed.len() as u64);
+                let claim = self.judge.claim(
+                    &placed.head,
+                    request.session,
+                    request.lease,
+                    false,
+                    commit,
+                    now,
+                );
+                let Ok(written) = claim else { continue };
+                let mail = match written.head.has_mail() {
+                    true => rows::load_mail(
+                        &self.conn,
+                        id,
+                        written.head.mail_read,
+                        limits::MAIL_PER_DECISION_MAX,
+                    )?,
+                    false => Vec::new(),
+                };
+                answer.claimed.push(Claimed { head: written.head.clone(), mail, ready_at });
+                writes.records.push(written.record);
+                writes
+                    .heads
+                    .insert(id, HeadWrite { before: Some(placed.head), after: written.head });
+            }
+        }
+        self.write(writes, now)?;
+        Ok(answer)
+    }
+
+    fn ready(
+        &self,
+        queue: &str,
+        probe: &tenure_kernel::claims::Probe,
+        want: usize,
+        seen: &HashSet<EntityId>,
+    ) -> Result<Vec<(EntityId, Timestamp)>, Trouble> {
+        let mut q = self.conn.prepare_cached("SELECT entity, ready_at FROM ready WHERE queue = ?1 AND priority = ?2 AND tenant = ?3 AND ready_at >= ?4 ORDER BY ready_at, entity")?;
+        let mut rows =
+            q.query(params![queue, probe.priority, probe.tenant, probe.floor.as_micros()])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let id = rows::entity(row, 0)?;
+            if !seen.contains(&id) {
+                found.push((id, rows::time(row.get(1)?)));
+            }
+            if found.len() == want {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Forgets a head that was changed or removed behind the cache's back.
+    pub(super) fn forget(&mut self, id: EntityId) {
+        self.cache.remove(&id);
+    }
+
+    /// Stores a blob's bytes.
+    pub(super) fn put_blob(&mut self, bytes: &[u8]) -> Result<Hash, StoreError> {
+        let digest = Hash::of(bytes);
+        let put = |w: &mut Self| {
+            let now = w.now().as_micros();
+            let sql = "INSERT INTO blobs (digest, bytes, put_at) VALUES (?1, ?2, ?3) ON CONFLICT (digest) DO UPDATE SET put_at = excluded.put_at";
+            run(&w.conn, sql, &[&digest.0, &bytes, &now])
+        };
+        self.transaction(put).map_err(Trouble::into_error)?;
+        self.unsettled += bytes.len();
+        Ok(digest)
+    }
+}
+
+/// A session by id.
+pub(super) const SESSION_BY_ID: &str = "SELECT id, name, role, lease_us, renewed_at, expires_at, holds, ended FROM sessions WHERE id = ?1";
+
+/// Whether an outbox row is there.
+pub(super) fn outbox_has(conn: &Connection, id: MessageId) -> Result<bool, Trouble> {
+    let mut q = conn.prepare_cached(
+        "SELECT 1 FROM outbox WHERE source = ?1 AND version = ?2 AND ordinal = ?3",
+    )?;
+    Ok(q.exists((id.source.as_bytes(), count(id.version), id.ordinal))?)
+}
+
+/// The answer to an operation whose row the database refused.
+fn refused(op: &Op, why: String) -> Answer {
+    let refusal = CommitAnswer::Refused(Refusal::Constraint(why));
+    match op {
+        Op::Commit(_) => Answer::Commit(refusal),
+        Op::Claim { .. } => Answer::Claim(Err(refusal)),
+        Op::Touch(_) => Answer::Touch(false),
+        Op::Mail(_) => Answer::Mail(tenure_kernel::mail::MailAnswer::Unknown),
+        Op::Evidence(_) => Answer::Evidence(tenure_kernel::evidence::EvidenceAnswer::Unknown),
+        Op::Deliver(_) => Answer::Deliver(tenure_kernel::outbox::DeliveryAnswer::UnknownTarget),
+        Op::Renew(_) => Answer::Renew(tenure_kernel::sessions::RenewalAnswer::Ended),
+    }
+}
+
+/// Removes what retention may remove; see `Store::retire`.
+pub(super) fn retire(
+    w: &mut Writer,
+    ended_before: Timestamp,
+    limit: usize,
+) -> Result<tenure_kernel::housekeeping::Retired, Trouble> {
+    let mut retired = tenure_kernel::housekeeping::Retired::default();
+    let mut floor = schema::meta(&w.conn, "feed_floor")?;
+    let mut q = w.conn.prepare_cached(
+        "SELECT row, id, tail FROM heads WHERE class = ?1 AND changed_at < ?2
+         AND NOT EXISTS (SELECT 1 FROM outbox WHERE source = heads.id) ORDER BY row LIMIT ?3",
+    )?;
+    let params = (class_number(Class::Final), ended_before.as_micros(), limit as i64);
+    let found: Vec<(i64, EntityId, i64)> = q
+        .query_map(params, |r| Ok((r.get(0)?, rows::entity(r, 1)?, r.get(2)?)))?
+        .collect::<Result<_, _>>()?;
+    drop(q);
+    for (row, id, tail) in found {
+        for (seq, _) in rows::walk_back(&w.conn, tail, |_| false)? {
+            run(&w.conn, "DELETE FROM records WHERE seq = ?1", &[&seq])?;
+            floor = floor.max(seq);
+        }
+        let key = id.as_bytes();
+        run(&w.conn, "DELETE FROM mail WHERE entity = ?1", &[key])?;
+        run(&w.conn, "DELETE FROM evidence WHERE entity = ?1", &[key])?;
+        run(&w.conn, "DELETE FROM keys WHERE entity = ?1", &[key])?;
+        run(&w.conn, "DELETE FROM blob_refs WHERE entity = ?1", &[key])?;
+        run(&w.conn, "DELETE FROM sessions WHERE id = ?1", &[key])?;
+        run(&w.conn, "DELETE FROM heads WHERE row = ?1", &[&row])?;
+        w.forget(id);
+        retired.entities += 1;
+    }
+    // Sealed segments: what lies below the seal, and the mail that was read below it.
+    let mut q = w.conn.prepare_cached(
+        "SELECT id, tail, sealed, mail_read FROM heads WHERE sealed > 0 AND class <> 2",
+    )?;
+    let sealed: Vec<(EntityId, i64, i64, i64)> = q
+        .query_map([], |r| Ok((rows::entity(r, 0)?, r.get(1)?, r.get(2)?, r.get(3)?)))?
+        .collect::<Result<_, _>>()?;
+    drop(q);
+    for (id, tail, seal, mail_read) in sealed {
+        let mut keep_from = None;
+        for (seq, record) in rows::walk_back(&w.conn, tail, |_| false)? {
+            let below = count(record.last()) < seal;
+            if below && record.at < ended_before {
+                run(&w.conn, "DELETE FROM records WHERE seq = ?1", &[&seq])?;
+                floor = floor.max(seq);
+                retired.records += 1;
+            } else {
+                keep_from = Some(seq);
+            }
+        }
+        if let Some(seq) = keep_from {
+            run(&w.conn, "UPDATE records SET prev = 0 WHERE seq = ?1", &[&seq])?;
+        }
+        run(
+            &w.conn,
+            "DELETE FROM mail WHERE entity = ?1 AND seq <= ?2 AND at < ?3",
+            &[id.as_bytes(), &mail_read, &ended_before.as_micros()],
+        )?;
+    }
+    retired.blobs = run(
+        &w.conn,
+        "DELETE FROM blobs WHERE put_at < ?1 AND NOT EXISTS (SELECT 1 FROM blob_refs WHERE blob_refs.digest = blobs.digest)",
+        &[&ended_before.as_micros()],
+    )? as u64;
+    run(&w.conn, "UPDATE meta SET value = ?1 WHERE name = 'feed_floor'", &[&floor])?;
+    Ok(retired)
+}
