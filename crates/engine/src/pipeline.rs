@@ -2,8 +2,9 @@
 //! the last batch was on its way and sends it as the next. At one caller that is a batch of one without
 //! any waiting; at five hundred a few batches carry them all with one sync each.
 //!
-//! There is no standing task: the caller that finds no batch on its way starts a *flight*, which goes
-//! on until nothing is left. A caller that is dropped takes nothing with it.
+//! There is no standing task: the caller that finds no batch on its way flies the next one itself, and
+//! hands the *flight* to a task of its own as soon as it has its answer or is dropped. So a lone caller
+//! wakes nobody, and a caller that goes away takes nothing with it.
 //!
 //! While the store is away the pipeline tries again by itself, with the same operations, which is
 //! always safe: commits have ids, mail has ids, the rest is idempotent. When its patience is over, the
@@ -12,7 +13,10 @@
 use crate::config::EngineConfig;
 use std::{
     collections::{HashSet, VecDeque},
+    future::poll_fn,
+    pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::{Context, Poll},
     time::Duration,
 };
 use tenure_kernel::{
@@ -23,7 +27,7 @@ use tenure_kernel::{
     ids::{CommitId, EntityId},
     limits,
     mail::{MailAnswer, NewMail},
-    runtime::Rt,
+    runtime::{BoxFuture, Rt},
     store::{Answer, Op, Store, Touch},
     stream::Body,
 };
@@ -102,11 +106,20 @@ impl Pipeline {
             queue.flights += usize::from(start);
             start
         };
-        if start {
-            self.0.rt.spawn(Box::pin(fly(self.0.clone())));
-        }
         let lost = || StoreError::Indeterminate("the process is stopping".into());
-        answer.await.unwrap_or_else(|_| Err(lost()))
+        if !start {
+            return answer.await.unwrap_or_else(|_| Err(lost()));
+        }
+        let mut flight =
+            Flight { rt: self.0.rt.clone(), left: Some(Box::pin(fly(self.0.clone()))) };
+        let mut answer = answer;
+        poll_fn(|cx| {
+            flight.advance(cx);
+            // The flight took this operation along: when it has landed, the answer is there.
+            Pin::new(&mut answer).poll(cx)
+        })
+        .await
+        .unwrap_or_else(|_| Err(lost()))
     }
 
     /// Commits. Bodies above the inline limit become blobs first, durable before the commit names them.
@@ -261,6 +274,43 @@ fn commits_to(op: &Op) -> Option<EntityId> {
     }
 }
 
+/// A flight that its caller advances. What is left of it when the caller goes is spawned.
+struct Flight {
+    rt: Rt,
+    left: Option<BoxFuture<'static, ()>>,
+}
+
+impl Flight {
+    fn advance(&mut self, cx: &mut Context<'_>) {
+        if let Some(flight) = &mut self.left
+            && flight.as_mut().poll(cx).is_ready()
+        {
+            self.left = None;
+        }
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        if let Some(flight) = self.left.take() {
+            self.rt.spawn(flight);
+        }
+    }
+}
+
+/// Lets others run once: those who were just answered bring the next batch.
+async fn yield_once() {
+    let mut yielded = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await
+}
+
 /// Sends batches until nothing is left.
 async fn fly(inner: Arc<Inner>) {
     loop {
@@ -273,9 +323,10 @@ async fn fly(inner: Arc<Inner>) {
         inner.landed(&batch);
         match result {
             Ok(answers) => {
-                let all_busy = land(&inner, batch, answers);
-                if all_busy {
+                if land(&inner, batch, answers) {
                     inner.rt.sleep(Duration::from_millis(1)).await;
+                } else if !inner.queue().waiting.is_empty() {
+                    yield_once().await;
                 }
             }
             Err(e) => {

@@ -30,9 +30,9 @@ use tenure_kernel::{
 };
 
 /// Polls after which a run counts as a livelock.
-pub const STEPS_MAX: u64 = 5_000_000;
+pub const STEPS_MAX: u64 = 400_000;
 /// Polls without time moving after which a run counts as a livelock.
-pub const STEPS_PER_MOMENT_MAX: u64 = 200_000;
+pub const STEPS_PER_MOMENT_MAX: u64 = 50_000;
 /// Trace lines that are kept.
 const TRACE_LINES: usize = 120;
 /// The store's wall clock when the world begins: 2030-01-01.

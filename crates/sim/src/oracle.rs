@@ -101,8 +101,10 @@ impl Seen {
             }
             (Op::Claim { entity, .. }, Answer::Claim(Ok(_))) => {
                 self.commits += 1;
-                // Without a write it is a claim asked again.
-                if let Some(HeadWrite { before: Some(before), .. }) = writes.heads.get(entity) {
+                // Under the same epoch it is a claim asked again.
+                if let Some(HeadWrite { before: Some(before), after }) = writes.heads.get(entity)
+                    && before.epoch != after.epoch
+                {
                     self.claim(before);
                 }
             }

@@ -202,7 +202,10 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
     }));
     let broken = || world.oracle.seen().broken.first().cloned();
     let done = || over.load(Ordering::Relaxed) || !world.oracle.seen().broken.is_empty();
-    world.sim.run_until(done).map_err(|stuck: Stuck| stuck.to_string())?;
+    world.sim.run_until(done).map_err(|stuck: Stuck| {
+        let rests = world.store.inspect(|c| check::at_rest(c, &world.oracle.seen()));
+        format!("{stuck} ({})", rests.err().unwrap_or_else(|| "all at rest".into()))
+    })?;
     if let Some(broken) = broken() {
         return Err(broken);
     }

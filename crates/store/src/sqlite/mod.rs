@@ -1,11 +1,14 @@
 //! The embedded store: one SQLite file, written by one thread of one process.
 //!
-//! * Writes go to the writer thread and come back through a channel; a batch is one transaction with
-//!   one sync (`synchronous=FULL`, write-ahead log).
+//! * A batch is one transaction with one sync (`synchronous=FULL`, write-ahead log). It runs on the
+//!   calling thread when nobody else is writing, and on the writer thread otherwise. Handing every
+//!   batch to a thread costs two wake-ups, which at one caller is twice the time of the sync itself.
+//!   The price is that one thread of the runtime waits for the disk; the process edge starts one more
+//!   than there are cores.
 //! * Reads run on a few threads with connections of their own and see the last committed state.
-//! * Checkpoints run on a thread of their own: first a passive pass that copies the bulk beside the
-//!   writer, then a restarting pass that takes the write lock for what little is left, so that the log
-//!   starts over and does not grow for ever under constant load.
+//! * Checkpoints have two halves: a passive pass on a thread of its own copies the bulk beside the
+//!   writer; then whoever writes next copies what little was added since and starts the log over. (A
+//!   restarting pass on the other thread would wait for the write lock for ever under constant load.)
 //! * The data directory is locked for as long as the store is open for writing.
 
 mod error;
@@ -20,7 +23,11 @@ use std::{
     fs::{self, File, TryLockError},
     io::{Read as _, Write as _},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, mpsc},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, TryLockError as Contended,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
 };
 use tenure_kernel::{
@@ -46,8 +53,10 @@ use tenure_kernel::{
 use tokio::sync::oneshot;
 use writer::Writer;
 
-/// Bytes written after which the checkpointer is told.
-const CHECKPOINT_BYTES: usize = 16 * 1024 * 1024;
+/// Pages in the write-ahead log after which the checkpointer is told. Small enough that the log soon
+/// has its full size and is then overwritten in place: a sync of a growing file costs three times as
+/// much, because the file system has to record the growth as well.
+const CHECKPOINT_PAGES: u32 = 4_000;
 /// Threads that read.
 const READERS: usize = 2;
 
@@ -56,12 +65,55 @@ type ReadJob = Box<dyn FnOnce(&Connection) + Send>;
 
 /// The embedded store. Cheap to clone through an `Arc`; the threads end when it is dropped.
 pub struct SqliteStore {
+    writer: Option<Arc<Shared>>,
     writes: Option<mpsc::Sender<WriteJob>>,
     reads: mpsc::Sender<ReadJob>,
     tables: Tables,
     clock: Arc<dyn Clock>,
-    writer: Option<thread::JoinHandle<()>>,
+    thread: Option<thread::JoinHandle<()>>,
     _lock: Option<File>,
+}
+
+/// The writer, for whoever writes next.
+struct Shared {
+    writer: Mutex<Writer>,
+    tell: mpsc::SyncSender<()>,
+    /// The bulk of the log has been copied: the next writer starts it over.
+    copied: Arc<AtomicBool>,
+}
+
+impl Shared {
+    fn run<T>(&self, mut writer: MutexGuard<'_, Writer>, work: impl FnOnce(&mut Writer) -> T) -> T {
+        let result = work(&mut writer);
+        if self.copied.swap(false, Ordering::AcqRel) {
+            writer.restart_log();
+        } else if writer.log_pages() >= CHECKPOINT_PAGES {
+            // Full means that it has been told already.
+            let _ = self.tell.try_send(());
+        }
+        result
+    }
+
+    fn wait(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(|poisoned| self.heal(poisoned))
+    }
+
+    /// Nobody else is writing: the guard, at once.
+    fn free(&self) -> Option<MutexGuard<'_, Writer>> {
+        match self.writer.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(Contended::WouldBlock) => None,
+            Err(Contended::Poisoned(poisoned)) => Some(self.heal(poisoned)),
+        }
+    }
+
+    /// A write panicked half-way: its transaction goes with its connection.
+    fn heal<'a>(&self, poisoned: PoisonError<MutexGuard<'a, Writer>>) -> MutexGuard<'a, Writer> {
+        self.writer.clear_poison();
+        let mut guard = poisoned.into_inner();
+        guard.distrust();
+        guard
+    }
 }
 
 impl SqliteStore {
@@ -81,17 +133,15 @@ impl SqliteStore {
         let (tell, told) = mpsc::sync_channel::<()>(1);
         let name = || thread::Builder::new().name("tenure-sqlite".into());
         let checkpointed = file.clone();
-        spawn(name(), move || checkpoint_when_told(&checkpointed, &told))?;
-        let writer = spawn(name(), move || write_until_dropped(writer, &jobs, &tell))?;
+        let copied = Arc::new(AtomicBool::new(false));
+        let done = copied.clone();
+        spawn(name(), move || checkpoint_when_told(&checkpointed, &told, &done))?;
+        let writer = Arc::new(Shared { writer: Mutex::new(writer), tell, copied });
+        let behind = writer.clone();
+        let thread = Some(spawn(name(), move || write_until_dropped(&behind, &jobs))?);
         let reads = start_readers(&file)?;
-        Ok(SqliteStore {
-            writes: Some(writes),
-            reads,
-            tables,
-            clock,
-            writer: Some(writer),
-            _lock: Some(lock),
-        })
+        let (writer, writes, lock) = (Some(writer), Some(writes), Some(lock));
+        Ok(SqliteStore { writer, writes, reads, tables, clock, thread, _lock: lock })
     }
 
     /// Opens an existing store for reading only, beside whoever writes it.
@@ -106,28 +156,35 @@ impl SqliteStore {
             return Err(StoreError::Unavailable(why));
         }
         let reads = start_readers(&file)?;
-        Ok(SqliteStore { writes: None, reads, tables, clock, writer: None, _lock: None })
+        Ok(SqliteStore {
+            writer: None,
+            writes: None,
+            reads,
+            tables,
+            clock,
+            thread: None,
+            _lock: None,
+        })
     }
 
     fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Writer) -> Result<T, StoreError> + Send + 'static,
     ) -> BoxFuture<'_, Result<T, StoreError>> {
-        let (reply, answer) = oneshot::channel();
-        let sent = match &self.writes {
-            Some(writes) => writes.send(Box::new(move |w| drop(reply.send(work(w))))),
-            None => {
-                return Box::pin(async {
-                    Err(StoreError::ReadOnly("the store was opened for reading".into()))
-                });
-            }
-        };
         Box::pin(async move {
-            sent.map_err(|_| closed())?;
-            // The thread only ends before it answers when it panicked: what it had begun is unknown.
-            answer.await.unwrap_or_else(|_| {
-                Err(StoreError::Indeterminate("the writer thread has ended".into()))
-            })
+            let (Some(writer), Some(writes)) = (&self.writer, &self.writes) else {
+                return Err(StoreError::ReadOnly("the store was opened for reading".into()));
+            };
+            if let Some(guard) = writer.free() {
+                return writer.run(guard, work);
+            }
+            let (reply, answer) = oneshot::channel();
+            let job: WriteJob = Box::new(move |w| drop(reply.send(work(w))));
+            writes.send(job).map_err(|_| closed())?;
+            // The thread drops an answer only when the work panicked: what it had begun is unknown.
+            answer
+                .await
+                .unwrap_or_else(|_| Err(StoreError::Indeterminate("a write panicked".into())))
         })
     }
 
@@ -150,9 +207,9 @@ impl Drop for SqliteStore {
     fn drop(&mut self) {
         // Ends the writer, which finishes what it was given; then the lock may go.
         self.writes = None;
-        if let Some(writer) = self.writer.take() {
-            // A writer that panicked has been reported where its answer was awaited.
-            let _ = writer.join();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has been reported where its answer was awaited.
+            let _ = thread.join();
         }
     }
 }
@@ -195,36 +252,28 @@ fn spawn(
         .map_err(|e| StoreError::Unavailable(format!("no thread for the store: {e}")))
 }
 
-fn write_until_dropped(
-    mut writer: Writer,
-    jobs: &mpsc::Receiver<WriteJob>,
-    tell: &mpsc::SyncSender<()>,
-) {
+fn write_until_dropped(shared: &Shared, jobs: &mpsc::Receiver<WriteJob>) {
     while let Ok(job) = jobs.recv() {
-        job(&mut writer);
-        if writer.unsettled >= CHECKPOINT_BYTES {
-            writer.unsettled = 0;
-            // Full means that it has been told already.
-            let _ = tell.try_send(());
-        }
+        // A panic drops the job's reply, poisons the lock, and the next writer starts afresh.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            shared.run(shared.wait(), job)
+        }));
     }
 }
 
-fn checkpoint_when_told(file: &Path, told: &mpsc::Receiver<()>) {
-    let open = || -> Result<Connection, rusqlite::Error> {
-        let conn = Connection::open(file)?;
-        conn.busy_timeout(std::time::Duration::from_secs(5))?;
-        Ok(conn)
-    };
+fn checkpoint_when_told(file: &Path, told: &mpsc::Receiver<()>, copied: &AtomicBool) {
+    let mut conn = None;
     while told.recv().is_ok() {
-        for mode in ["PASSIVE", "RESTART"] {
-            let done = open().and_then(|c| {
-                c.query_row(&format!("PRAGMA wal_checkpoint({mode})"), [], |_| Ok(()))
-            });
-            if let Err(e) = done {
-                // The log grows until the next time; nothing is lost.
-                tracing::warn!(error = %e, mode, "a checkpoint did not finish");
+        let checkpoint = |c: Connection| {
+            c.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map(|()| c)
+        };
+        match conn.take().map_or_else(|| Connection::open(file), Ok).and_then(checkpoint) {
+            Ok(c) => {
+                conn = Some(c);
+                copied.store(true, Ordering::Release);
             }
+            // The log grows until the next time; nothing is lost.
+            Err(e) => tracing::warn!(error = %e, "a checkpoint did not finish"),
         }
     }
 }

@@ -2,7 +2,14 @@
 
 use super::error::Trouble;
 use rusqlite::{Connection, OpenFlags, OptionalExtension};
-use std::{path::Path, time::Duration};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 use tenure_kernel::error::StoreError;
 
 /// One entry per schema version, forwards only. Add yours at the end; never change one.
@@ -12,14 +19,22 @@ const MIGRATIONS: &[&str] = &[include_str!("schema.sql")];
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
 
 /// Opens for writing and migrates.
-pub(super) fn open_writer(file: &Path, incarnation: u64) -> Result<Connection, StoreError> {
+pub(super) fn open_writer(
+    file: &Path,
+    incarnation: u64,
+    log: &Arc<AtomicU32>,
+) -> Result<Connection, StoreError> {
     let open = || -> Result<Connection, Trouble> {
         let mut conn = Connection::open(file)?;
         conn.busy_timeout(Duration::from_secs(30))?;
         conn.pragma_update(None, "journal_mode", "wal")?;
         conn.pragma_update(None, "synchronous", "full")?;
         // Checkpoints run on a thread of their own; the writer never pays for one.
-        conn.pragma_update(None, "wal_autocheckpoint", 0)?;
+        let log = log.clone();
+        conn.wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages: i32| {
+            log.store(u32::try_from(pages).unwrap_or(0), Ordering::Relaxed);
+            Ok(())
+        }))?;
         conn.pragma_update(None, "cache_size", -65_536)?;
         conn.pragma_update(None, "temp_store", "memory")?;
         conn.set_prepared_statement_cache_capacity(64);

@@ -14,7 +14,10 @@ use rusqlite::{Connection, OptionalExtension, params};
 use std::{
     collections::{HashMap, HashSet},
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 use tenure_kernel::{
     batch::{self, Facts, HeadWrite, Needs, Peek, Writes},
@@ -43,8 +46,8 @@ pub(super) struct Writer {
     cache: HashMap<EntityId, Placed>,
     next_seq: i64,
     last_now: Timestamp,
-    /// Bytes written since the checkpointer was told.
-    pub(super) unsettled: usize,
+    /// Pages in the write-ahead log after the last commit.
+    log: Arc<AtomicU32>,
     broken: bool,
 }
 
@@ -55,7 +58,8 @@ impl Writer {
         clock: Arc<dyn Clock>,
         incarnation: u64,
     ) -> Result<Self, StoreError> {
-        let conn = schema::open_writer(&file, incarnation)?;
+        let log = Arc::new(AtomicU32::new(0));
+        let conn = schema::open_writer(&file, incarnation, &log)?;
         let mut writer = Writer {
             conn,
             judge,
@@ -65,7 +69,7 @@ impl Writer {
             cache: HashMap::new(),
             next_seq: 0,
             last_now: Timestamp::ZERO,
-            unsettled: 0,
+            log,
             broken: false,
         };
         writer.next_seq = writer.newest_record().map_err(Trouble::into_error)?;
@@ -112,9 +116,31 @@ impl Writer {
         result
     }
 
+    /// Pages in the write-ahead log after the last commit.
+    pub(super) fn log_pages(&self) -> u32 {
+        self.log.load(Ordering::Relaxed)
+    }
+
+    /// Copies what the checkpointer has not, and starts the log over.
+    pub(super) fn restart_log(&mut self) {
+        let done =
+            self.conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], |r| r.get::<_, i64>(0));
+        match done {
+            Ok(0) => self.log.store(0, Ordering::Relaxed),
+            Ok(_) => tracing::debug!("a reader keeps the log from starting over"),
+            Err(e) => tracing::warn!(error = %e, "a checkpoint did not finish"),
+        }
+    }
+
+    /// Something went wrong that nobody can judge: close and reopen before the next write.
+    pub(super) fn distrust(&mut self) {
+        self.broken = true;
+    }
+
     fn reopen(&mut self) -> Result<(), Trouble> {
         tracing::warn!(file = %self.file.display(), "reopening the database after a failed write");
-        self.conn = schema::open_writer(&self.file, self.incarnation).map_err(Trouble::Clean)?;
+        self.conn =
+            schema::open_writer(&self.file, self.incarnation, &self.log).map_err(Trouble::Clean)?;
         self.cache.clear();
         self.next_seq = self.newest_record()?;
         self.broken = false;
@@ -239,7 +265,6 @@ impl Writer {
         for (entity, mail) in &writes.mail {
             let mut q = conn.prepare_cached("INSERT INTO mail (entity, seq, id, kind, body, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
             let bytes = body_bytes(&mail.body);
-            self.unsettled += bytes.len() + 128;
             q.execute(params![
                 entity.as_bytes(),
                 count(mail.seq),
@@ -266,7 +291,6 @@ impl Writer {
             let (target, entity, word) = rows::target_columns(&p.message.to);
             let mut q = conn.prepare_cached("INSERT INTO outbox (lane, source, version, ordinal, tenant, target, entity, word, kind, body, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?;
             let lane = tenure_kernel::head::lane_of(p.id.source);
-            self.unsettled += 256;
             q.execute(params![
                 lane,
                 p.id.source.as_bytes(),
@@ -357,7 +381,6 @@ impl Writer {
             record.bytes
         ])?;
         self.next_seq += 1;
-        self.unsettled += record.bytes.len() + 512;
         Ok(seq)
     }
 
@@ -581,7 +604,6 @@ impl Writer {
             run(&w.conn, sql, &[&digest.0, &bytes, &now])
         };
         self.transaction(put).map_err(Trouble::into_error)?;
-        self.unsettled += bytes.len();
         Ok(digest)
     }
 }

@@ -1,0 +1,3 @@
+//! The integration tests of the stores: one binary, a module per store.
+
+mod postgres;
