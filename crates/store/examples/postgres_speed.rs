@@ -69,7 +69,8 @@ async fn plain(url: &str, rt: &TokioRuntime, callers: usize, in_flight: usize, s
     let start = rt.mono();
     let one = |_| async {
         let client = connect(url).await;
-        let insert = "INSERT INTO plain SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bytea[])";
+        let insert =
+            "INSERT INTO plain SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bytea[])";
         let statement = client.prepare(insert).await.expect("prepared");
         let each = callers / in_flight;
         let ids: Vec<_> = (0..each).map(|_| id(rt).uuid()).collect();
@@ -147,8 +148,7 @@ async fn main() {
     let mut tables = Tables::default();
     tables.insert(&JOB);
     let options = PostgresOptions::new(1).schema("speed");
-    let store =
-        PostgresStore::connect(&url, Judge::new(tables), options).await.expect("a store");
+    let store = PostgresStore::connect(&url, Judge::new(tables), options).await.expect("a store");
     let size = EVENTS * (body().len() + 12) + 4;
     let raw = plain(&url, &rt, callers, in_flight, size).await;
     let own = ours(&store, &rt, callers, in_flight).await;

@@ -38,8 +38,7 @@ pub async fn open(settings: &Settings, judge: Judge) -> Result<Opened, StoreErro
         let store = SqliteStore::open(&dir, judge, Arc::new(SystemClock), incarnation)?;
         return Ok(Opened { store: Arc::new(store), bell: Arc::new(InProcess::new()), flights: 1 });
     }
-    let store =
-        PostgresStore::connect(url, judge, PostgresOptions::new(incarnation)).await?;
+    let store = PostgresStore::connect(url, judge, PostgresOptions::new(incarnation)).await?;
     let bell = PgNotify::connect(url);
     Ok(Opened { store: Arc::new(store), bell: Arc::new(bell), flights: POSTGRES_FLIGHTS })
 }
@@ -58,5 +57,7 @@ pub async fn open_read_only(
             Arc::new(SystemClock),
         )?));
     }
-    Ok(Arc::new(PostgresStore::connect_read_only(url, judge, PostgresOptions::new(incarnation)).await?))
+    Ok(Arc::new(
+        PostgresStore::connect_read_only(url, judge, PostgresOptions::new(incarnation)).await?,
+    ))
 }

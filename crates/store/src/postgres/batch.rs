@@ -9,6 +9,7 @@
 //!   operation runs alone, so that only the guilty one is refused and its neighbours are committed.
 
 use super::{Inner, error::Fault, load, pool::Conn, rows, rows::record_columns, write};
+use std::collections::HashMap;
 use tenure_kernel::{
     batch::{needs, plan, settle_repeat, suspected_repeats},
     commit::{CommitAnswer, Refusal},
@@ -19,7 +20,6 @@ use tenure_kernel::{
     store::{Answer, Op},
     stream::Record,
 };
-use std::collections::HashMap;
 use uuid::Uuid;
 
 /// How often a batch is run before the caller is told that it did not work.
@@ -108,12 +108,7 @@ async fn run(store: &Inner, ops: &[Op]) -> Result<Vec<Answer>, Fault> {
     }
 }
 
-async fn once(
-    store: &Inner,
-    conn: &Conn,
-    ops: &[Op],
-    careful: bool,
-) -> Result<Vec<Answer>, Fault> {
+async fn once(store: &Inner, conn: &Conn, ops: &[Op], careful: bool) -> Result<Vec<Answer>, Fault> {
     let needs = needs(ops);
     let mut facts = load::facts(conn, &store.judge, ops, &needs, careful).await?;
     let (mut answers, writes) = plan(&store.judge, &mut facts, ops);

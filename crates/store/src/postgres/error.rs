@@ -88,9 +88,8 @@ fn of_sqlstate(code: &str, why: String) -> Fault {
 /// What a failed COMMIT means, given that every statement before it succeeded. Only an ordinary ERROR
 /// says that the transaction was rolled back; a lost connection or a dying server says nothing.
 pub(super) fn of_commit(e: tokio_postgres::Error) -> Fault {
-    let rolled_back = e
-        .as_db_error()
-        .is_some_and(|db| db.parsed_severity() == Some(Severity::Error));
+    let rolled_back =
+        e.as_db_error().is_some_and(|db| db.parsed_severity() == Some(Severity::Error));
     if rolled_back {
         return e.into();
     }

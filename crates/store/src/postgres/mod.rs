@@ -180,8 +180,7 @@ impl PostgresStore {
         let conn = Self::first(&config, &options.setup(), &options).await?;
         let migrated = schema::migrate(&conn, &options.schema, options.incarnation);
         Box::pin(migrated).await.map_err(Fault::into_store)?;
-        let pool =
-            |setup, size| Pool::new(config.clone(), setup, size, options.patience);
+        let pool = |setup, size| Pool::new(config.clone(), setup, size, options.patience);
         let writers = Some(pool(options.writer_setup(), options.writers));
         let readers = pool(options.reader_setup(), options.readers);
         Ok(PostgresStore { inner: Inner { judge, writers, readers } })
@@ -198,8 +197,7 @@ impl PostgresStore {
         let conn = Self::first(&config, &options.reader_setup(), &options).await?;
         let checked = schema::check(&conn, &options.schema);
         Box::pin(checked).await.map_err(Fault::into_store)?;
-        let readers =
-            Pool::new(config, options.reader_setup(), options.readers, options.patience);
+        let readers = Pool::new(config, options.reader_setup(), options.readers, options.patience);
         Ok(PostgresStore { inner: Inner { judge, writers: None, readers } })
     }
 
@@ -217,7 +215,8 @@ impl PostgresStore {
 }
 
 fn configure(url: &str, options: &PostgresOptions) -> Result<Config, StoreError> {
-    let bad = |e| StoreError::Unavailable(format!("the address of the database is not usable: {e}"));
+    let bad =
+        |e| StoreError::Unavailable(format!("the address of the database is not usable: {e}"));
     let mut config: Config = url.parse().map_err(bad)?;
     config.connect_timeout(options.patience);
     // A host that is gone without a word is noticed in seconds, not in hours.

@@ -30,7 +30,10 @@ impl Conn {
     /// Opens a connection and runs `setup` on it.
     pub(super) async fn open(config: &Config, setup: &str) -> Result<Self, tokio_postgres::Error> {
         let (client, connection) = config.connect(NoTls).await?;
-        #[expect(clippy::disallowed_methods, reason = "a driver's socket lives at the process edge")]
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a driver's socket lives at the process edge"
+        )]
         tokio::spawn(async move {
             if let Err(e) = connection.await {
                 tracing::debug!(error = %e, "a connection to Postgres ended");
@@ -41,7 +44,10 @@ impl Conn {
     }
 
     /// The statement, prepared on this connection once.
-    pub(super) async fn prepare(&self, sql: &'static str) -> Result<Statement, tokio_postgres::Error> {
+    pub(super) async fn prepare(
+        &self,
+        sql: &'static str,
+    ) -> Result<Statement, tokio_postgres::Error> {
         let key = sql.as_ptr() as usize;
         if let Some(statement) = locked(&self.statements).get(&key) {
             return Ok(statement.clone());

@@ -111,7 +111,8 @@ pub(super) async fn head(store: &Inner, entity: EntityId) -> Result<Option<Head>
         Some(head) => Ok(Some(head)),
         None => {
             let (kind, status): (&str, &str) = (get(row, 1)?, get(row, 3)?);
-            let why = format!("{entity} is a {kind} that is {status}, which this program does not know");
+            let why =
+                format!("{entity} is a {kind} that is {status}, which this program does not know");
             Err(StoreError::Refused(why))
         }
     }

@@ -1,5 +1,6 @@
 //! Rows and the kernel's types. Columns are read by place: [`HEAD`] and [`RECORD`] fix the order.
 
+use std::{borrow::Cow, time::Duration};
 use tenure_kernel::{
     codec::{Reader, Writer},
     error::StoreError,
@@ -15,7 +16,6 @@ use tenure_kernel::{
     time::Timestamp,
     timers::Timers,
 };
-use std::{borrow::Cow, time::Duration};
 use tokio_postgres::{Row, types::FromSql};
 use uuid::Uuid;
 

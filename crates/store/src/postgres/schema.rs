@@ -33,7 +33,10 @@ enum Found {
     /// Usable as it is.
     Current,
     /// Another cluster, or an older schema.
-    Stale { version: i64, cluster: String },
+    Stale {
+        version: i64,
+        cluster: String,
+    },
 }
 
 /// Whether a schema name can stand in SQL without quotes or surprises.
@@ -105,12 +108,7 @@ async fn look(conn: &Conn, schema: &str, cluster: &str) -> Result<Found, Fault> 
     Ok(Found::Stale { version, cluster: stored })
 }
 
-async fn create(
-    conn: &Conn,
-    schema: &str,
-    cluster: &str,
-    incarnation: u64,
-) -> Result<(), Fault> {
+async fn create(conn: &Conn, schema: &str, cluster: &str, incarnation: u64) -> Result<(), Fault> {
     conn.client.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
     conn.client.batch_execute(MIGRATIONS[0]).await?;
     let insert = "INSERT INTO meta (schema_version, incarnation, cluster) VALUES (1, $1, $2)";
@@ -127,12 +125,7 @@ async fn advance(conn: &Conn, version: i64) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn resettle(
-    conn: &Conn,
-    before: &str,
-    cluster: &str,
-    incarnation: u64,
-) -> Result<(), Fault> {
+async fn resettle(conn: &Conn, before: &str, cluster: &str, incarnation: u64) -> Result<(), Fault> {
     tracing::warn!(before, cluster, "the database is on another cluster: new incarnation");
     let system = |c: &str| c.split('/').next().map(str::to_owned);
     if system(before) != system(cluster) {

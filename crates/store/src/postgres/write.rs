@@ -393,8 +393,17 @@ async fn posted(conn: &Conn, w: &Writes) -> Result<(), Error> {
     let bodies: Vec<Vec<u8>> = p.iter().map(|p| rows::body_bytes(&p.message.body)).collect();
     let times: Vec<i64> = p.iter().map(|p| p.at.as_micros()).collect();
     let values: [&(dyn ToSql + Sync); 11] = [
-        &sources, &versions, &ordinals, &lanes, &tenants, &target, &target_ids, &target_names,
-        &kinds, &bodies, &times,
+        &sources,
+        &versions,
+        &ordinals,
+        &lanes,
+        &tenants,
+        &target,
+        &target_ids,
+        &target_names,
+        &kinds,
+        &bodies,
+        &times,
     ];
     send(conn, INSERT_OUTBOX, &values).await
 }

@@ -120,7 +120,11 @@ async fn a_row_that_the_database_refuses_leaves_its_neighbours_alone() {
     let at = must(&store, birth(good, Some(session))).await;
     let bad_at = must(&store, birth(bad, Some(session))).await;
     let answers = store
-        .apply(vec![op(note(good, &at, "fine")), op(note(bad, &bad_at, "bad")), op(birth(entity(), None))])
+        .apply(vec![
+            op(note(good, &at, "fine")),
+            op(note(bad, &bad_at, "bad")),
+            op(birth(entity(), None)),
+        ])
         .await
         .unwrap();
     assert!(matches!(answers[0], Answer::Commit(CommitAnswer::Committed(_))), "{answers:?}");
@@ -134,9 +138,8 @@ async fn a_row_that_the_database_refuses_leaves_its_neighbours_alone() {
     let mut commit = birth(entity(), None);
     commit.keys = vec![UniqueKey { key: "a\0b".into(), digest: Hash::of(b"") }];
     let answers = store.apply(vec![op(commit), op(birth(entity(), None))]).await.unwrap();
-    let refused = |a: &Answer| {
-        matches!(a, Answer::Commit(CommitAnswer::Refused(Refusal::Constraint(_))))
-    };
+    let refused =
+        |a: &Answer| matches!(a, Answer::Commit(CommitAnswer::Refused(Refusal::Constraint(_))));
     assert!(refused(&answers[0]) && !refused(&answers[1]), "{answers:?}");
 }
 
@@ -259,12 +262,15 @@ async fn the_floor_keeps_claims_cheap_under_an_old_snapshot() {
     backup.batch_execute(snapshot).await.unwrap();
     let mut floor = Timestamp::ZERO;
     for _ in 0..10 {
-        committed(store.apply((0..200).map(|_| op(birth(entity(), None))).collect()).await.unwrap());
+        committed(
+            store.apply((0..200).map(|_| op(birth(entity(), None))).collect()).await.unwrap(),
+        );
         let claimed = store.claim(claims(200, floor)).await.unwrap().claimed;
         assert_eq!(claimed.len(), 200);
         floor = claimed.iter().map(|c| c.ready_at).max().unwrap();
     }
-    let (from_zero, from_floor) = (probe_cost(&db, Timestamp::ZERO).await, probe_cost(&db, floor).await);
+    let (from_zero, from_floor) =
+        (probe_cost(&db, Timestamp::ZERO).await, probe_cost(&db, floor).await);
     assert!(from_floor * 4 < from_zero, "from the floor {from_floor}, from zero {from_zero}");
     backup.batch_execute("ROLLBACK").await.unwrap();
 }

@@ -22,8 +22,18 @@ pub static ERRAND: Table = Table {
     kind: "errand",
     doc: "Something to be done.",
     statuses: &[
-        StatusRow { name: "queued", class: Class::Open, claimable: Claimable::Queued, doc: "Waits." },
-        StatusRow { name: "running", class: Class::Open, claimable: Claimable::No, doc: "Is held." },
+        StatusRow {
+            name: "queued",
+            class: Class::Open,
+            claimable: Claimable::Queued,
+            doc: "Waits.",
+        },
+        StatusRow {
+            name: "running",
+            class: Class::Open,
+            claimable: Claimable::No,
+            doc: "Is held.",
+        },
         StatusRow { name: "done", class: Class::Final, claimable: Claimable::No, doc: "Is over." },
     ],
     moves: &[
@@ -117,8 +127,7 @@ pub fn said(name: &'static str, text: &str) -> NewEvent {
 
 /// The birth of an errand: queued, or started by a session.
 pub fn birth(entity: EntityId, held_by: Option<SessionId>) -> Commit {
-    let birth =
-        Birth { kind: "errand", tenant: "acme".into(), queue: "main".into(), priority: 0 };
+    let birth = Birth { kind: "errand", tenant: "acme".into(), queue: "main".into(), priority: 0 };
     let event = if held_by.is_some() { "started" } else { "queued" };
     let mut commit =
         Commit::new(commit_id(), entity, Expect::Absent(birth), vec![said(event, "{}")]);

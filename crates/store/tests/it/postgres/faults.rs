@@ -133,10 +133,8 @@ async fn a_killed_postgres_loses_nothing_that_was_answered() {
         })
         .collect();
     let records = || async { db.plain.query_one("SELECT count(*) FROM records", &[]).await };
-    eventually("the writers write", || async {
-        records().await.unwrap().get::<_, i64>(0) > 50
-    })
-    .await;
+    eventually("the writers write", || async { records().await.unwrap().get::<_, i64>(0) > 50 })
+        .await;
     postgres.run(&["kill"], false);
     assert!(postgres.run(&["start"], true));
     eventually("the store is back", || async { store.now().await.is_ok() }).await;
