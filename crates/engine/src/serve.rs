@@ -76,7 +76,7 @@ impl Server {
         judge_after: Timestamp,
     ) -> Result<Served, StoreError> {
         let mut failed = None;
-        for rule in rules(head, now) {
+        for rule in rules(head, now, self.config.segment_events) {
             let lag = now.since(rule.at);
             let name = rule.what.name();
             let outcome = match rule.what {
@@ -433,7 +433,7 @@ impl What<'_> {
 }
 
 /// The rules of a head whose moment has come, in the order they are tried.
-fn rules(head: &Head, now: Timestamp) -> Vec<Rule<'_>> {
+fn rules(head: &Head, now: Timestamp, segment_events: u64) -> Vec<Rule<'_>> {
     let mut all = Vec::new();
     if head.class() == Class::Final {
         return all;
@@ -454,7 +454,7 @@ fn rules(head: &Head, now: Timestamp) -> Vec<Rule<'_>> {
         all.extend(mine.map(|t| Rule { at: t.at, what: What::TimerDue(&t.name, t.at) }));
         return all;
     }
-    if head.class() == Class::Resting && housekeeping::wants_seal(head, limits::SEGMENT_EVENTS) {
+    if head.class() == Class::Resting && housekeeping::wants_seal(head, segment_events) {
         all.push(Rule { at: head.due.unwrap_or(now), what: What::Seal });
     }
     if head.has_mail() {
