@@ -97,7 +97,7 @@ pub struct Report {
     /// Commits that were recognised as repetitions.
     pub repeated: u64,
     /// Tenures ended because the holder's session had lapsed.
-    pub reclaimed: u64,
+    pub reclaimed: usize,
     /// Effects outside.
     pub effects: usize,
     /// The last trace lines.
@@ -160,7 +160,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
                 commits: seen.commits,
                 fenced: seen.fenced,
                 repeated: seen.repeated,
-                reclaimed: seen.reclaimed,
+                reclaimed: seen.reclaimed.len(),
                 effects: world.outside.all().len(),
                 trace,
                 hash,
@@ -210,9 +210,10 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
     if let Some(broken) = broken() {
         return Err(broken);
     }
-    let reclaimed = world.oracle.seen().reclaimed;
-    if keeps_tenures && reclaimed > 0 {
-        return Err(format!("{reclaimed} tenures of living processes were taken away"));
+    let reclaimed = world.oracle.seen().reclaimed.clone();
+    if let (true, Some(one)) = (keeps_tenures, reclaimed.first()) {
+        let n = reclaimed.len();
+        return Err(format!("{n} tenures of living processes were taken away, one of {one}"));
     }
     world.store.inspect(|contents| {
         check::always(contents, &scenario.machines())?;

@@ -5,6 +5,7 @@ mod clients;
 pub mod errand;
 pub mod fan;
 pub mod part;
+mod patience;
 mod slice;
 
 pub use clients::Clients;
