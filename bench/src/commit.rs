@@ -6,7 +6,7 @@
 //! rows as there are callers, in a tight loop, by one writer.
 
 use crate::{
-    raw::Raw,
+    place::Place,
     report::{Report, percentile},
 };
 use std::{sync::Arc, time::Duration};
@@ -15,7 +15,6 @@ use tenure_kernel::{
     commit::{Birth, Commit, CommitAnswer, Expect, TenureChange},
     error::StoreError,
     ids::EntityId,
-    store::Store,
     stream::{Body, NewEvent},
     table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table},
     timers::TimerChange,
@@ -59,15 +58,16 @@ pub struct Options {
 
 /// Runs the suite.
 pub async fn run(
-    store: Arc<dyn Store>,
-    flights: usize,
-    raw: &mut Raw,
+    place: &mut Place,
+    postgres_flights: usize,
     options: &Options,
 ) -> Result<Report, StoreError> {
+    let mut raw = place.raw().await?;
+    let flights = place.flights(postgres_flights);
     let rt: tenure_kernel::runtime::Rt = Arc::new(tenure_edge::TokioRuntime::current());
     let config = EngineConfig { flights, ..EngineConfig::default() };
     let bell = Arc::new(tenure_kernel::bell::Silent);
-    let pipeline = Pipeline::new(store, bell, rt, &config);
+    let pipeline = Pipeline::new(place.store.clone(), bell, rt, &config);
     let keeper = Keeper::open(pipeline.clone(), Arc::new(config), "bench", "worker").await?;
     let mut report = Report::default();
     for callers in &options.callers {
@@ -108,6 +108,7 @@ async fn case(
     let tasks: Vec<_> = (0..callers)
         .map(|_| {
             let (pipeline, keeper) = (pipeline.clone(), keeper.clone());
+            #[expect(clippy::disallowed_methods, reason = "a benchmark is process edge")]
             tokio::task::spawn(async move { caller(&pipeline, &keeper, start, end).await })
         })
         .collect();
@@ -134,15 +135,8 @@ async fn caller(
     end: Duration,
 ) -> Result<Vec<f64>, StoreError> {
     let rt = pipeline.rt();
-    let mut random = [0; 10];
-    random[..8].copy_from_slice(&rt.random().to_be_bytes());
-    let id = EntityId::new(pipeline.store().now().await?, random);
-    let birth =
-        Birth { kind: STEPPER.kind, tenant: "bench".into(), queue: String::new(), priority: 0 };
-    let mut commit =
-        Commit::new(pipeline.commit_id(), id, Expect::Absent(birth), vec![event("started", 50)]);
-    commit.must_end_in = Some(Duration::from_secs(3600));
-    commit.tenure = TenureChange::Take { session: keeper.id(), lease: Duration::from_secs(3600) };
+    let commit = born(pipeline, keeper).await?;
+    let id = commit.entity;
     let (mut epoch, mut version) = expect_committed(pipeline.commit(commit).await?)?;
     let mut took = Vec::new();
     loop {
@@ -172,6 +166,20 @@ fn event(name: &'static str, bytes: usize) -> NewEvent {
     NewEvent::new(name, Body::Inline(vec![b'x'; bytes]))
 }
 
+/// The birth of an entity that its creator holds from the start.
+pub async fn born(pipeline: &Pipeline, keeper: &Keeper) -> Result<Commit, StoreError> {
+    let mut random = [0; 10];
+    random[..8].copy_from_slice(&pipeline.rt().random().to_be_bytes());
+    let id = EntityId::new(pipeline.store().now().await?, random);
+    let birth =
+        Birth { kind: STEPPER.kind, tenant: "bench".into(), queue: String::new(), priority: 0 };
+    let mut commit =
+        Commit::new(pipeline.commit_id(), id, Expect::Absent(birth), vec![event("started", 50)]);
+    commit.must_end_in = Some(Duration::from_secs(3600));
+    commit.tenure = TenureChange::Take { session: keeper.id(), lease: Duration::from_secs(3600) };
+    Ok(commit)
+}
+
 /// One tool step.
 pub fn step(pipeline: &Pipeline, id: EntityId, epoch: u64, version: u64) -> Commit {
     let events = ["tool_invocation_finished", "command_committed", "node_finished"]
@@ -183,5 +191,6 @@ pub fn step(pipeline: &Pipeline, id: EntityId, epoch: u64, version: u64) -> Comm
     commit
 }
 
-/// Bytes that one step writes to its stream: what a raw row carries.
-pub const STEP_BYTES: usize = 3 * (200 + 24) + 40;
+/// Bytes that one step writes: its record (three bodies with their names, hashes and ids) and its head
+/// (state, timer, chain and clocks). A raw row carries as many.
+pub const STEP_BYTES: usize = 3 * (200 + 24) + 100 + 200 + 160;

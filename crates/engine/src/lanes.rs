@@ -273,6 +273,12 @@ impl LaneServer {
                     let with = self.for_unknown(posted);
                     second_try.extend(self.delivery(posted.id, with));
                 }
+                // Somebody created it meanwhile: what the message says still has to reach it.
+                Answer::Deliver(DeliveryAnswer::TargetExists) => {
+                    if let Target::Create { id, .. } = &posted.message.to {
+                        second_try.extend(self.delivery(posted.id, mail_to(*id, posted)));
+                    }
+                }
                 Answer::Deliver(DeliveryAnswer::Refused(why)) => {
                     tracing::warn!(message = %posted.id, %why, "a creation was refused");
                     second_try.extend(self.delivery(posted.id, returned(posted, why)));

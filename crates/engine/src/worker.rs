@@ -20,6 +20,7 @@ use tenure_kernel::{
     head::Head,
     ids::EntityId,
     limits,
+    machine::{Decision, Input, Machine, Undecided, decode_state, draft},
     mail::Mail,
     runtime::{BoxFuture, First, first},
     stream::{Body, NewEvent},
@@ -97,6 +98,27 @@ impl Held {
     /// A commit of these events.
     pub fn draft(&self, events: Vec<NewEvent>) -> Commit {
         Commit::new(self.keeper.pipeline().commit_id(), self.head.id, self.expect(), events)
+    }
+
+    /// The machine's state as of the last commit.
+    pub fn state<M: Machine>(&self) -> Result<M::State, HoldError> {
+        decode_state::<M>(&self.head.state).map_err(|e| HoldError::Refused(e.to_string()))
+    }
+
+    /// Commits a decision of the holder, which covers this mail. A decision that ends the entity ends
+    /// the tenure with it, and is refused with `MoreMail` while there is mail that it does not cover.
+    pub async fn record<M: Machine>(
+        &mut self,
+        decision: Decision<M::Event>,
+        mail: &[Mail],
+    ) -> Result<Option<Committed>, HoldError> {
+        let refused = |e: Undecided| HoldError::Refused(e.to_string());
+        let drafted =
+            draft::<M>(Some(&self.head), self.state::<M>()?, decision, &Input::Mail(mail));
+        let Some(drafted) = drafted.map_err(refused)? else { return Ok(None) };
+        let id = self.keeper.pipeline().commit_id();
+        let commit = drafted.into_commit(id, self.head.id, self.expect());
+        self.commit(commit).await.map(Some)
     }
 
     /// Commits, and follows the head.

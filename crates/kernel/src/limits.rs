@@ -16,7 +16,7 @@ pub const MESSAGES_PER_COMMIT_MAX: usize = 2_048;
 pub const TIMERS_MAX: usize = 64;
 /// Length of the names of events, timers, queues, tenants and mail kinds.
 pub const NAME_BYTES_MAX: usize = 128;
-/// Length of a mail id or a unique key.
+/// Length of a mail id, a unique key, a wire subject, or the reason for attention.
 pub const KEY_BYTES_MAX: usize = 512;
 /// Operations in one database transaction.
 pub const BATCH_OPS_MAX: usize = 512;

@@ -5,4 +5,5 @@
 //! and errors, nothing else. The constraints in the schema are a second guard behind the judge.
 
 pub mod memory;
+pub mod postgres;
 pub mod sqlite;

@@ -1,1 +1,69 @@
-fn main() {}
+//! The `tenure` binary: parses, loads the settings, dispatches, and prints.
+
+use clap::Parser as _;
+use std::{path::Path, process::ExitCode};
+use tenure::{
+    cli::{Cli, Command, Common},
+    commands::{self, Failure},
+    config::Settings,
+    logs,
+};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match start(&cli) {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            eprintln!("tenure: {failure}");
+            if let Some(code) = failure.code() {
+                eprintln!("        (code {code}: see docs/errors/{code}.md)");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(cli: &Cli) -> Result<String, Failure> {
+    let settings = settings(&cli.common)?;
+    logs::start(&settings).map_err(Failure::System)?;
+    // One more thread than cores: an embedded store writes on the thread that brings the batch, and
+    // the disk must not take a core's worth of work with it.
+    let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get) + 1;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+    runtime.map_err(Failure::from)?.block_on(dispatch(cli, &settings))
+}
+
+async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
+    let json = cli.common.json;
+    match &cli.command {
+        Command::Demo(options) => commands::demo::run(options, json).await,
+        Command::Rules => commands::rules::run(settings, json).await,
+        Command::Config => commands::config::run(settings, json),
+        Command::Verify => commands::verify::run(settings, json).await,
+        Command::Sim(options) => commands::sim::run(options, json),
+        Command::Bench(options) => {
+            commands::bench::run(cli.common.store.as_deref(), options, json).await
+        }
+        Command::Errands(options) => commands::errands::run(settings, options).await,
+        Command::Torture(options) => commands::torture::run(settings, options).await,
+    }
+}
+
+/// The file that is used when none is named.
+const DEFAULT_FILE: &str = "tenure.toml";
+
+fn settings(common: &Common) -> Result<Settings, Failure> {
+    let default = Path::new(DEFAULT_FILE);
+    let file = common.config.as_deref().or_else(|| default.exists().then_some(default));
+    let mut flags = common.set.clone();
+    if let Some(url) = &common.store
+        && url != "sqlite"
+    {
+        flags.push(format!("store.url={url}"));
+    }
+    Ok(Settings::load(file, std::env::vars(), &flags)?)
+}

@@ -1,0 +1,234 @@
+//! Claims: index probes in the order the planner gave, each locking what it finds.
+//!
+//! A probe walks the ready table in claim order and takes the *head's* lock for each row, skipping
+//! locked ones; the ready row itself needs none, as it is only written under its head's lock. While a
+//! probe runs, another server may claim what its snapshot still shows as ready. Postgres then looks at
+//! the newest head again, finds `ready_at` no longer the same and goes on, so a probe gives what it
+//! should also in a crowd. (For the same reason a ready row without its head is never given out, only
+//! stepped over; `retire` removes such.)
+//!
+//! Probes of different groups travel in one statement. Where a group comes up again (what others left)
+//! a new statement starts, which leaves out what was taken before.
+
+use super::{
+    Inner,
+    error::Fault,
+    pool::Conn,
+    rows::{self, head_columns},
+    write,
+};
+use std::collections::{BTreeSet, HashMap};
+use tenure_kernel::{
+    batch::{HeadWrite, Writes},
+    claims::{ClaimAnswer, ClaimRequest, Claimed, Probe},
+    error::StoreError,
+    head::Head,
+    ids::EntityId,
+    limits,
+    mail::Mail,
+    time::Timestamp,
+};
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+const TRIES: u32 = 4;
+
+const PROBE: &str = concat!(
+    "SELECT moment(), p.n, h.* FROM
+    unnest($2::smallint[], $3::text[], $4::bigint[], $5::bigint[])
+        WITH ORDINALITY AS p(priority, tenant, floor, want, n),
+    LATERAL (SELECT ",
+    head_columns!(),
+    " FROM ready r JOIN heads h ON h.id = r.entity AND h.ready_at = r.ready_at
+        WHERE r.queue = $1 AND r.priority = p.priority AND r.tenant = p.tenant
+            AND r.ready_at >= p.floor AND r.entity <> ALL ($6::uuid[])
+        ORDER BY r.ready_at, r.entity LIMIT p.want
+        FOR NO KEY UPDATE OF h SKIP LOCKED) h
+    LIMIT $7"
+);
+
+const UNREAD: &str = "SELECT n.entity, m.seq, m.id, m.kind, m.body, m.at
+    FROM unnest($1::uuid[], $2::bigint[]) AS n(entity, mail_read), LATERAL (
+        SELECT * FROM mail WHERE mail.entity = n.entity AND mail.seq > n.mail_read
+        ORDER BY mail.seq LIMIT $3) m
+    ORDER BY n.entity, m.seq";
+
+const READY_GROUPS: &str = "WITH RECURSIVE g AS (
+    (SELECT priority, tenant FROM ready WHERE queue = $1 ORDER BY priority, tenant LIMIT 1)
+    UNION ALL
+    SELECT n.priority, n.tenant FROM g, LATERAL (
+        SELECT priority, tenant FROM ready
+        WHERE queue = $1 AND (priority, tenant) > (g.priority, g.tenant)
+        ORDER BY priority, tenant LIMIT 1) n)
+    SELECT priority, tenant FROM g";
+
+/// Claims from a queue.
+pub(super) async fn claim(store: &Inner, request: ClaimRequest) -> Result<ClaimAnswer, StoreError> {
+    if request.probes.is_empty() || request.limit == 0 {
+        return Ok(ClaimAnswer::default());
+    }
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let loan = store.writers()?.lend().await?;
+        match Box::pin(once(store, &loan.conn, &request)).await {
+            Ok(answer) => {
+                loan.give_back();
+                return Ok(answer);
+            }
+            Err(Fault::Raced(_)) if tries < TRIES => loan.roll_back().await,
+            Err(Fault::Disconnected(_)) if tries == 1 => {}
+            Err(fault) => {
+                loan.roll_back().await;
+                return Err(fault.into_store());
+            }
+        }
+    }
+}
+
+/// The (priority, tenant) groups with ready work, by stepping from group to group in the index.
+pub(super) async fn ready_groups(
+    store: &Inner,
+    queue: &str,
+) -> Result<Vec<(i16, String)>, StoreError> {
+    let found = store.query(READY_GROUPS, &[&queue]).await?;
+    found.iter().map(|row| Ok((rows::get(row, 0)?, rows::get(row, 1)?))).collect()
+}
+
+/// What the probes gave: which probe, and the head as it was locked.
+struct Taken {
+    now: Timestamp,
+    found: Vec<usize>,
+    heads: Vec<Head>,
+}
+
+async fn once(store: &Inner, conn: &Conn, request: &ClaimRequest) -> Result<ClaimAnswer, Fault> {
+    let taken = probe_all(store, conn, request).await?;
+    if taken.heads.is_empty() {
+        conn.client.batch_execute("ROLLBACK").await?;
+        return Ok(ClaimAnswer { claimed: Vec::new(), found: taken.found });
+    }
+    let mut unread = unread(conn, &taken.heads).await?;
+    let mut writes = Writes::default();
+    let mut claimed = Vec::with_capacity(taken.heads.len());
+    for (i, before) in taken.heads.into_iter().enumerate() {
+        let id = request.id.nth(i as u64);
+        let (session, lease) = (request.session, request.lease);
+        // Locked, and ready a moment ago under the same lock: the judge has no reason to refuse it.
+        let judged = store.judge.claim(&before, session, lease, false, id, taken.now);
+        let Ok(written) = judged else { continue };
+        claimed.push(Claimed {
+            head: written.head.clone(),
+            mail: unread.remove(&before.id).unwrap_or_default(),
+            ready_at: before.ready_at.unwrap_or(taken.now),
+        });
+        writes.records.push(written.record);
+        writes.posted.extend(written.posted);
+        let after = written.head;
+        writes.heads.insert(before.id, HeadWrite { before: Some(before), after });
+    }
+    write::write_and_commit(conn, &writes, taken.now).await?;
+    Ok(ClaimAnswer { claimed, found: taken.found })
+}
+
+/// Runs the probes in order until there is enough. Opens the transaction.
+async fn probe_all(store: &Inner, conn: &Conn, request: &ClaimRequest) -> Result<Taken, Fault> {
+    let statement = conn.prepare(PROBE).await?;
+    let mut taken = Taken { now: Timestamp::ZERO, found: Vec::new(), heads: Vec::new() };
+    let mut rest = &request.probes[..];
+    let mut begun = false;
+    while !rest.is_empty() && taken.heads.len() < request.limit {
+        let (probes, after) = rest.split_at(distinct(rest));
+        rest = after;
+        let room = request.limit - taken.heads.len();
+        let found = {
+            let priorities: Vec<i16> = probes.iter().map(|p| p.priority).collect();
+            let tenants: Vec<&str> = probes.iter().map(|p| p.tenant.as_str()).collect();
+            let floors: Vec<i64> = probes.iter().map(|p| p.floor.as_micros()).collect();
+            let wants: Vec<i64> = probes.iter().map(|p| rows::limit(p.want)).collect();
+            let before: Vec<Uuid> = taken.heads.iter().map(|h| h.id.uuid()).collect();
+            let room = rows::limit(room);
+            let values: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
+                [&request.queue, &priorities, &tenants, &floors, &wants, &before, &room];
+            let query = conn.client.query(&statement, &values);
+            if begun {
+                query.await?
+            } else {
+                begun = true;
+                let begin = conn.client.batch_execute("BEGIN");
+                let (begun, found) = futures_util::future::join(begin, query).await;
+                begun?;
+                found?
+            }
+        };
+        collect(store, &found, probes.len(), room, &mut taken)?;
+    }
+    Ok(taken)
+}
+
+fn collect(
+    store: &Inner,
+    found: &[Row],
+    probes: usize,
+    room: usize,
+    taken: &mut Taken,
+) -> Result<(), Fault> {
+    let mut counts = vec![0; probes];
+    let mut last = 0;
+    for row in found {
+        taken.now = rows::time(row, 0)?;
+        let n = usize::try_from(rows::count(row, 1)?).map_err(rows::corrupt)?;
+        // Counted by WITH ORDINALITY, from one.
+        last = n.saturating_sub(1);
+        if let Some(head) = rows::head(&store.judge, row, 2)? {
+            counts[last] += 1;
+            taken.heads.push(head);
+        }
+    }
+    // Where the limit was reached, later probes were not asked.
+    if found.len() == room {
+        counts.truncate(last + 1);
+    }
+    taken.found.extend(counts);
+    Ok(())
+}
+
+/// How many probes at the front are of different groups.
+fn distinct(probes: &[Probe]) -> usize {
+    let mut seen = BTreeSet::new();
+    probes.iter().take_while(|p| seen.insert((p.priority, p.tenant.as_str()))).count()
+}
+
+async fn unread(conn: &Conn, heads: &[Head]) -> Result<HashMap<EntityId, Vec<Mail>>, Fault> {
+    let with_mail: Vec<&Head> = heads.iter().filter(|h| h.has_mail()).collect();
+    let mut boxes = HashMap::<EntityId, Vec<Mail>>::new();
+    if with_mail.is_empty() {
+        return Ok(boxes);
+    }
+    let ids: Vec<Uuid> = with_mail.iter().map(|h| h.id.uuid()).collect();
+    let read: Vec<i64> = with_mail.iter().map(|h| rows::big(h.mail_read)).collect();
+    let most = rows::limit(limits::MAIL_PER_DECISION_MAX);
+    let statement = conn.prepare(UNREAD).await?;
+    for row in &conn.client.query(&statement, &[&ids, &read, &most]).await? {
+        boxes.entry(rows::id(row, 0)?).or_default().push(rows::mail(row, 1)?);
+    }
+    Ok(boxes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_comes_up_again_starts_a_new_statement() {
+        let probe = |tenant: &str| Probe {
+            priority: 0,
+            tenant: tenant.into(),
+            floor: Timestamp::ZERO,
+            want: 1,
+        };
+        assert_eq!(distinct(&[probe("a"), probe("b"), probe("a")]), 2);
+        assert_eq!(distinct(&[probe("a"), probe("a")]), 1);
+        assert_eq!(distinct(&[]), 0);
+    }
+}

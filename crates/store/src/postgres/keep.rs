@@ -1,0 +1,168 @@
+//! What keeps a store healthy: the pulse, blobs, and retention.
+
+use super::{Inner, error::Fault, pool::Conn, rows, rows::get};
+use tenure_kernel::{
+    error::StoreError,
+    housekeeping::{Pulse, PulseRequest, Retired},
+    limits,
+    stream::Hash,
+    time::Timestamp,
+};
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+const PUT_BLOB: &str = "INSERT INTO blobs (digest, at, bytes) VALUES ($1, moment(), $2)
+    ON CONFLICT (digest) DO UPDATE SET at = excluded.at";
+const LAST_PULSE: &str = "SELECT last_at, judge_after, moment() FROM pulse FOR UPDATE";
+const NEXT_PULSE: &str = "UPDATE pulse SET last_at = $1, judge_after = $2";
+const ADD_TALLIES: &str = "INSERT INTO tallies AS t (rule, fired, failed, lag_max_us, last_at)
+    SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
+    ON CONFLICT (rule) DO UPDATE SET fired = t.fired + excluded.fired,
+        failed = t.failed + excluded.failed,
+        lag_max_us = greatest(t.lag_max_us, excluded.lag_max_us),
+        last_at = greatest(t.last_at, excluded.last_at)";
+
+const OVER: &str = "SELECT h.id FROM heads h
+    WHERE h.ended_at IS NOT NULL AND h.ended_at < $1
+        AND NOT EXISTS (SELECT FROM outbox o WHERE o.source = h.id)
+    ORDER BY h.ended_at LIMIT $2 FOR UPDATE OF h SKIP LOCKED";
+// What is removed from the feed moves its floor, in the same transaction.
+const DELETE_RECORDS: &str = "WITH gone AS (
+        DELETE FROM records WHERE entity = ANY($1::uuid[]) RETURNING tx, ord)
+    SELECT tx, ord FROM gone ORDER BY tx DESC, ord DESC LIMIT 1";
+const DELETE_SEALED: &str = "WITH gone AS (
+        DELETE FROM records r USING heads h
+        WHERE h.sealed > 0 AND r.entity = h.id AND r.first < h.sealed
+            AND r.first + r.count - 1 < h.sealed AND r.at < $1
+        RETURNING r.tx, r.ord)
+    SELECT tx, ord, count(*) OVER () FROM gone ORDER BY tx DESC, ord DESC LIMIT 1";
+const RAISE_FLOOR: &str = "UPDATE meta SET floor_tx = $1, floor_ord = $2
+    WHERE (floor_tx, floor_ord) < ($1, $2)";
+const DELETE_REST: [&str; 6] = [
+    "DELETE FROM mail WHERE entity = ANY($1::uuid[])",
+    "DELETE FROM evidence WHERE entity = ANY($1::uuid[])",
+    "DELETE FROM keys WHERE entity = ANY($1::uuid[])",
+    "DELETE FROM blob_refs WHERE entity = ANY($1::uuid[])",
+    "DELETE FROM sessions WHERE id = ANY($1::uuid[])",
+    "DELETE FROM heads WHERE id = ANY($1::uuid[])",
+];
+// A blob is durable before the commit that names it: a young one may still be waiting for that.
+const DELETE_BLOBS: &str = "DELETE FROM blobs b WHERE b.at < $1
+    AND NOT EXISTS (SELECT FROM blob_refs r WHERE r.digest = b.digest)";
+// There are none, or there is a bug; either way a claim must not step over them for ever.
+const DELETE_STRAY: &str = "DELETE FROM ready r WHERE r.ready_at < moment() - 60000000
+    AND NOT EXISTS (SELECT FROM heads h WHERE h.id = r.entity AND h.ready_at = r.ready_at)";
+
+pub(super) async fn put_blob(store: &Inner, bytes: Vec<u8>) -> Result<Hash, StoreError> {
+    if bytes.len() > limits::BLOB_BYTES_MAX {
+        let (what, actual, limit) = ("blob in bytes", bytes.len(), limits::BLOB_BYTES_MAX);
+        return Err(StoreError::Limit { what, actual, limit });
+    }
+    let digest = Hash::of(&bytes);
+    let loan = store.writers()?.lend().await?;
+    let put = async {
+        let statement = loan.conn.prepare(PUT_BLOB).await?;
+        loan.conn.client.execute(&statement, &[&&digest.0[..], &bytes]).await
+    };
+    // Alone in its transaction and idempotent: a lost answer is a failure that can be repeated.
+    put.await.map_err(|e| Fault::from(e).into_store())?;
+    loan.give_back();
+    Ok(digest)
+}
+
+pub(super) async fn pulse(store: &Inner, request: PulseRequest) -> Result<Pulse, StoreError> {
+    let loan = store.writers()?.lend().await?;
+    match beat(&loan.conn, &request).await {
+        Ok(pulse) => {
+            loan.give_back();
+            Ok(pulse)
+        }
+        Err(fault) => {
+            loan.roll_back().await;
+            Err(fault.into_store())
+        }
+    }
+}
+
+async fn beat(conn: &Conn, request: &PulseRequest) -> Result<Pulse, Fault> {
+    let (last, next) = (conn.prepare(LAST_PULSE).await?, conn.prepare(NEXT_PULSE).await?);
+    let add = conn.prepare(ADD_TALLIES).await?;
+    conn.client.batch_execute("BEGIN").await?;
+    let row = conn.client.query_one(&last, &[]).await?;
+    let last_at = get::<Option<i64>>(&row, 0)?.map(Timestamp::from_micros);
+    let pulse = Pulse::next(last_at, rows::time(&row, 1)?, rows::time(&row, 2)?, request);
+    let values = (pulse.now.as_micros(), pulse.judge_after.as_micros());
+    conn.client.execute(&next, &[&values.0, &values.1]).await?;
+    if !request.tallies.is_empty() {
+        let t = &request.tallies;
+        let micros = |d: std::time::Duration| i64::try_from(d.as_micros()).unwrap_or(i64::MAX);
+        let names: Vec<&str> = t.keys().map(String::as_str).collect();
+        let fired: Vec<i64> = t.values().map(|t| rows::big(t.fired)).collect();
+        let failed: Vec<i64> = t.values().map(|t| rows::big(t.failed)).collect();
+        let lags: Vec<i64> = t.values().map(|t| micros(t.lag_max)).collect();
+        let lasts: Vec<Option<i64>> =
+            t.values().map(|t| t.last_at.map(Timestamp::as_micros)).collect();
+        conn.client.execute(&add, &[&names, &fired, &failed, &lags, &lasts]).await?;
+    }
+    // A pulse whose answer was lost has been left or not; the next one sees which.
+    conn.client.batch_execute("COMMIT").await?;
+    Ok(pulse)
+}
+
+pub(super) async fn retire(
+    store: &Inner,
+    ended_before: Timestamp,
+    limit: usize,
+) -> Result<Retired, StoreError> {
+    let loan = store.writers()?.lend().await?;
+    match clear(&loan.conn, ended_before, limit).await {
+        Ok(retired) => {
+            loan.give_back();
+            Ok(retired)
+        }
+        Err(fault) => {
+            loan.roll_back().await;
+            Err(fault.into_store())
+        }
+    }
+}
+
+async fn clear(conn: &Conn, before: Timestamp, limit: usize) -> Result<Retired, Fault> {
+    let (before, limit) = (before.as_micros(), rows::limit(limit));
+    let mut retired = Retired::default();
+    conn.client.batch_execute("BEGIN").await?;
+    let over = query(conn, OVER, &[&before, &limit]).await?;
+    let gone: Vec<Uuid> =
+        over.iter().map(|row| get::<Uuid>(row, 0)).collect::<Result<_, StoreError>>()?;
+    retired.entities = gone.len() as u64;
+    let mut last = None;
+    if !gone.is_empty() {
+        for row in &query(conn, DELETE_RECORDS, &[&gone]).await? {
+            last = last.max(Some((get::<i64>(row, 0)?, get::<i32>(row, 1)?)));
+        }
+        for sql in DELETE_REST {
+            query(conn, sql, &[&gone]).await?;
+        }
+    }
+    for row in &query(conn, DELETE_SEALED, &[&before]).await? {
+        last = last.max(Some((get::<i64>(row, 0)?, get::<i32>(row, 1)?)));
+        retired.records = rows::count(row, 2)?;
+    }
+    if let Some((tx, ord)) = last {
+        query(conn, RAISE_FLOOR, &[&tx, &ord]).await?;
+    }
+    let statement = conn.prepare(DELETE_BLOBS).await?;
+    retired.blobs = conn.client.execute(&statement, &[&before]).await?;
+    query(conn, DELETE_STRAY, &[]).await?;
+    conn.client.batch_execute("COMMIT").await.map_err(super::error::of_commit)?;
+    Ok(retired)
+}
+
+async fn query(
+    conn: &Conn,
+    sql: &'static str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<tokio_postgres::Row>, Fault> {
+    let statement = conn.prepare(sql).await?;
+    Ok(conn.client.query(&statement, values).await?)
+}

@@ -1,0 +1,267 @@
+//! Reads: each is one statement on one snapshot, on a connection that can not write.
+
+use super::{
+    Inner,
+    rows::{self, get, head_columns, record_columns, session_columns},
+};
+use std::time::Duration;
+use tenure_kernel::{
+    error::StoreError,
+    evidence::Evidence,
+    feed::{Cursor, FeedPage, Lost},
+    head::Head,
+    ids::{EntityId, MessageId, SessionId},
+    mail::Mail,
+    outbox::Posted,
+    rules::{Tallies, Tally},
+    sessions::Session,
+    store::HeadFilter,
+    stream::{Hash, Record},
+    time::Timestamp,
+};
+use tokio_postgres::Row;
+
+const NOW: &str = "SELECT moment()";
+const HEAD: &str = concat!("SELECT ", head_columns!(), " FROM heads h WHERE h.id = $1");
+const HEADS: &str = concat!(
+    "SELECT ",
+    head_columns!(),
+    " FROM heads h WHERE ($1::text IS NULL OR h.kind = $1) AND ($2::text IS NULL OR h.status = $2)
+        AND ($3::text IS NULL OR h.tenant = $3) AND ($4::uuid IS NULL OR h.id > $4)
+        AND h.kind = ANY($5::text[])
+    ORDER BY h.id LIMIT $6"
+);
+// On its own, so that the planner sees the partial index.
+const HEADS_IN_ATTENTION: &str = concat!(
+    "SELECT ",
+    head_columns!(),
+    " FROM heads h WHERE ($1::text IS NULL OR h.kind = $1) AND ($2::text IS NULL OR h.status = $2)
+        AND ($3::text IS NULL OR h.tenant = $3) AND ($4::uuid IS NULL OR h.id > $4)
+        AND h.kind = ANY($5::text[]) AND h.attention IS NOT NULL
+    ORDER BY h.id LIMIT $6"
+);
+// Kinds that this program does not know would fill the limit and never be served by it.
+const DUE: &str = concat!(
+    "WITH t AS MATERIALIZED (SELECT moment() AS now)
+    SELECT t.now, h.* FROM t LEFT JOIN LATERAL (
+        SELECT ",
+    head_columns!(),
+    " FROM unnest($1::smallint[]) AS l(lane), LATERAL (
+            SELECT * FROM heads
+            WHERE heads.lane = l.lane AND heads.due IS NOT NULL AND heads.due <= t.now - $2
+                AND heads.kind = ANY($4::text[])
+            ORDER BY heads.due, heads.id LIMIT $3) h
+        ORDER BY h.due, h.id LIMIT $3) h ON true
+    ORDER BY h.due, h.id"
+);
+const NEXT_DUE: &str = "SELECT moment(), (
+    SELECT min(f.due) FROM unnest($1::smallint[]) AS l(lane), LATERAL (
+        SELECT due FROM heads WHERE heads.lane = l.lane AND heads.due IS NOT NULL
+        ORDER BY due LIMIT 1) f)";
+const MAIL: &str = "SELECT seq, id, kind, body, at FROM mail
+    WHERE entity = $1 AND seq > $2 ORDER BY seq LIMIT $3";
+// A commit is found by any of its versions: the row that holds `from` may start before it.
+const STREAM: &str = concat!(
+    "SELECT ",
+    record_columns!(),
+    " FROM records r WHERE r.entity = $1 AND r.first >= coalesce(
+        (SELECT max(f.first) FROM records f WHERE f.entity = $1 AND f.first <= $2), $2)
+        AND r.first + r.count > $2
+    ORDER BY r.first LIMIT $3"
+);
+const OUTBOX: &str = "SELECT o.source, o.version, o.ordinal, o.tenant, o.target, o.target_id,
+        o.target_name, o.kind, o.body, o.at
+    FROM unnest($1::smallint[]) AS l(lane), LATERAL (
+        SELECT * FROM outbox WHERE outbox.lane = l.lane AND outbox.wire = $3
+        ORDER BY at, source, version, ordinal LIMIT $2) o
+    ORDER BY o.at, o.source, o.version, o.ordinal LIMIT $2";
+const OUTBOX_HAS: &str =
+    "SELECT EXISTS (SELECT FROM outbox WHERE source = $1 AND version = $2 AND ordinal = $3)";
+// Below the horizon only: of a transaction that is still running, a later look could show more.
+const FEED: &str = concat!(
+    "SELECT m.incarnation, m.floor_tx, m.floor_ord, r.tx, r.ord, ",
+    record_columns!(),
+    " FROM meta m LEFT JOIN LATERAL (
+        SELECT * FROM records
+        WHERE (records.tx, records.ord) > (CASE WHEN $1 THEN m.floor_tx ELSE $2 END,
+                CASE WHEN $1 THEN m.floor_ord ELSE $3 END)
+            AND records.tx < pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+        ORDER BY records.tx, records.ord LIMIT $4) r ON true
+    ORDER BY r.tx, r.ord"
+);
+const SESSION: &str = concat!("SELECT ", session_columns!(), " FROM sessions s WHERE s.id = $1");
+const LIVE_SESSIONS: &str = concat!(
+    "SELECT ",
+    session_columns!(),
+    " FROM sessions s, moment() AS now WHERE NOT s.ended AND now < s.expires_at ORDER BY s.id"
+);
+const EVIDENCE: &str = "SELECT entity, key, epoch, call, who, body, at FROM evidence
+    WHERE entity = $1 ORDER BY n";
+const BLOB: &str = "SELECT bytes FROM blobs WHERE digest = $1";
+const TALLIES: &str = "SELECT rule, fired, failed, lag_max_us, last_at FROM tallies";
+
+pub(super) async fn now(store: &Inner) -> Result<Timestamp, StoreError> {
+    rows::time(only(&store.query(NOW, &[]).await?)?, 0)
+}
+
+pub(super) async fn head(store: &Inner, entity: EntityId) -> Result<Option<Head>, StoreError> {
+    let found = store.query(HEAD, &[&entity.uuid()]).await?;
+    let Some(row) = found.first() else { return Ok(None) };
+    match rows::head(&store.judge, row, 0)? {
+        Some(head) => Ok(Some(head)),
+        None => {
+            let (kind, status): (&str, &str) = (get(row, 1)?, get(row, 3)?);
+            let why =
+                format!("{entity} is a {kind} that is {status}, which this program does not know");
+            Err(StoreError::Refused(why))
+        }
+    }
+}
+
+pub(super) async fn heads(
+    store: &Inner,
+    filter: HeadFilter,
+    limit: usize,
+) -> Result<Vec<Head>, StoreError> {
+    let sql = if filter.attention { HEADS_IN_ATTENTION } else { HEADS };
+    let after = filter.after.map(|e| e.uuid());
+    let (kinds, limit) = (store.kinds(), rows::limit(limit));
+    let found = store
+        .query(sql, &[&filter.kind, &filter.status, &filter.tenant, &after, &kinds, &limit])
+        .await?;
+    known(store, &found, 0)
+}
+
+fn known(store: &Inner, found: &[Row], at: usize) -> Result<Vec<Head>, StoreError> {
+    found.iter().filter_map(|row| rows::head(&store.judge, row, at).transpose()).collect()
+}
+
+pub(super) async fn due(
+    store: &Inner,
+    lanes: Vec<u16>,
+    overdue: Duration,
+    limit: usize,
+) -> Result<(Timestamp, Vec<Head>), StoreError> {
+    let lanes: Vec<i16> = lanes.into_iter().map(rows::lane).collect();
+    let overdue = i64::try_from(overdue.as_micros()).unwrap_or(i64::MAX);
+    let (kinds, limit) = (store.kinds(), rows::limit(limit));
+    let mut found = store.query(DUE, &[&lanes, &overdue, &limit, &kinds]).await?;
+    let now = rows::time(only(&found)?, 0)?;
+    found.retain(|row| matches!(row.try_get::<_, Option<&str>>(2), Ok(Some(_))));
+    Ok((now, known(store, &found, 1)?))
+}
+
+pub(super) async fn next_due(
+    store: &Inner,
+    lanes: Vec<u16>,
+) -> Result<(Timestamp, Option<Timestamp>), StoreError> {
+    let lanes: Vec<i16> = lanes.into_iter().map(rows::lane).collect();
+    let found = store.query(NEXT_DUE, &[&lanes]).await?;
+    let row = only(&found)?;
+    Ok((rows::time(row, 0)?, get::<Option<i64>>(row, 1)?.map(Timestamp::from_micros)))
+}
+
+pub(super) async fn mail(
+    store: &Inner,
+    entity: EntityId,
+    after: u64,
+    limit: usize,
+) -> Result<Vec<Mail>, StoreError> {
+    let values = (entity.uuid(), rows::big(after), rows::limit(limit));
+    let found = store.query(MAIL, &[&values.0, &values.1, &values.2]).await?;
+    found.iter().map(|row| rows::mail(row, 0)).collect()
+}
+
+pub(super) async fn stream(
+    store: &Inner,
+    entity: EntityId,
+    from: u64,
+    limit: usize,
+) -> Result<Vec<Record>, StoreError> {
+    let values = (entity.uuid(), rows::big(from), rows::limit(limit));
+    let found = store.query(STREAM, &[&values.0, &values.1, &values.2]).await?;
+    found.iter().map(|row| rows::record(row, 0)).collect()
+}
+
+pub(super) async fn outbox(
+    store: &Inner,
+    lanes: Vec<u16>,
+    wire: bool,
+    limit: usize,
+) -> Result<Vec<Posted>, StoreError> {
+    let lanes: Vec<i16> = lanes.into_iter().map(rows::lane).collect();
+    let found = store.query(OUTBOX, &[&lanes, &rows::limit(limit), &wire]).await?;
+    found.iter().map(rows::posted).collect()
+}
+
+pub(super) async fn outbox_has(store: &Inner, m: MessageId) -> Result<bool, StoreError> {
+    let values = (m.source.uuid(), rows::big(m.version), rows::ordinal(m.ordinal));
+    get(only(&store.query(OUTBOX_HAS, &[&values.0, &values.1, &values.2]).await?)?, 0)
+}
+
+pub(super) async fn feed(
+    store: &Inner,
+    after: Cursor,
+    limit: usize,
+) -> Result<FeedPage, StoreError> {
+    let start = after.incarnation == Cursor::START.incarnation;
+    let row_in_tx = i32::try_from(after.row).unwrap_or(i32::MAX);
+    let values = (rows::big(after.transaction), rows::limit(limit));
+    let found = store.query(FEED, &[&start, &values.0, &row_in_tx, &values.1]).await?;
+    let first = only(&found)?;
+    let incarnation = get::<i64>(first, 0)?.cast_unsigned();
+    let cursor = |row: &Row, at: usize| -> Result<Cursor, StoreError> {
+        let place = u64::try_from(get::<i32>(row, at + 1)?).map_err(rows::corrupt)?;
+        Ok(Cursor { incarnation, transaction: rows::count(row, at)?, row: place })
+    };
+    let restart = cursor(first, 1)?;
+    if !start && after.incarnation != incarnation {
+        return Err(Lost::OtherIncarnation { restart }.into());
+    }
+    if !start && after < restart {
+        return Err(Lost::BelowFloor { restart }.into());
+    }
+    let mut items = Vec::with_capacity(found.len());
+    for row in &found {
+        if get::<Option<i64>>(row, 3)?.is_some() {
+            items.push((cursor(row, 3)?, rows::record(row, 5)?));
+        }
+    }
+    let next = items.last().map_or(after, |(c, _)| *c);
+    Ok(FeedPage { items, next })
+}
+
+pub(super) async fn session(store: &Inner, s: SessionId) -> Result<Option<Session>, StoreError> {
+    store.query(SESSION, &[&s.uuid()]).await?.first().map(rows::session).transpose()
+}
+
+pub(super) async fn live_sessions(store: &Inner) -> Result<Vec<Session>, StoreError> {
+    store.query(LIVE_SESSIONS, &[]).await?.iter().map(rows::session).collect()
+}
+
+pub(super) async fn evidence(store: &Inner, e: EntityId) -> Result<Vec<Evidence>, StoreError> {
+    store.query(EVIDENCE, &[&e.uuid()]).await?.iter().map(rows::evidence).collect()
+}
+
+pub(super) async fn blob(store: &Inner, digest: Hash) -> Result<Option<Vec<u8>>, StoreError> {
+    store.query(BLOB, &[&&digest.0[..]]).await?.first().map(|row| get(row, 0)).transpose()
+}
+
+pub(super) async fn tallies(store: &Inner) -> Result<Tallies, StoreError> {
+    let mut tallies = Tallies::new();
+    for row in &store.query(TALLIES, &[]).await? {
+        let tally = Tally {
+            fired: rows::count(row, 1)?,
+            failed: rows::count(row, 2)?,
+            lag_max: Duration::from_micros(rows::count(row, 3)?),
+            last_at: get::<Option<i64>>(row, 4)?.map(Timestamp::from_micros),
+        };
+        tallies.insert(get(row, 0)?, tally);
+    }
+    Ok(tallies)
+}
+
+/// The first row of an answer that always has one.
+fn only(found: &[Row]) -> Result<&Row, StoreError> {
+    found.first().ok_or_else(|| rows::corrupt("an answer without a row"))
+}

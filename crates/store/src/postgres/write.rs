@@ -1,0 +1,453 @@
+//! The second round trip of a batch: one statement per table, every row of the batch in arrays, and
+//! COMMIT right behind, before any answer is known. That is safe because a statement that does not
+//! change exactly the rows it should raises an error itself (`raced`), and behind an error COMMIT
+//! commits nothing.
+//!
+//! The order of tables is the same in every batch (heads, keys, then what a head's lock covers) and rows
+//! are sorted within them: inserts into unique indexes wait for each other, and in one order they can
+//! not deadlock.
+
+use super::{
+    error::{Fault, of_commit, of_pipelined},
+    pool::Conn,
+    rows::{self, big},
+};
+use futures_util::future::{join, join_all};
+use std::collections::BTreeMap;
+use tenure_kernel::{
+    batch::{HeadWrite, Writes},
+    head::Head,
+    runtime::BoxFuture,
+    table::Class,
+    time::Timestamp,
+};
+use tokio_postgres::{Error, types::ToSql};
+use uuid::Uuid;
+
+const UPDATE_HEADS: &str = "WITH w AS (
+    UPDATE heads h SET status = u.status, class = u.class, version = u.version, epoch = u.epoch,
+        holder = u.holder, chain = u.chain, changed_at = u.changed_at, mail_count = u.mail_count,
+        mail_read = u.mail_read, due = u.due, must_end_by = u.must_end_by, check_at = u.check_at,
+        faults = u.faults, ready_at = u.ready_at, ended_at = u.ended_at, attention = u.attention,
+        sealed = u.sealed, timers = coalesce(u.timers, h.timers), state = coalesce(u.state, h.state)
+    FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::smallint[], $6::bigint[],
+            $7::bigint[], $8::uuid[], $9::bytea[], $10::bigint[], $11::bigint[], $12::bigint[],
+            $13::bigint[], $14::bigint[], $15::bigint[], $16::integer[], $17::bigint[], $18::bigint[],
+            $19::text[], $20::bigint[], $21::bytea[], $22::bytea[])
+        AS u(id, was_version, was_epoch, status, class, version, epoch, holder, chain, changed_at,
+            mail_count, mail_read, due, must_end_by, check_at, faults, ready_at, ended_at, attention,
+            sealed, timers, state)
+    WHERE h.id = u.id AND h.version = u.was_version AND h.epoch = u.was_epoch RETURNING 1)
+    SELECT CASE WHEN count(*) = cardinality($1) THEN 0 ELSE raced('a head') END FROM w";
+const INSERT_HEADS: &str = "WITH w AS (
+    INSERT INTO heads (id, status, class, version, epoch, holder, chain, changed_at, mail_count,
+        mail_read, due, must_end_by, check_at, faults, ready_at, ended_at, attention, sealed, timers,
+        state, kind, tenant, queue, priority, lane, created_at)
+    SELECT * FROM unnest($1::uuid[], $2::text[], $3::smallint[], $4::bigint[], $5::bigint[],
+        $6::uuid[], $7::bytea[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[],
+        $12::bigint[], $13::bigint[], $14::integer[], $15::bigint[], $16::bigint[], $17::text[],
+        $18::bigint[], $19::bytea[], $20::bytea[], $21::text[], $22::text[], $23::text[],
+        $24::smallint[], $25::smallint[], $26::bigint[])
+    ON CONFLICT DO NOTHING RETURNING 1)
+    SELECT CASE WHEN count(*) = cardinality($1) THEN 0 ELSE raced('a new head') END FROM w";
+const INSERT_KEYS: &str = "WITH w AS (
+    INSERT INTO keys (key, entity, digest) SELECT * FROM unnest($1::text[], $2::uuid[], $3::bytea[])
+    ON CONFLICT DO NOTHING RETURNING 1)
+    SELECT CASE WHEN count(*) = cardinality($1) THEN 0 ELSE raced('a unique key') END FROM w";
+const INSERT_RECORDS: &str =
+    "INSERT INTO records (entity, first, count, commit_id, at, epoch, hash, bytes, ord, tx)
+    SELECT u.*, (SELECT pg_current_xact_id()::text::bigint)
+    FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::uuid[], $5::bigint[], $6::bigint[],
+        $7::bytea[], $8::bytea[]) WITH ORDINALITY AS u";
+const INSERT_MAIL: &str = "INSERT INTO mail (entity, seq, id, kind, body, at)
+    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bytea[], $6::bigint[])";
+const INSERT_EVIDENCE: &str =
+    "INSERT INTO evidence (entity, key, epoch, call, digest, who, body, at)
+    SELECT *, $8::bigint FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::bigint[], $5::bytea[],
+        $6::text[], $7::bytea[])";
+const INSERT_OUTBOX: &str = "INSERT INTO outbox (source, version, ordinal, lane, tenant, target,
+        target_id, target_name, kind, body, at, wire)
+    SELECT u.*, u.target = 2 FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::smallint[], $5::text[],
+        $6::smallint[], $7::uuid[], $8::text[], $9::text[], $10::bytea[], $11::bigint[])
+        AS u(source, version, ordinal, lane, tenant, target, target_id, target_name, kind, body, at)";
+const DELETE_OUTBOX: &str = "DELETE FROM outbox o
+    USING unnest($1::uuid[], $2::bigint[], $3::integer[]) AS u(source, version, ordinal)
+    WHERE o.source = u.source AND o.version = u.version AND o.ordinal = u.ordinal";
+const INSERT_READY: &str = "INSERT INTO ready (queue, priority, tenant, ready_at, entity)
+    SELECT * FROM unnest($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::uuid[])
+    ON CONFLICT DO NOTHING";
+const DELETE_READY: &str = "DELETE FROM ready r
+    USING unnest($1::text[], $2::smallint[], $3::text[], $4::bigint[], $5::uuid[])
+        AS u(queue, priority, tenant, ready_at, entity)
+    WHERE r.queue = u.queue AND r.priority = u.priority AND r.tenant = u.tenant
+        AND r.ready_at = u.ready_at AND r.entity = u.entity";
+const INSERT_SESSIONS: &str =
+    "INSERT INTO sessions (id, name, role, lease_us, renewed_at, expires_at, holds, ended)
+    SELECT *, false FROM unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::bigint[],
+        $6::bigint[], $7::bytea[])";
+const END_SESSIONS: &str = "UPDATE sessions SET ended = true WHERE id = ANY($1::uuid[])";
+const RENEW_SESSIONS: &str = "UPDATE sessions s
+    SET renewed_at = $4, expires_at = u.expires_at, holds = u.holds
+    FROM unnest($1::uuid[], $2::bigint[], $3::bytea[]) AS u(id, expires_at, holds)
+    WHERE s.id = u.id";
+const INSERT_BLOB_REFS: &str = "INSERT INTO blob_refs (entity, digest)
+    SELECT * FROM unnest($1::uuid[], $2::bytea[]) ON CONFLICT DO NOTHING";
+
+type Sent<'a> = BoxFuture<'a, Result<(), Error>>;
+
+/// Sends one prepared statement.
+async fn send(conn: &Conn, sql: &'static str, values: &[&(dyn ToSql + Sync)]) -> Result<(), Error> {
+    let statement = conn.prepare(sql).await?;
+    conn.client.execute(&statement, values).await.map(drop)
+}
+
+/// Sends every write and COMMIT, then waits for the answers.
+pub(super) async fn write_and_commit(
+    conn: &Conn,
+    writes: &Writes,
+    now: Timestamp,
+) -> Result<(), Fault> {
+    prepare(conn, writes).await?;
+    let mut sent: Vec<Sent<'_>> = Vec::with_capacity(6);
+    heads(conn, writes, &mut sent);
+    side_rows(conn, writes, now, &mut sent);
+    let (answers, commit) = join(join_all(sent), conn.client.batch_execute("COMMIT")).await;
+    // The first error is the cause; what follows it only says that the transaction has failed.
+    answers.into_iter().collect::<Result<(), Error>>().map_err(of_pipelined)?;
+    commit.map_err(of_commit)
+}
+
+/// Prepares what a batch needs and this connection does not have yet. Only then do all statements leave
+/// in one go: a statement that is prepared on the way would let COMMIT overtake it.
+async fn prepare(conn: &Conn, w: &Writes) -> Result<(), Error> {
+    let all = [
+        (UPDATE_HEADS, !w.heads.is_empty()),
+        (INSERT_HEADS, !w.heads.is_empty()),
+        (INSERT_READY, !w.heads.is_empty()),
+        (DELETE_READY, !w.heads.is_empty()),
+        (INSERT_RECORDS, !w.records.is_empty()),
+        (INSERT_KEYS, !w.keys.is_empty()),
+        (INSERT_MAIL, !w.mail.is_empty()),
+        (INSERT_EVIDENCE, !w.evidence.is_empty()),
+        (INSERT_OUTBOX, !w.posted.is_empty()),
+        (DELETE_OUTBOX, !w.delivered.is_empty()),
+        (INSERT_SESSIONS, !w.opened.is_empty()),
+        (END_SESSIONS, !w.ended.is_empty()),
+        (RENEW_SESSIONS, !w.renewed.is_empty()),
+        (INSERT_BLOB_REFS, !w.blobs.is_empty()),
+    ];
+    for (sql, _) in all.iter().filter(|(_, needed)| *needed) {
+        conn.prepare(sql).await?;
+    }
+    Ok(())
+}
+
+fn micros(t: Option<Timestamp>) -> Option<i64> {
+    t.map(Timestamp::as_micros)
+}
+
+/// The columns that change during a life, as arrays.
+struct Changing<'a> {
+    ids: Vec<Uuid>,
+    status: Vec<&'a str>,
+    class: Vec<i16>,
+    version: Vec<i64>,
+    epoch: Vec<i64>,
+    holder: Vec<Option<Uuid>>,
+    chain: Vec<&'a [u8]>,
+    changed_at: Vec<i64>,
+    mail_count: Vec<i64>,
+    mail_read: Vec<i64>,
+    due: Vec<Option<i64>>,
+    must_end_by: Vec<Option<i64>>,
+    check_at: Vec<Option<i64>>,
+    faults: Vec<i32>,
+    ready_at: Vec<Option<i64>>,
+    ended_at: Vec<Option<i64>>,
+    attention: Vec<Option<&'a str>>,
+    sealed: Vec<i64>,
+    /// `None` leaves what is there: a large state that did not change is neither sent nor rewritten.
+    timers: Vec<Option<Vec<u8>>>,
+    state: Vec<Option<&'a [u8]>>,
+}
+
+impl<'a> Changing<'a> {
+    fn of(heads: &[&'a HeadWrite]) -> Self {
+        let h = |w: &&'a HeadWrite| -> &'a Head { &w.after };
+        let ended = |h: &Head| (h.class() == Class::Final).then(|| h.changed_at.as_micros());
+        let timers = |w: &&HeadWrite| {
+            let same = w.before.as_ref().is_some_and(|b| b.timers == w.after.timers);
+            (!same).then(|| w.after.timers.to_bytes())
+        };
+        let state = |w: &&'a HeadWrite| {
+            let same = w.before.as_ref().is_some_and(|b| b.state == w.after.state);
+            (!same).then_some(w.after.state.as_slice())
+        };
+        Changing {
+            ids: heads.iter().map(|w| h(w).id.uuid()).collect(),
+            status: heads.iter().map(|w| h(w).status.name()).collect(),
+            class: heads.iter().map(|w| rows::class(h(w).class())).collect(),
+            version: heads.iter().map(|w| big(h(w).version)).collect(),
+            epoch: heads.iter().map(|w| big(h(w).epoch)).collect(),
+            holder: heads.iter().map(|w| h(w).holder.map(|s| s.uuid())).collect(),
+            chain: heads.iter().map(|w| &h(w).chain.0[..]).collect(),
+            changed_at: heads.iter().map(|w| h(w).changed_at.as_micros()).collect(),
+            mail_count: heads.iter().map(|w| big(h(w).mail_count)).collect(),
+            mail_read: heads.iter().map(|w| big(h(w).mail_read)).collect(),
+            due: heads.iter().map(|w| micros(h(w).due)).collect(),
+            must_end_by: heads.iter().map(|w| micros(h(w).must_end_by)).collect(),
+            check_at: heads.iter().map(|w| micros(h(w).check_at)).collect(),
+            faults: heads.iter().map(|w| i32::from(h(w).faults)).collect(),
+            ready_at: heads.iter().map(|w| micros(h(w).ready_at)).collect(),
+            ended_at: heads.iter().map(|w| ended(h(w))).collect(),
+            attention: heads.iter().map(|w| h(w).attention.as_deref()).collect(),
+            sealed: heads.iter().map(|w| big(h(w).sealed)).collect(),
+            timers: heads.iter().map(timers).collect(),
+            state: heads.iter().map(state).collect(),
+        }
+    }
+
+    /// From `status` on, in the order of both statements.
+    fn values(&self) -> [&(dyn ToSql + Sync); 19] {
+        [
+            &self.status,
+            &self.class,
+            &self.version,
+            &self.epoch,
+            &self.holder,
+            &self.chain,
+            &self.changed_at,
+            &self.mail_count,
+            &self.mail_read,
+            &self.due,
+            &self.must_end_by,
+            &self.check_at,
+            &self.faults,
+            &self.ready_at,
+            &self.ended_at,
+            &self.attention,
+            &self.sealed,
+            &self.timers,
+            &self.state,
+        ]
+    }
+}
+
+fn heads<'a>(conn: &'a Conn, w: &'a Writes, sent: &mut Vec<Sent<'a>>) {
+    let mut all: Vec<&HeadWrite> = w.heads.values().collect();
+    all.sort_unstable_by_key(|h| h.after.id);
+    let (new, old): (Vec<&HeadWrite>, Vec<&HeadWrite>) =
+        all.iter().partition(|h| h.before.is_none());
+    if !old.is_empty() {
+        sent.push(Box::pin(update_heads(conn, old)));
+    }
+    if !new.is_empty() {
+        sent.push(Box::pin(insert_heads(conn, new)));
+    }
+    ready(conn, &all, sent);
+}
+
+async fn update_heads(conn: &Conn, heads: Vec<&HeadWrite>) -> Result<(), Error> {
+    let was = |f: fn(&Head) -> u64| -> Vec<i64> {
+        heads.iter().map(|w| w.before.as_ref().map_or(0, |b| big(f(b)))).collect()
+    };
+    let (versions, epochs) = (was(|h| h.version), was(|h| h.epoch));
+    let c = Changing::of(&heads);
+    let mut values: Vec<&(dyn ToSql + Sync)> = vec![&c.ids, &versions, &epochs];
+    values.extend(c.values());
+    send(conn, UPDATE_HEADS, &values).await
+}
+
+async fn insert_heads(conn: &Conn, heads: Vec<&HeadWrite>) -> Result<(), Error> {
+    let c = Changing::of(&heads);
+    let kinds: Vec<&str> = heads.iter().map(|w| w.after.kind()).collect();
+    let tenants: Vec<&str> = heads.iter().map(|w| w.after.tenant.as_str()).collect();
+    let queues: Vec<&str> = heads.iter().map(|w| w.after.queue.as_str()).collect();
+    let priorities: Vec<i16> = heads.iter().map(|w| w.after.priority).collect();
+    let lanes: Vec<i16> = heads.iter().map(|w| rows::lane(w.after.lane())).collect();
+    let created: Vec<i64> = heads.iter().map(|w| w.after.created_at.as_micros()).collect();
+    let mut values: Vec<&(dyn ToSql + Sync)> = vec![&c.ids];
+    values.extend(c.values());
+    let fixed: [&(dyn ToSql + Sync); 6] =
+        [&kinds, &tenants, &queues, &priorities, &lanes, &created];
+    values.extend(fixed);
+    send(conn, INSERT_HEADS, &values).await
+}
+
+/// A head's row in the ready table, by everything that is its key.
+fn place(head: &Head) -> Option<(&str, i16, &str, i64, Uuid)> {
+    let at = head.ready_at?.as_micros();
+    Some((&head.queue, head.priority, &head.tenant, at, head.id.uuid()))
+}
+
+/// Rows that leave the ready table and rows that enter it.
+fn ready<'a>(conn: &'a Conn, heads: &[&'a HeadWrite], sent: &mut Vec<Sent<'a>>) {
+    let (mut leave, mut enter) = (Vec::new(), Vec::new());
+    for w in heads {
+        let (before, after) = (w.before.as_ref().and_then(place), place(&w.after));
+        if before != after {
+            leave.extend(before);
+            enter.extend(after);
+        }
+    }
+    for (sql, places) in [(DELETE_READY, leave), (INSERT_READY, enter)] {
+        if !places.is_empty() {
+            sent.push(Box::pin(move_ready(conn, sql, places)));
+        }
+    }
+}
+
+async fn move_ready(
+    conn: &Conn,
+    sql: &'static str,
+    places: Vec<(&str, i16, &str, i64, Uuid)>,
+) -> Result<(), Error> {
+    let queues: Vec<&str> = places.iter().map(|p| p.0).collect();
+    let priorities: Vec<i16> = places.iter().map(|p| p.1).collect();
+    let tenants: Vec<&str> = places.iter().map(|p| p.2).collect();
+    let times: Vec<i64> = places.iter().map(|p| p.3).collect();
+    let ids: Vec<Uuid> = places.iter().map(|p| p.4).collect();
+    send(conn, sql, &[&queues, &priorities, &tenants, &times, &ids]).await
+}
+
+fn side_rows<'a>(conn: &'a Conn, w: &'a Writes, now: Timestamp, sent: &mut Vec<Sent<'a>>) {
+    let mut push = |needed: bool, future: Sent<'a>| {
+        if needed {
+            sent.push(future);
+        }
+    };
+    push(!w.keys.is_empty(), Box::pin(keys(conn, w)));
+    push(!w.records.is_empty(), Box::pin(records(conn, w)));
+    push(!w.mail.is_empty(), Box::pin(mail(conn, w)));
+    push(!w.evidence.is_empty(), Box::pin(evidence(conn, w, now)));
+    push(!w.posted.is_empty(), Box::pin(posted(conn, w)));
+    push(!w.delivered.is_empty(), Box::pin(delivered(conn, w)));
+    push(!w.opened.is_empty(), Box::pin(opened(conn, w)));
+    push(!w.ended.is_empty(), Box::pin(ended(conn, w)));
+    push(!w.renewed.is_empty(), Box::pin(renewed(conn, w, now)));
+    push(!w.blobs.is_empty(), Box::pin(blob_refs(conn, w)));
+}
+
+async fn keys(conn: &Conn, w: &Writes) -> Result<(), Error> {
+    let mut all: Vec<_> = w.keys.iter().collect();
+    all.sort_unstable_by(|a, b| a.0.key.cmp(&b.0.key));
+    let keys: Vec<&str> = all.iter().map(|k| k.0.key.as_str()).collect();
+    let entities: Vec<Uuid> = all.iter().map(|k| k.1.uuid()).collect();
+    let digests: Vec<&[u8]> = all.iter().map(|k| &k.0.digest.0[..]).collect();
+    send(conn, INSERT_KEYS, &[&keys, &entities, &digests]).await
+}
+
+async fn records(conn: &Conn, w: &Writes) -> Result<(), Error> {
+    let r = &w.records;
+    let entities: Vec<Uuid> = r.iter().map(|r| r.entity.uuid()).collect();
+    let firsts: Vec<i64> = r.iter().map(|r| big(r.first)).collect();
+    let counts: Vec<i32> = r.iter().map(|r| rows::ordinal(r.count)).collect();
+    let commits: Vec<Uuid> = r.iter().map(|r| Uuid::from_bytes(r.commit.0)).collect();
+    let times: Vec<i64> = r.iter().map(|r| r.at.as_micros()).collect();
+    let epochs: Vec<i64> = r.iter().map(|r| big(r.epoch)).collect();
+    let hashes: Vec<&[u8]> = r.iter().map(|r| &r.hash.0[..]).collect();
+    let bytes: Vec<&[u8]> = r.iter().map(|r| r.bytes.as_slice()).collect();
+    let values: [&(dyn ToSql + Sync); 8] =
+        [&entities, &firsts, &counts, &commits, &times, &epochs, &hashes, &bytes];
+    send(conn, INSERT_RECORDS, &values).await
+}
+
+async fn mail(conn: &Conn, w: &Writes) -> Result<(), Error> {
+    let entities: Vec<Uuid> = w.mail.iter().map(|(e, _)| e.uuid()).collect();
+    let seqs: Vec<i64> = w.mail.iter().map(|(_, m)| big(m.seq)).collect();
+    let ids: Vec<&str> = w.mail.iter().map(|(_, m)| m.id.0.as_str()).collect();
+    let kinds: Vec<&str> = w.mail.iter().map(|(_, m)| m.kind.as_str()).collect();
+    let bodies: Vec<Vec<u8>> = w.mail.iter().map(|(_, m)| rows::body_bytes(&m.body)).collect();
+    let times: Vec<i64> = w.mail.iter().map(|(_, m)| m.at.as_micros()).collect();
+    send(conn, INSERT_MAIL, &[&entities, &seqs, &ids, &kinds, &bodies, &times]).await
+}
+
+async fn evidence(conn: &Conn, w: &Writes, now: Timestamp) -> Result<(), Error> {
+    let e = &w.evidence;
+    let entities: Vec<Uuid> = e.iter().map(|e| e.entity.uuid()).collect();
+    let keys: Vec<&str> = e.iter().map(|e| e.key.as_str()).collect();
+    let epochs: Vec<i64> = e.iter().map(|e| big(e.epoch)).collect();
+    let calls: Vec<i64> = e.iter().map(|e| i64::from(e.call)).collect();
+    let digests: Vec<Vec<u8>> = e.iter().map(|e| e.digest().0.to_vec()).collect();
+    let who: Vec<&str> = e.iter().map(|e| e.who.as_str()).collect();
+    let bodies: Vec<Vec<u8>> = e.iter().map(|e| rows::body_bytes(&e.body)).collect();
+    let at = now.as_micros();
+    let values: [&(dyn ToSql + Sync); 8] =
+        [&entities, &keys, &epochs, &calls, &digests, &who, &bodies, &at];
+    send(conn, INSERT_EVIDENCE, &values).await
+}
+
+async fn posted(conn: &Conn, w: &Writes) -> Result<(), Error> {
+    let p = &w.posted;
+    let sources: Vec<Uuid> = p.iter().map(|p| p.id.source.uuid()).collect();
+    let versions: Vec<i64> = p.iter().map(|p| big(p.id.version)).collect();
+    let ordinals: Vec<i32> = p.iter().map(|p| rows::ordinal(p.id.ordinal)).collect();
+    let lane = tenure_kernel::head::lane_of;
+    let lanes: Vec<i16> = p.iter().map(|p| rows::lane(lane(p.id.source))).collect();
+    let tenants: Vec<&str> = p.iter().map(|p| p.tenant.as_str()).collect();
+    let targets: Vec<_> = p.iter().map(|p| rows::target(&p.message.to)).collect();
+    let target: Vec<i16> = targets.iter().map(|t| t.0).collect();
+    let target_ids: Vec<Option<Uuid>> = targets.iter().map(|t| t.1).collect();
+    let target_names: Vec<Option<&str>> = targets.iter().map(|t| t.2).collect();
+    let kinds: Vec<&str> = p.iter().map(|p| &*p.message.kind).collect();
+    let bodies: Vec<Vec<u8>> = p.iter().map(|p| rows::body_bytes(&p.message.body)).collect();
+    let times: Vec<i64> = p.iter().map(|p| p.at.as_micros()).collect();
+    let values: [&(dyn ToSql + Sync); 11] = [
+        &sources,
+        &versions,
+        &ordinals,
+        &lanes,
+        &tenants,
+        &target,
+        &target_ids,
+        &target_names,
+        &kinds,
+        &bodies,
+        &times,
+    ];
+    send(conn, INSERT_OUTBOX, &values).await
+}
+
+async fn delivered(conn: &Conn, w: &Writes) -> Result<(), Error> {
+    let sources: Vec<Uuid> = w.delivered.iter().map(|m| m.source.uuid()).collect();
+    let versions: Vec<i64> = w.delivered.iter().map(|m| big(m.version)).collect();
+    let ordinals: Vec<i32> = w.delivered.iter().map(|m| rows::ordinal(m.ordinal)).collect();
+    send(conn, DELETE_OUTBOX, &[&sources, &versions, &ordinals]).await
+}
+
+async fn opened(conn: &Conn, w: &Writes) -> Result<(), Error> {
+    let o = &w.opened;
+    let ids: Vec<Uuid> = o.iter().map(|s| s.id.uuid()).collect();
+    let names: Vec<&str> = o.iter().map(|s| s.name.as_str()).collect();
+    let roles: Vec<&str> = o.iter().map(|s| s.role.as_str()).collect();
+    let lease = |s: &tenure_kernel::sessions::Session| {
+        i64::try_from(s.lease.as_micros()).unwrap_or(i64::MAX)
+    };
+    let leases: Vec<i64> = o.iter().map(lease).collect();
+    let renewed: Vec<i64> = o.iter().map(|s| s.renewed_at.as_micros()).collect();
+    let expires: Vec<i64> = o.iter().map(|s| s.expires_at.as_micros()).collect();
+    let holds: Vec<Vec<u8>> = o.iter().map(|s| rows::write_holds(&s.holds)).collect();
+    let values: [&(dyn ToSql + Sync); 7] =
+        [&ids, &names, &roles, &leases, &renewed, &expires, &holds];
+    send(conn, INSERT_SESSIONS, &values).await
+}
+
+async fn ended(conn: &Conn, w: &Writes) -> Result<(), Error> {
+    let ids: Vec<Uuid> = w.ended.iter().map(|s| s.uuid()).collect();
+    send(conn, END_SESSIONS, &[&ids]).await
+}
+
+async fn renewed(conn: &Conn, w: &Writes, now: Timestamp) -> Result<(), Error> {
+    // Of two renewals in one batch the later one counts.
+    let last: BTreeMap<_, _> = w.renewed.iter().map(|(s, at, holds)| (s, (at, holds))).collect();
+    let ids: Vec<Uuid> = last.keys().map(|s| s.uuid()).collect();
+    let expires: Vec<i64> = last.values().map(|r| r.0.as_micros()).collect();
+    let holds: Vec<Vec<u8>> = last.values().map(|r| rows::write_holds(r.1)).collect();
+    send(conn, RENEW_SESSIONS, &[&ids, &expires, &holds, &now.as_micros()]).await
+}
+
+async fn blob_refs(conn: &Conn, w: &Writes) -> Result<(), Error> {
+    let entities: Vec<Uuid> = w.blobs.iter().map(|b| b.0.uuid()).collect();
+    let digests: Vec<&[u8]> = w.blobs.iter().map(|b| &b.1.0[..]).collect();
+    send(conn, INSERT_BLOB_REFS, &[&entities, &digests]).await
+}

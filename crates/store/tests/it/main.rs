@@ -1,0 +1,5 @@
+//! The integration tests of the stores: one binary, a module per store.
+
+mod memory;
+mod postgres;
+mod sqlite;

@@ -1,0 +1,220 @@
+//! Lost connections, killed servers, lost answers.
+
+use super::db::{
+    TestDb, birth, commit_id, committed, entity, eventually, judge, must, note, number, op, url,
+};
+use std::{
+    net::TcpListener,
+    path::PathBuf,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+use tenure_kernel::{
+    commit::{Commit, CommitAnswer},
+    error::StoreError,
+    ids::EntityId,
+    store::{Answer, Store},
+};
+use tenure_store::postgres::PostgresStore;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+/// Asks until the store answers, as the pipeline does, with the same commit id.
+async fn persist(store: &dyn Store, commit: Commit) -> Answer {
+    let mut answer = None;
+    for _ in 0..200 {
+        match store.apply(vec![op(commit.clone())]).await {
+            Ok(mut answers) => {
+                answer = answers.pop();
+                break;
+            }
+            Err(e) => assert!(e.is_transient(), "{e:?}"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    answer.expect("the store does not come back")
+}
+
+#[tokio::test]
+async fn a_terminated_connection_is_replaced() {
+    // In a database of its own: the connections of other tests stay.
+    let database = format!("t_{}_{}", std::process::id(), number());
+    let create = format!("CREATE DATABASE {database}");
+    TestDb::new().await.plain.batch_execute(&create).await.unwrap();
+    let (server, _) = url().rsplit_once('/').map(|(s, d)| (s.to_owned(), d.to_owned())).unwrap();
+    let db = TestDb::at(format!("{server}/{database}")).await;
+    let store = db.store().await;
+    let (id, session) = (entity(), entity());
+    let mut at = must(&store, birth(id, Some(session))).await;
+    store.now().await.unwrap();
+    for _ in 0..3 {
+        let kill = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+            WHERE datname = current_database() AND application_name = 'tenure'";
+        db.plain.query_one(kill, &[]).await.unwrap();
+        let answer = persist(&store, note(id, &at, "still here")).await;
+        at = committed(vec![answer]).remove(0);
+        assert!(store.now().await.is_ok());
+    }
+    assert_eq!(store.head(id).await.unwrap().unwrap().version, 4);
+}
+
+/// A PostgreSQL of the test's own, to be killed.
+struct OwnPostgres {
+    ctl: String,
+    dir: PathBuf,
+    port: u16,
+}
+
+impl OwnPostgres {
+    fn start() -> Self {
+        let ctl = std::env::var("TENURE_TEST_PG_CTL")
+            .expect("TENURE_TEST_PG_CTL is not set: run the tests with ./check with -- cargo test");
+        let dir = std::env::temp_dir().join(format!("pg-{}-{}", std::process::id(), number()));
+        for _ in 0..20 {
+            let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            let own = OwnPostgres { ctl: ctl.clone(), dir: dir.clone(), port };
+            if own.run(&["start"], true) {
+                return own;
+            }
+        }
+        panic!("no free port for a PostgreSQL");
+    }
+
+    fn run(&self, command: &[&str], with_port: bool) -> bool {
+        let mut run = Command::new(&self.ctl);
+        run.args(command).arg(&self.dir);
+        if with_port {
+            run.arg(self.port.to_string());
+        }
+        let out = run.output().unwrap();
+        let taken = out.status.code() == Some(75);
+        assert!(out.status.success() || taken, "{}", String::from_utf8_lossy(&out.stderr));
+        out.status.success()
+    }
+
+    fn url(&self) -> String {
+        format!("postgres://tenure@127.0.0.1:{}/tenure", self.port)
+    }
+}
+
+impl Drop for OwnPostgres {
+    fn drop(&mut self) {
+        self.run(&["kill"], false);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_postgres_loses_nothing_that_was_answered() {
+    let postgres = OwnPostgres::start();
+    let db = TestDb::at(postgres.url()).await;
+    let store = Arc::new(db.store().await);
+    let stop = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..4)
+        .map(|_| {
+            let (store, stop) = (store.clone(), stop.clone());
+            let work = async move {
+                let (id, session) = (entity(), entity());
+                let answer = persist(&*store, birth(id, Some(session))).await;
+                let mut at = committed(vec![answer]).remove(0);
+                while !stop.load(Ordering::Relaxed) {
+                    // Lost answers repeat; each note counts once.
+                    let answer = persist(&*store, note(id, &at, "x")).await;
+                    at = committed(vec![answer]).remove(0);
+                }
+                (id, at)
+            };
+            #[expect(clippy::disallowed_methods, reason = "a test's own task")]
+            tokio::spawn(work)
+        })
+        .collect();
+    let records = || async { db.plain.query_one("SELECT count(*) FROM records", &[]).await };
+    eventually("the writers write", || async { records().await.unwrap().get::<_, i64>(0) > 50 })
+        .await;
+    postgres.run(&["kill"], false);
+    assert!(postgres.run(&["start"], true));
+    eventually("the store is back", || async { store.now().await.is_ok() }).await;
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        let (id, at): (EntityId, _) = writer.await.unwrap();
+        let head = store.head(id).await.unwrap().unwrap();
+        assert_eq!((head.version, head.chain), (at.version, at.chain));
+        let stream = store.stream(id, 1, 100_000).await.unwrap();
+        assert_eq!(stream.len() as u64, at.version);
+    }
+}
+
+/// Forwards to Postgres. Once `cut` is set, the next COMMIT goes through and its answer does not.
+async fn proxy(cut: Arc<AtomicBool>) -> String {
+    let target = url();
+    let address = target.split(['@', '/']).find(|p| p.contains(':') && p.contains('.')).unwrap();
+    let address = address.to_owned();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let url = target.replace(&address, &format!("127.0.0.1:{port}"));
+    let serve = async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(&address).await.unwrap();
+            let (cut, pass) = (cut.clone(), Arc::new(AtomicBool::new(true)));
+            let (mut from_client, mut to_client) = client.into_split();
+            let (mut from_server, mut to_server) = server.into_split();
+            let passes = pass.clone();
+            let up = async move {
+                let mut buffer = vec![0; 1 << 16];
+                while let Ok(n @ 1..) = from_client.read(&mut buffer).await {
+                    let commits = buffer[..n].windows(7).any(|w| w == b"COMMIT\0");
+                    if commits && cut.swap(false, Ordering::SeqCst) {
+                        passes.store(false, Ordering::SeqCst);
+                    }
+                    to_server.write_all(&buffer[..n]).await.unwrap();
+                }
+            };
+            let down = async move {
+                let mut buffer = vec![0; 1 << 16];
+                while let Ok(n @ 1..) = from_server.read(&mut buffer).await {
+                    // Dropping both halves closes the client's connection; Postgres has answered.
+                    if !pass.load(Ordering::SeqCst) {
+                        return;
+                    }
+                    if to_client.write_all(&buffer[..n]).await.is_err() {
+                        return;
+                    }
+                }
+            };
+            #[expect(clippy::disallowed_methods, reason = "a test's own task")]
+            tokio::spawn(async move {
+                tenure_kernel::runtime::first(up, down).await;
+            });
+        }
+    };
+    #[expect(clippy::disallowed_methods, reason = "a test's own task")]
+    tokio::spawn(serve);
+    url
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_is_lost_is_indeterminate_and_can_be_asked_again() {
+    let db = TestDb::new().await;
+    let cut = Arc::new(AtomicBool::new(false));
+    let url = proxy(cut.clone()).await;
+    let store = PostgresStore::connect(&url, judge(), db.options()).await.unwrap();
+    let (id, session) = (entity(), entity());
+    // Twice, so that every statement is prepared and COMMIT travels with them.
+    let at = must(&store, birth(id, Some(session))).await;
+    let at = must(&store, note(id, &at, "one")).await;
+    let mut commit = note(id, &at, "two");
+    commit.id = commit_id();
+    cut.store(true, Ordering::SeqCst);
+    let lost = store.apply(vec![op(commit.clone())]).await;
+    assert!(matches!(lost, Err(StoreError::Indeterminate(_))), "{lost:?}");
+    let again = store.apply(vec![op(commit.clone())]).await.unwrap().remove(0);
+    let Answer::Commit(CommitAnswer::Committed(again)) = again else { panic!("{again:?}") };
+    assert!(again.repeated);
+    assert_eq!(again.version, 3);
+    assert_eq!(store.stream(id, 1, 10).await.unwrap().len(), 3);
+    must(&store, note(id, &again, "three")).await;
+}

@@ -1,0 +1,93 @@
+//! Migrations, and opening what is there.
+
+use super::db::{TestDb, birth, entity, judge, must, op};
+use futures_util::future::join_all;
+use tenure_kernel::{
+    error::StoreError,
+    feed::{Cursor, Lost},
+    store::Store,
+};
+use tenure_store::postgres::PostgresStore;
+
+#[tokio::test]
+async fn migrating_twice_changes_nothing() {
+    let db = TestDb::new().await;
+    let id = entity();
+    must(&db.store().await, birth(id, None)).await;
+    let again = db.store().await;
+    assert_eq!(again.head(id).await.unwrap().unwrap().version, 1);
+    assert_eq!(db.ask("SELECT count(*) FROM meta").await, 1);
+}
+
+#[tokio::test]
+async fn many_servers_can_start_at_once() {
+    let db = TestDb::new().await;
+    let open = || PostgresStore::connect(&db.url, judge(), db.options());
+    for opened in join_all((0..8).map(|_| open())).await {
+        opened.unwrap();
+    }
+    assert_eq!(db.ask("SELECT schema_version FROM meta").await, 1);
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused() {
+    let db = TestDb::new().await;
+    drop(db.store().await);
+    db.plain.execute("UPDATE meta SET schema_version = 99", &[]).await.unwrap();
+    for opened in [
+        PostgresStore::connect(&db.url, judge(), db.options()).await,
+        PostgresStore::connect_read_only(&db.url, judge(), db.options()).await,
+    ] {
+        let refused = opened.err().unwrap();
+        assert_eq!(refused, StoreError::NewerSchema { found: 99, known: 1 });
+    }
+}
+
+#[tokio::test]
+async fn a_restored_store_gets_a_new_incarnation_and_keeps_its_records() {
+    let db = TestDb::new().await;
+    let store = db.store().await;
+    for _ in 0..3 {
+        must(&store, birth(entity(), None)).await;
+    }
+    let before = store.feed(Cursor::START, 10).await.unwrap();
+    // As a dump brings them: from another cluster, with transactions far above this one's.
+    let moved = "UPDATE meta SET cluster = 'elsewhere/1'; UPDATE records SET tx = tx + 1000000000";
+    db.plain.batch_execute(moved).await.unwrap();
+    let mut options = db.options();
+    options.incarnation = 8;
+    let restored = PostgresStore::connect(&db.url, judge(), options).await.unwrap();
+    let lost = restored.feed(before.next, 10).await.err().unwrap();
+    let restart = Cursor { incarnation: 8, transaction: 0, row: 0 };
+    assert_eq!(lost, StoreError::FeedLost(Lost::OtherIncarnation { restart }));
+    let after = restored.feed(restart, 10).await.unwrap();
+    let records = |page: tenure_kernel::feed::FeedPage| {
+        page.items.into_iter().map(|(_, r)| r).collect::<Vec<_>>()
+    };
+    assert_eq!(records(after), records(before));
+}
+
+#[tokio::test]
+async fn a_store_that_is_opened_for_reading_reads_and_changes_nothing() {
+    let db = TestDb::new().await;
+    let missing = PostgresStore::connect_read_only(&db.url, judge(), db.options()).await;
+    assert!(matches!(missing.err(), Some(StoreError::Unavailable(_))));
+    let id = entity();
+    must(&db.store().await, birth(id, None)).await;
+    let reader = PostgresStore::connect_read_only(&db.url, judge(), db.options()).await.unwrap();
+    assert!(reader.head(id).await.unwrap().is_some());
+    let refused = reader.apply(vec![op(birth(entity(), None))]).await;
+    assert!(matches!(refused, Err(StoreError::ReadOnly(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_database_that_takes_no_writes_says_so() {
+    let db = TestDb::new().await;
+    drop(db.store().await);
+    // As on a standby: every transaction of this user starts read-only.
+    let url = format!("{}?options=-c%20default_transaction_read_only%3Don", db.url);
+    let store = PostgresStore::connect(&url, judge(), db.options()).await.unwrap();
+    let refused = store.apply(vec![op(birth(entity(), None))]).await;
+    assert!(matches!(refused, Err(StoreError::ReadOnly(_))), "{refused:?}");
+    assert!(store.now().await.is_ok());
+}

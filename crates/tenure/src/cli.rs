@@ -1,0 +1,133 @@
+//! The command line: what can be typed, and its help.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+/// Runs work that must not be lost, done twice, or left hanging.
+#[derive(Debug, Parser)]
+#[command(name = "tenure", version, about, propagate_version = true)]
+pub struct Cli {
+    /// What every command takes.
+    #[command(flatten)]
+    pub common: Common,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What every command takes.
+#[derive(Args, Clone, Debug)]
+pub struct Common {
+    /// The configuration file [default: tenure.toml, if there is one]
+    #[arg(long, global = true, env = "TENURE_CONFIG", value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where everything is kept: sqlite:DIRECTORY or postgres://USER@HOST/DATABASE
+    #[arg(long, global = true, value_name = "URL")]
+    pub store: Option<String>,
+    /// Overrides one setting; may be repeated
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Prints JSON instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// What can be done.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Shows the main promise on real processes: a worker is killed in the middle of its work and the
+    /// work is still done, each effect once
+    Demo(Demo),
+    /// Lists every rule by which silence has consequences, its setting, and how often it has fired
+    Rules,
+    /// Prints every setting, its value, and who set it
+    Config,
+    /// Checks every stream of the store: hash chains, heads against their history, deadlines
+    Verify,
+    /// Replays one simulated run of a whole cluster under faults, exactly, from its seed
+    Sim(Sim),
+    /// Measures, beside the raw limit of the same engine
+    Bench(Bench),
+    /// Runs errands against an outside; the demo and the tests start it as a process of its own
+    #[command(hide = true)]
+    Errands(Errands),
+    /// Commits as fast as it can and says what was acknowledged; the tests kill it
+    #[command(hide = true)]
+    Torture(Torture),
+}
+
+/// Options of `demo`.
+#[derive(Args, Clone, Debug)]
+pub struct Demo {
+    /// How many errands
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub errands: u64,
+    /// Keep the data directory, to look at with `tenure verify` and `tenure rules`
+    #[arg(long, value_name = "DIRECTORY")]
+    pub keep: Option<PathBuf>,
+}
+
+/// Options of `sim`.
+#[derive(Args, Clone, Debug)]
+pub struct Sim {
+    /// The seed of the run
+    #[arg(long)]
+    pub seed: u64,
+    /// Which scenario; without it, the one that the seed picks
+    #[arg(long)]
+    pub scenario: Option<String>,
+    /// How many seeds to run, counting up
+    #[arg(long, default_value_t = 1)]
+    pub runs: u64,
+    /// Print what happened, step by step
+    #[arg(long)]
+    pub trace: bool,
+}
+
+/// Options of `bench`.
+#[derive(Args, Clone, Debug)]
+pub struct Bench {
+    /// What to measure
+    #[command(subcommand)]
+    pub suite: Suite,
+}
+
+/// What can be measured.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Suite {
+    /// Commits per second and their latency. `--store sqlite` (a scratch file), `sqlite:DIRECTORY` (a scratch file there)
+    /// or a Postgres URL (a scratch schema, removed afterwards)
+    Commit {
+        /// Concurrent callers, one case each
+        #[arg(long, value_delimiter = ',', default_value = "1,50,200,500")]
+        callers: Vec<usize>,
+        /// Seconds per case
+        #[arg(long, default_value_t = 5.0)]
+        seconds: f64,
+    },
+    /// Claims per second while the history grows, and while somebody holds an old snapshot open
+    Claim {
+        /// Finished entities in the store, one case each
+        #[arg(long, value_delimiter = ',', default_value = "10000,100000,1000000")]
+        finished: Vec<usize>,
+    },
+}
+
+/// Options of `errands`.
+#[derive(Args, Clone, Debug)]
+pub struct Errands {
+    /// Where the outside listens
+    #[arg(long)]
+    pub outside: String,
+    /// How many to make, if there are none yet
+    #[arg(long, default_value_t = 0)]
+    pub make: u64,
+}
+
+/// Options of `torture`.
+#[derive(Args, Clone, Debug)]
+pub struct Torture {
+    /// Concurrent callers
+    #[arg(long, default_value_t = 16)]
+    pub callers: usize,
+}

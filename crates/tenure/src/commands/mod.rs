@@ -1,0 +1,64 @@
+//! One module per command. Each takes the settings and its options, and returns what to say.
+
+pub mod bench;
+pub mod config;
+pub mod demo;
+pub mod errands;
+pub mod rules;
+pub mod sim;
+pub mod torture;
+pub mod verify;
+
+use tenure_kernel::{error::StoreError, judge::Judge, machine::Machines};
+
+/// Why a command did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The store.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// The settings.
+    #[error("{0}")]
+    Config(#[from] crate::config::BadConfig),
+    /// Something was found to be wrong: it has been printed, the exit code says so too.
+    #[error("{0}")]
+    Found(String),
+    /// The operating system.
+    #[error("{0}")]
+    System(String),
+}
+
+impl Failure {
+    /// The page about it, if there is one.
+    pub fn code(&self) -> Option<tenure_kernel::error::Code> {
+        match self {
+            Failure::Store(e) => Some(e.code()),
+            Failure::Config(_) => Some(tenure_kernel::error::Code::BadConfig),
+            Failure::Found(_) | Failure::System(_) => None,
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(e: std::io::Error) -> Self {
+        Failure::System(e.to_string())
+    }
+}
+
+/// Every machine that this binary knows.
+pub fn machines() -> Machines {
+    tenure_proving::machines::machines()
+}
+
+/// Everything wrong with a store, in words.
+pub async fn problems(store: &dyn tenure_kernel::store::Store) -> Vec<String> {
+    tenure_proving::checkers::check_everything(store, &machines(), &judge().tables).await
+}
+
+/// The judge for them.
+pub fn judge() -> Judge {
+    let mut tables = machines().tables();
+    tables.insert(&tenure_bench::commit::STEPPER);
+    tables.insert(&tenure_bench::claim::TICKET);
+    Judge::new(tables)
+}

@@ -1,0 +1,56 @@
+//! `tenure rules`: the store is opened read-only, beside whoever serves it. Counters are stored with
+//! the pulse, so they are at most one tick old.
+
+use super::{Failure, judge};
+use crate::{config::Settings, open::open_read_only};
+use tenure_kernel::rules::{KERNEL, Tally};
+
+/// Every rule with its state, setting, value in force, how often it fired, and its lag.
+pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
+    let store = open_read_only(settings, judge()).await?;
+    let tallies = store.tallies().await?;
+    let rows = KERNEL.iter().map(|rule| {
+        let tally = tallies.get(rule.name).copied().unwrap_or_default();
+        let value = rule.key.map(|k| settings.text(k).to_owned());
+        (rule, value, tally)
+    });
+    if json {
+        let rows: Vec<_> = rows.map(|(rule, value, t)| as_json(rule, value, t)).collect();
+        return Ok(format!("{}\n", serde_json::Value::Array(rows)));
+    }
+    let mut out = format!(
+        "{:<14} {:<28} {:<36} {:>8} {:>7} {:>10}  {}\n",
+        "rule", "looks at", "setting", "fired", "failed", "worst lag", "then"
+    );
+    for (rule, value, t) in rows {
+        let setting = match (rule.key, value) {
+            (Some(key), Some(value)) => format!("{key} = {value}"),
+            _ => "-".to_owned(),
+        };
+        let lag = format!("{:.3} s", t.lag_max.as_secs_f64());
+        out.push_str(&format!(
+            "{:<14} {:<28} {:<36} {:>8} {:>7} {:>10}  {}\n",
+            rule.name, rule.state, setting, t.fired, t.failed, lag, rule.action
+        ));
+    }
+    Ok(out)
+}
+
+fn as_json(
+    rule: &tenure_kernel::rules::Rule,
+    value: Option<String>,
+    t: Tally,
+) -> serde_json::Value {
+    serde_json::json!({
+        "rule": rule.name,
+        "state": rule.state,
+        "key": rule.key,
+        "value": value,
+        "default_ms": rule.default_ms,
+        "action": rule.action,
+        "fired": t.fired,
+        "failed": t.failed,
+        "lag_max_ms": t.lag_max.as_secs_f64() * 1000.0,
+        "last_at": t.last_at.map(|at| at.to_string()),
+    })
+}

@@ -1,0 +1,22 @@
+//! `tenure verify`: one read-only pass over every stream.
+
+use super::{Failure, judge, problems};
+use crate::{config::Settings, open::open_read_only};
+
+/// Checks chains, heads against history, machine states against replay, and deadlines.
+pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
+    let store = open_read_only(settings, judge()).await?;
+    let problems = problems(&*store).await;
+    if json {
+        println!("{}", serde_json::json!({ "intact": problems.is_empty(), "problems": problems }));
+    } else {
+        problems.iter().for_each(|p| println!("{p}"));
+    }
+    match problems.len() {
+        0 if json => Ok(String::new()),
+        0 => Ok("every stream is intact\n".to_owned()),
+        n => Err(Failure::Found(format!(
+            "{n} problems; do not write to this store before you know why"
+        ))),
+    }
+}

@@ -1,0 +1,433 @@
+//! Settings: one file, overridden by the environment, overridden by flags. Every value knows who set
+//! it, and a bad one is refused at start with the key, the value and the fix.
+
+use serde::Serialize;
+use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
+use tenure_engine::config::EngineConfig;
+
+/// What a key holds.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// Seconds, may have a fraction; the smallest and largest allowed.
+    Seconds(f64, f64),
+    /// A whole number; the smallest and largest allowed.
+    Number(u64, u64),
+    /// One of these words.
+    Word(&'static [&'static str]),
+    /// Where the store is.
+    StoreUrl,
+    /// A filter for log lines.
+    Text,
+}
+
+/// One setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// Its name in the file; in the environment `TENURE_` and upper case with underscores.
+    pub name: &'static str,
+    default: &'static str,
+    form: Form,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+const DAY: f64 = 86_400.0;
+
+/// Every setting there is.
+pub static KEYS: &[Key] = &[
+    Key {
+        name: "log.filter",
+        default: "info",
+        form: Form::Text,
+        doc: "which log lines are written, for example info,tenure_engine=debug",
+    },
+    Key {
+        name: "log.format",
+        default: "text",
+        form: Form::Word(&["text", "json"]),
+        doc: "how log lines are written",
+    },
+    Key {
+        name: "server.faults_before_attention",
+        default: "5",
+        form: Form::Number(1, 1_000),
+        doc: "failed decisions in a row after which an entity is marked for a person",
+    },
+    Key {
+        name: "server.patience_seconds",
+        default: "10",
+        form: Form::Seconds(0.0, 3_600.0),
+        doc: "how long a write is tried again while the store is away",
+    },
+    Key {
+        name: "server.pulse_gap_seconds",
+        default: "12",
+        form: Form::Seconds(0.2, DAY),
+        doc: "a longer silence of the store is an outage: reclaim then waits one lease",
+    },
+    Key {
+        name: "server.retention_days",
+        default: "30",
+        form: Form::Number(1, 36_500),
+        doc: "how long final entities are kept",
+    },
+    Key {
+        name: "server.tick_seconds",
+        default: "5",
+        form: Form::Seconds(0.05, 300.0),
+        doc: "the longest the due loop sleeps with every bell silent",
+    },
+    Key {
+        name: "store.url",
+        default: "sqlite:.tenure",
+        form: Form::StoreUrl,
+        doc: "where everything is kept: sqlite:DIRECTORY or postgres://USER@HOST/DATABASE",
+    },
+    Key {
+        name: "worker.lease_seconds",
+        default: "15",
+        form: Form::Seconds(0.1, 3_600.0),
+        doc: "how long a session is believed alive after a renewal",
+    },
+    Key {
+        name: "worker.renewal_seconds",
+        default: "5",
+        form: Form::Seconds(0.02, 1_200.0),
+        doc: "how often a session is renewed",
+    },
+];
+
+/// Who set a value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "from", content = "where")]
+pub enum Origin {
+    /// Nobody.
+    Default,
+    /// A file.
+    File(String),
+    /// A variable.
+    Environment(String),
+    /// The command line.
+    Flag,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::File(path) => write!(f, "file {path}"),
+            Origin::Environment(name) => write!(f, "environment {name}"),
+            Origin::Flag => f.write_str("command line"),
+        }
+    }
+}
+
+/// A setting that can not be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadConfig {
+    /// No such key.
+    #[error("{origin}: there is no setting {key:?}{hint}")]
+    UnknownKey {
+        /// Who said it.
+        origin: Origin,
+        /// What they said.
+        key: String,
+        /// What they may have meant.
+        hint: String,
+    },
+    /// The value does not fit.
+    #[error("{origin}: {key} = {value:?} {problem}")]
+    BadValue {
+        /// Who said it.
+        origin: Origin,
+        /// Which setting.
+        key: &'static str,
+        /// What they said.
+        value: String,
+        /// What is wrong with it and what would do.
+        problem: String,
+    },
+    /// Two values do not fit together.
+    #[error("{0}")]
+    Together(String),
+    /// The file can not be read.
+    #[error("the configuration file {path}: {problem}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why.
+        problem: String,
+    },
+    /// `--set` without `=`.
+    #[error("--set takes KEY=VALUE, for example --set worker.lease_seconds=30; this was {0:?}")]
+    NotAPair(String),
+}
+
+/// What is in force.
+#[derive(Clone, Debug)]
+pub struct Settings(BTreeMap<&'static str, (String, Origin)>);
+
+impl Settings {
+    /// File, environment and flags, in rising order of say; checked.
+    pub fn load(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (String, String)>,
+        flags: &[String],
+    ) -> Result<Self, BadConfig> {
+        let defaults = KEYS.iter().map(|k| (k.name, (k.default.to_owned(), Origin::Default)));
+        let mut settings = Settings(defaults.collect());
+        if let Some(path) = file {
+            settings.read_file(path)?;
+        }
+        for (name, value) in environment {
+            let key = KEYS.iter().find(|k| variable(k.name) == name);
+            if let Some(key) = key {
+                settings.set(key.name, value, Origin::Environment(name))?;
+            }
+        }
+        for pair in flags {
+            let (key, value) =
+                pair.split_once('=').ok_or_else(|| BadConfig::NotAPair(pair.clone()))?;
+            settings.set(key.trim(), value.trim().to_owned(), Origin::Flag)?;
+        }
+        settings.check_together()?;
+        Ok(settings)
+    }
+
+    fn read_file(&mut self, path: &Path) -> Result<(), BadConfig> {
+        let shown = path.display().to_string();
+        let bad = |problem: String| BadConfig::File { path: shown.clone(), problem };
+        let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| bad(e.to_string()))?;
+        let mut flat = Vec::new();
+        flatten("", &table, &mut flat);
+        for (key, value) in flat {
+            self.set(&key, value, Origin::File(shown.clone()))?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: String, origin: Origin) -> Result<(), BadConfig> {
+        let Some(key) = KEYS.iter().find(|k| k.name == name) else {
+            let hint = nearest(name).map_or_else(
+                || "; `tenure config` lists all".to_owned(),
+                |near| format!("; did you mean {near}?"),
+            );
+            return Err(BadConfig::UnknownKey { origin, key: name.to_owned(), hint });
+        };
+        if let Some(problem) = problem_of(key.form, &value) {
+            return Err(BadConfig::BadValue { origin, key: key.name, value, problem });
+        }
+        self.0.insert(key.name, (value, origin));
+        Ok(())
+    }
+
+    fn check_together(&self) -> Result<(), BadConfig> {
+        let (lease, renewal) =
+            (self.seconds("worker.lease_seconds"), self.seconds("worker.renewal_seconds"));
+        if renewal * 2 > lease {
+            let text = format!(
+                "worker.renewal_seconds = {} is more than half of worker.lease_seconds = {}: one late renewal would \
+                 cost everything the worker holds; renew at least twice per lease",
+                self.text("worker.renewal_seconds"),
+                self.text("worker.lease_seconds")
+            );
+            return Err(BadConfig::Together(text));
+        }
+        let (tick, gap) =
+            (self.seconds("server.tick_seconds"), self.seconds("server.pulse_gap_seconds"));
+        if gap < tick * 2 {
+            let text = format!(
+                "server.pulse_gap_seconds = {} is less than two ticks (server.tick_seconds = {}): every slow round \
+                 would look like an outage; raise the gap or lower the tick",
+                self.text("server.pulse_gap_seconds"),
+                self.text("server.tick_seconds")
+            );
+            return Err(BadConfig::Together(text));
+        }
+        Ok(())
+    }
+
+    /// A value as text. Empty for a key that does not exist.
+    pub fn text(&self, name: &str) -> &str {
+        self.0.get(name).map_or("", |(value, _)| value)
+    }
+
+    /// A value in seconds.
+    pub fn seconds(&self, name: &str) -> Duration {
+        Duration::from_secs_f64(self.text(name).parse().unwrap_or(0.0))
+    }
+
+    /// A whole number.
+    pub fn number(&self, name: &str) -> u64 {
+        self.text(name).parse().unwrap_or(0)
+    }
+
+    /// Every key with its value and who set it.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static Key, &str, &Origin)> {
+        KEYS.iter()
+            .filter_map(|k| self.0.get(k.name).map(|(value, origin)| (k, value.as_str(), origin)))
+    }
+
+    /// The engine's numbers.
+    pub fn engine(&self) -> EngineConfig {
+        EngineConfig {
+            lease: self.seconds("worker.lease_seconds"),
+            renewal: self.seconds("worker.renewal_seconds"),
+            tick: self.seconds("server.tick_seconds"),
+            pulse_gap: self.seconds("server.pulse_gap_seconds"),
+            faults_before_attention: u16::try_from(self.number("server.faults_before_attention"))
+                .unwrap_or(u16::MAX),
+            patience: self.seconds("server.patience_seconds"),
+            retention: Duration::from_secs(self.number("server.retention_days") * 86_400),
+            ..EngineConfig::default()
+        }
+    }
+}
+
+/// The environment variable of a key.
+pub fn variable(key: &str) -> String {
+    format!("TENURE_{}", key.replace('.', "_").to_uppercase())
+}
+
+fn flatten(prefix: &str, table: &toml::Table, out: &mut Vec<(String, String)>) {
+    for (name, value) in table {
+        let key = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+        match value {
+            toml::Value::Table(inner) => flatten(&key, inner, out),
+            toml::Value::String(text) => out.push((key, text.clone())),
+            other => out.push((key, other.to_string())),
+        }
+    }
+}
+
+fn problem_of(form: Form, value: &str) -> Option<String> {
+    match form {
+        Form::Seconds(min, max) => match value.parse::<f64>() {
+            Ok(v) if (min..=max).contains(&v) => None,
+            Ok(_) => Some(format!("is out of range: give {min} to {max} seconds")),
+            Err(_) => Some("is not a number of seconds, such as 15 or 0.5".to_owned()),
+        },
+        Form::Number(min, max) => match value.parse::<u64>() {
+            Ok(v) if (min..=max).contains(&v) => None,
+            _ => Some(format!("is not a whole number from {min} to {max}")),
+        },
+        Form::Word(words) => {
+            (!words.contains(&value)).then(|| format!("is not one of: {}", words.join(", ")))
+        }
+        Form::StoreUrl => {
+            let good = value.strip_prefix("sqlite:").is_some_and(|dir| !dir.is_empty())
+                || value.starts_with("postgres://")
+                || value.starts_with("postgresql://");
+            (!good).then(|| {
+                "is not a store: use sqlite:DIRECTORY or postgres://USER@HOST/DATABASE".to_owned()
+            })
+        }
+        Form::Text => value.is_empty().then(|| "is empty".to_owned()),
+    }
+}
+
+/// The key with the fewest edits to `name`, if that is few.
+fn nearest(name: &str) -> Option<&'static str> {
+    let scored = KEYS.iter().map(|k| (edits(name, k.name), k.name));
+    scored.min().filter(|(n, _)| *n <= 4).map(|(_, key)| key)
+}
+
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let change = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(env: &[(&str, &str)], flags: &[&str]) -> Result<Settings, BadConfig> {
+        let env = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        let flags: Vec<String> = flags.iter().map(|f| (*f).to_owned()).collect();
+        Settings::load(None, env, &flags)
+    }
+
+    #[test]
+    fn flags_overrule_the_environment_which_overrules_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tenure.toml");
+        std::fs::write(
+            &file,
+            "[worker]\nlease_seconds = 20\nrenewal_seconds = 2\n[server]\ntick_seconds = 1.5\n",
+        )
+        .unwrap();
+        let env = [("TENURE_WORKER_LEASE_SECONDS".to_owned(), "30".to_owned())];
+        let flags = ["server.tick_seconds=2".to_owned()];
+        let s = Settings::load(Some(&file), env, &flags).unwrap();
+        let of = |name: &str| {
+            s.iter()
+                .find(|(k, ..)| k.name == name)
+                .map(|(_, v, o)| (v.to_owned(), o.clone()))
+                .unwrap()
+        };
+        assert_eq!(
+            of("worker.lease_seconds"),
+            ("30".into(), Origin::Environment("TENURE_WORKER_LEASE_SECONDS".into()))
+        );
+        assert_eq!(of("server.tick_seconds"), ("2".into(), Origin::Flag));
+        assert_eq!(of("worker.renewal_seconds").1, Origin::File(file.display().to_string()));
+        assert_eq!(of("log.format").1, Origin::Default);
+    }
+
+    #[test]
+    fn a_bad_value_names_key_value_and_fix() {
+        let e = load(&[("TENURE_WORKER_LEASE_SECONDS", "soon")], &[]).unwrap_err().to_string();
+        assert_eq!(
+            e,
+            "environment TENURE_WORKER_LEASE_SECONDS: worker.lease_seconds = \"soon\" is not a number of seconds, such as 15 or 0.5"
+        );
+        let e = load(&[], &["store.url=mysql://x"]).unwrap_err().to_string();
+        assert!(e.contains("sqlite:DIRECTORY"), "{e}");
+    }
+
+    #[test]
+    fn a_misspelt_key_is_refused_with_what_was_meant() {
+        let e = load(&[], &["worker.lease_second=3"]).unwrap_err().to_string();
+        assert_eq!(
+            e,
+            "command line: there is no setting \"worker.lease_second\"; did you mean worker.lease_seconds?"
+        );
+    }
+
+    #[test]
+    fn values_that_do_not_fit_together_are_refused() {
+        let e = load(&[], &["worker.renewal_seconds=10"]).unwrap_err().to_string();
+        assert!(e.contains("more than half"), "{e}");
+        let e = load(&[], &["server.tick_seconds=10"]).unwrap_err().to_string();
+        assert!(e.contains("two ticks"), "{e}");
+    }
+
+    #[test]
+    fn the_defaults_are_the_named_limits_of_the_kernel() {
+        let engine = load(&[], &[]).unwrap().engine();
+        let limits = EngineConfig::default();
+        assert_eq!(
+            (engine.lease, engine.renewal, engine.tick),
+            (limits.lease, limits.renewal, limits.tick)
+        );
+        assert_eq!((engine.pulse_gap, engine.retention), (limits.pulse_gap, limits.retention));
+    }
+
+    #[test]
+    fn every_default_is_valid() {
+        for key in KEYS {
+            assert_eq!(problem_of(key.form, key.default), None, "{}", key.name);
+        }
+    }
+}
