@@ -1,1 +1,12 @@
+//! Bells: hints that something is worth a look. They may be lost, repeated or late; everything is
+//! correct, only slower, with every bell silent (law 5).
+//!
+//! **Invariant:** nothing waits for a bell to be rung. [`tenure_kernel::bell::Bell::ring`] leaves a note
+//! in memory and returns; whatever goes over a wire goes later, coalesced, in a task of its own.
 
+pub mod conformance;
+pub mod inproc;
+pub mod notify;
+
+pub use inproc::InProcess;
+pub use notify::PgNotify;

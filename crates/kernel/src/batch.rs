@@ -317,7 +317,8 @@ impl Batch<'_> {
         let key = (mail.to, mail.id.clone());
         let duplicate = self.facts.mail.contains(&key);
         let mut head = self.facts.heads.get(&mail.to).cloned();
-        let answer = judge_mail(head.as_mut(), duplicate, self.facts.now);
+        let answer =
+            judge_mail(head.as_mut(), duplicate, self.judge.protections.finality, self.facts.now);
         if let (MailAnswer::Accepted { seq, .. }, Some(head)) = (&answer, head) {
             let (kind, body, at) =
                 (mail.kind.clone().into_owned(), mail.body.clone(), self.facts.now);

@@ -76,12 +76,18 @@ pub enum MailAnswer {
 
 /// Judges one mail on the locked head, after the entity's own commit. On `Accepted` the head's
 /// counter is raised and, without a holder, `due` set to now, so that the due loop decides.
-pub fn judge_mail(head: Option<&mut Head>, duplicate: bool, now: Timestamp) -> MailAnswer {
+/// `finality` is the protection of that name.
+pub fn judge_mail(
+    head: Option<&mut Head>,
+    duplicate: bool,
+    finality: bool,
+    now: Timestamp,
+) -> MailAnswer {
     match head {
         None => MailAnswer::Unknown,
         // Before the final check: a repetition must get the answer of the first time.
         Some(_) if duplicate => MailAnswer::Duplicate,
-        Some(head) if head.class() == Class::Final => {
+        Some(head) if finality && head.class() == Class::Final => {
             MailAnswer::Final { status: head.status.name() }
         }
         Some(head) => {

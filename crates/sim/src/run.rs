@@ -96,8 +96,8 @@ pub struct Report {
     pub fenced: u64,
     /// Commits that were recognised as repetitions.
     pub repeated: u64,
-    /// Tenures ended over a holder's head.
-    pub overruled: u64,
+    /// Tenures ended because the holder's session had lapsed.
+    pub reclaimed: u64,
     /// Effects outside.
     pub effects: usize,
     /// The last trace lines.
@@ -160,7 +160,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
                 commits: seen.commits,
                 fenced: seen.fenced,
                 repeated: seen.repeated,
-                overruled: seen.overruled,
+                reclaimed: seen.reclaimed,
                 effects: world.outside.all().len(),
                 trace,
                 hash,
@@ -174,11 +174,12 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
 
 fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Result<(), String> {
     let scenario = options.scenario;
+    let keeps_tenures = !faults.iter().any(|(f, _)| f.costs_tenures());
     for i in 0..options.servers {
-        world.add(&format!("server-{i}"), false, scenario.server(options.protections.pulse));
+        world.add(&format!("server-{i}"), scenario.server(options.protections.pulse));
     }
     for i in 0..options.workers {
-        world.add(&format!("worker-{i}"), true, scenario.worker());
+        world.add(&format!("worker-{i}"), scenario.worker());
     }
     let clients = scenario.play(world);
     let director = world.outsider("director");
@@ -208,6 +209,10 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
     })?;
     if let Some(broken) = broken() {
         return Err(broken);
+    }
+    let reclaimed = world.oracle.seen().reclaimed;
+    if keeps_tenures && reclaimed > 0 {
+        return Err(format!("{reclaimed} tenures of living processes were taken away"));
     }
     world.store.inspect(|contents| {
         check::always(contents, &scenario.machines())?;

@@ -49,10 +49,8 @@ pub async fn rage(world: Arc<World>, faults: Vec<(Fault, u64)>, length: Duration
 pub fn calm(world: &Arc<World>) {
     world.sim.trace("calm");
     world.weather.clear();
-    for index in 0..world.len() {
-        world.resume(index);
-        world.boot(index);
-    }
+    (0..world.len()).for_each(|index| world.resume(index));
+    world.down().into_iter().for_each(|index| world.boot(index));
 }
 
 async fn strike(world: &Arc<World>, fault: Fault) {
@@ -110,7 +108,7 @@ async fn strike(world: &Arc<World>, fault: Fault) {
         }
         Fault::Outage => {
             world.sim.trace("outage");
-            window(world, ms(10_000)..ms(300_000), |l| l.outage = true, |l| l.outage = false);
+            window(world, ms(20_000)..ms(300_000), |l| l.outage = true, |l| l.outage = false);
         }
         Fault::AnswerLost => {
             window(world, SHORT, move |l| l.answer_lost = level, |l| l.answer_lost = 0);

@@ -75,7 +75,7 @@ async fn plain(url: &str, rt: &TokioRuntime, callers: usize, in_flight: usize, s
         let each = callers / in_flight;
         let ids: Vec<_> = (0..each).map(|_| id(rt).uuid()).collect();
         let bytes = vec![vec![7u8; size]; each];
-        let mut n = 0;
+        let mut n = 0_i64;
         while rt.mono() - start < Duration::from_secs(SECONDS) {
             n += 1;
             let numbers = vec![n; each];

@@ -1,0 +1,213 @@
+//! Postgres NOTIFY, for servers that share a database and nothing else.
+//!
+//! A NOTIFY inside a batch would serialise all commits on one lock of Postgres (measured: two thirds of
+//! the speed at fifty writers), so rings travel outside of any batch, on a connection of their own: the
+//! first one at once, those of the next few milliseconds together, each topic once. The same connection
+//! listens. A ring reaches this process's own ears directly and is not taken back from the wire.
+//!
+//! While the connection is down rings are kept (each topic once, up to a bound) and sent afterwards; what
+//! others rang in the meantime is lost, so every local ear is rung once when the connection is back.
+
+use crate::InProcess;
+use futures_util::{
+    StreamExt as _,
+    future::{AbortHandle, abortable},
+    stream,
+};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tenure_kernel::{
+    bell::{Bell, Ear, Topic},
+    runtime::first,
+};
+use tokio::sync::{Notify, watch};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket, tls::NoTlsStream};
+
+/// Pause between two NOTIFY statements.
+pub const PAUSE: Duration = Duration::from_millis(3);
+/// Topics that wait to be sent; more than these are lost, which only makes things slower.
+pub const PENDING_MAX: usize = 4_096;
+const BACKOFF_FIRST: Duration = Duration::from_millis(50);
+const BACKOFF_MAX: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Rings in every process that has the same channel of the same database. Clones are the same bell.
+#[derive(Clone)]
+pub struct PgNotify {
+    shared: Arc<Shared>,
+    _task: Arc<Task>,
+}
+
+/// Ends the task when the last clone of the bell is dropped.
+struct Task(AbortHandle);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct Shared {
+    channel: String,
+    local: InProcess,
+    pending: Mutex<BTreeSet<Topic>>,
+    wake: Notify,
+    connected: watch::Sender<bool>,
+}
+
+/// The bell can not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadBell(pub String);
+
+impl std::fmt::Display for BadBell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "no bell over Postgres: {}", self.0)
+    }
+}
+
+impl std::error::Error for BadBell {}
+
+impl PgNotify {
+    /// Starts the bell, in the Tokio runtime of the caller. It connects when it can; until then, and
+    /// whenever the connection is lost, it rings in this process only. A store's schema is a good name
+    /// for its channel: a-z, 0-9 and _.
+    pub fn start(url: &str, channel: &str) -> Result<Self, BadBell> {
+        let mut config: Config = url.parse().map_err(|e| BadBell(format!("{e}")))?;
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if channel.is_empty() || channel.len() > 63 || !channel.chars().all(plain) {
+            return Err(BadBell(format!("{channel:?} is not a name of a-z, 0-9 and _")));
+        }
+        config.application_name(format!("tenure bell {channel}"));
+        config.connect_timeout(PATIENCE);
+        config.keepalives_idle(Duration::from_secs(5));
+        config.keepalives_interval(Duration::from_secs(2));
+        config.keepalives_retries(3);
+        let shared = Arc::new(Shared {
+            channel: channel.to_owned(),
+            local: InProcess::new(),
+            pending: Mutex::default(),
+            wake: Notify::new(),
+            connected: watch::Sender::new(false),
+        });
+        let (running, handle) = abortable(run(config, shared.clone()));
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "a driver's socket lives at the process edge"
+        )]
+        tokio::spawn(running);
+        Ok(PgNotify { shared, _task: Arc::new(Task(handle)) })
+    }
+
+    /// Waits until the bell is connected and hears others.
+    pub async fn connected(&self) {
+        let mut connected = self.shared.connected.subscribe();
+        // The sender lives in `self`.
+        let _ = connected.wait_for(|c| *c).await;
+    }
+}
+
+impl Bell for PgNotify {
+    fn ring(&self, topic: Topic) {
+        self.shared.local.ring(topic.clone());
+        let mut pending = self.shared.pending();
+        if pending.len() < PENDING_MAX {
+            pending.insert(topic);
+            self.shared.wake.notify_one();
+        }
+    }
+
+    fn listen(&self, topic: Topic) -> Box<dyn Ear> {
+        self.shared.local.listen(topic)
+    }
+}
+
+impl Shared {
+    fn pending(&self) -> MutexGuard<'_, BTreeSet<Topic>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Connects for ever.
+async fn run(config: Config, shared: Arc<Shared>) {
+    let mut pause = BACKOFF_FIRST;
+    loop {
+        match config.connect(NoTls).await {
+            Ok((client, connection)) => {
+                let served =
+                    first(hear(connection, &client, &shared), send(&client, &shared)).await;
+                if shared.connected.send_replace(false) {
+                    pause = BACKOFF_FIRST;
+                }
+                tracing::debug!(?served, "the bell lost its connection");
+            }
+            Err(e) => tracing::debug!(error = %e, "the bell can not connect"),
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(BACKOFF_MAX);
+    }
+}
+
+/// Drives the connection and rings what it brings, until it ends.
+async fn hear(connection: Connection<Socket, NoTlsStream>, client: &Client, shared: &Shared) {
+    let mut connection = connection;
+    let mut messages = stream::poll_fn(move |cx| connection.poll_message(cx));
+    let mut own = None;
+    let listen = format!("LISTEN {}; SELECT pg_backend_pid()", shared.channel);
+    let listening = async {
+        let answer = client.simple_query(&listen).await.ok()?;
+        answer.iter().find_map(|m| match m {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0)?.parse::<i32>().ok(),
+            _ => None,
+        })
+    };
+    let mut listening = Box::pin(listening);
+    loop {
+        let message = if own.is_none() {
+            match first(&mut listening, messages.next()).await {
+                tenure_kernel::runtime::First::Left(Some(pid)) => {
+                    own = Some(pid);
+                    // Others may have rung while nobody heard it here.
+                    shared.local.ring_all();
+                    shared.connected.send_replace(true);
+                    continue;
+                }
+                tenure_kernel::runtime::First::Left(None) => return,
+                tenure_kernel::runtime::First::Right(message) => message,
+            }
+        } else {
+            messages.next().await
+        };
+        match message {
+            Some(Ok(AsyncMessage::Notification(n))) if Some(n.process_id()) != own => {
+                if let Some(topic) = Topic::parse(n.payload()) {
+                    shared.local.ring(topic);
+                }
+            }
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return,
+        }
+    }
+}
+
+/// Sends what was rung, everything in one statement, never two within a pause.
+async fn send(client: &Client, shared: &Shared) {
+    let sql = "SELECT pg_notify($1, t) FROM unnest($2::text[]) AS t";
+    let Ok(statement) = client.prepare(sql).await else { return };
+    loop {
+        let topics = std::mem::take(&mut *shared.pending());
+        if topics.is_empty() {
+            shared.wake.notified().await;
+            continue;
+        }
+        let texts: Vec<String> = topics.iter().map(Topic::to_string).collect();
+        if client.execute(&statement, &[&shared.channel, &texts]).await.is_err() {
+            // Once more on the next connection; a ring twice is a ring.
+            shared.pending().extend(topics);
+            return;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
