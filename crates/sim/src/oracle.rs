@@ -38,7 +38,7 @@ pub struct Seen {
     /// Commits that were answered a second time.
     pub repeated: u64,
     /// Tenures that were ended because the holder's session had lapsed.
-    pub reclaimed: u64,
+    pub reclaimed: Vec<String>,
 }
 
 /// See the module.
@@ -143,7 +143,10 @@ impl Seen {
             let why = e.body.inline().unwrap_or(b"");
             e.name == TENURE_ENDED && String::from_utf8_lossy(why).contains("holder_check")
         };
-        self.reclaimed += u64::from(commit.events.iter().any(lapsed));
+        if commit.events.iter().any(lapsed) {
+            let (kind, epoch, checked) = (before.kind(), before.epoch, before.check_at);
+            self.reclaimed.push(format!("{kind} {id} in {epoch}, checked {checked:?}"));
+        }
         if epoch != before.epoch || held.is_some_and(|h| h != before.holder.is_some()) {
             let now = before.epoch;
             self.broken.push(format!("{id}: a write under epoch {epoch} was accepted in {now}"));

@@ -106,6 +106,8 @@ async fn strike(world: &Arc<World>, fault: Fault) {
         Fault::Unavailable => {
             window(world, SHORT, move |l| l.unavailable = level, |l| l.unavailable = 0);
         }
+        // One at a time: the end of one would cut the other short.
+        Fault::Outage if world.weather.is_out() => {}
         Fault::Outage => {
             world.sim.trace("outage");
             window(world, ms(20_000)..ms(300_000), |l| l.outage = true, |l| l.outage = false);

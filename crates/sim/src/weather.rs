@@ -68,6 +68,11 @@ impl Weather {
         self.lock().0 = Levels { over: true, ..Levels::default() };
     }
 
+    /// Whether the store is out of everybody's reach.
+    pub fn is_out(&self) -> bool {
+        self.lock().0.outage
+    }
+
     /// Whether the storm is over.
     pub fn is_over(&self) -> bool {
         self.lock().0.over
