@@ -7,7 +7,9 @@ use crate::{
 };
 use futures_util::future::join_all;
 use std::{sync::Arc, time::Duration};
-use tenure_engine::{claimer::Claimer, config::EngineConfig, pipeline::Pipeline, session::Keeper};
+use tenure_engine::{
+    birth::random, claimer::Claimer, config::EngineConfig, pipeline::Pipeline, session::Keeper,
+};
 use tenure_kernel::{
     commit::{Birth, Commit, CommitAnswer, Expect, MailStance, TenureChange},
     error::StoreError,
@@ -137,11 +139,9 @@ async fn make(
 ) -> Result<(), StoreError> {
     let now = pipeline.store().now().await?;
     let births = (0..n).map(|_| {
-        let mut random = [0; 10];
-        random[..8].copy_from_slice(&pipeline.rt().random().to_be_bytes());
         let birth =
             Birth { kind: TICKET.kind, tenant: "bench".into(), queue: QUEUE.into(), priority: 0 };
-        let id = EntityId::new(now, random);
+        let id = EntityId::new(now, random(pipeline));
         let mut commit =
             Commit::new(pipeline.commit_id(), id, Expect::Absent(birth), vec![event(birth_event)]);
         commit.must_end_in = must_end_in;

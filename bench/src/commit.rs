@@ -10,7 +10,7 @@ use crate::{
     report::{Report, percentile},
 };
 use std::{sync::Arc, time::Duration};
-use tenure_engine::{config::EngineConfig, pipeline::Pipeline, session::Keeper};
+use tenure_engine::{birth::random, config::EngineConfig, pipeline::Pipeline, session::Keeper};
 use tenure_kernel::{
     commit::{Birth, Commit, CommitAnswer, Expect, TenureChange},
     error::StoreError,
@@ -168,9 +168,7 @@ fn event(name: &'static str, bytes: usize) -> NewEvent {
 
 /// The birth of an entity that its creator holds from the start.
 pub async fn born(pipeline: &Pipeline, keeper: &Keeper) -> Result<Commit, StoreError> {
-    let mut random = [0; 10];
-    random[..8].copy_from_slice(&pipeline.rt().random().to_be_bytes());
-    let id = EntityId::new(pipeline.store().now().await?, random);
+    let id = EntityId::new(pipeline.store().now().await?, random(pipeline));
     let birth =
         Birth { kind: STEPPER.kind, tenant: "bench".into(), queue: String::new(), priority: 0 };
     let mut commit =

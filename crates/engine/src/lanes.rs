@@ -6,8 +6,8 @@
 //! one stable id.
 
 use crate::{
+    birth::{Wish, birth},
     pipeline::Pipeline,
-    serve::ask,
     session::{Hint, Keeper},
     stop::Stop,
 };
@@ -26,7 +26,7 @@ use tenure_kernel::{
     head::lane_of,
     ids::{EntityId, MessageId},
     limits,
-    machine::{Cx, Input, Machines},
+    machine::{Input, Machines},
     mail::kinds,
     outbox::{Delivery, DeliveryAnswer, Handover, Posted, Target},
     runtime::{BoxFuture, first},
@@ -303,23 +303,11 @@ impl LaneServer {
 
     /// The birth of an entity, decided by its machine.
     fn creation(&self, id: EntityId, kind: &str, posted: &Posted, input: &Input<'_>) -> Handover {
-        let Some(core) = self.machines.get(kind) else {
-            return returned(posted, &format!("no machine of kind {kind:?} is known here"));
-        };
-        let cx = Cx { id, now: posted.at, version: 0 };
-        let draft = match ask(&**core, None, input, &cx) {
-            Ok(Some(draft)) => draft,
-            Ok(None) => {
-                return returned(posted, &format!("a {kind} can not be created by this message"));
-            }
-            Err(e) => return returned(posted, &e.to_string()),
-        };
-        let placement = draft.placement.clone();
-        let Some(birth) = self.machines.birth(kind, &posted.tenant, &placement) else {
-            return returned(posted, &format!("no machine of kind {kind:?} is known here"));
-        };
-        let commit = draft.into_commit(self.pipeline().commit_id(), id, Expect::Absent(birth));
-        Handover::Create(Box::new(commit))
+        let wish = Wish { id, kind, tenant: &posted.tenant, at: posted.at };
+        match birth(&self.machines, wish, input, self.pipeline().commit_id()) {
+            Ok(commit) => Handover::Create(Box::new(commit)),
+            Err(e) => returned(posted, &e.to_string()),
+        }
     }
 
     /// What becomes of mail to nobody.

@@ -140,7 +140,9 @@ impl Server {
     ) -> Result<Outcome, StoreError> {
         let draft = match self.ask(head, input, now) {
             Ok(Some(draft)) => draft,
-            Ok(None) => return self.tick_off(head, input, now).await,
+            // Without an event neither mail is covered nor a timer cleared: asked again, with backoff,
+            // which is what a machine that does not answer deserves.
+            Ok(None) => return Ok(Outcome::Failed(format!("{} was not answered", input.rule()))),
             Err(e) => return Ok(Outcome::Failed(e.to_string())),
         };
         let mut draft = draft;
@@ -157,26 +159,6 @@ impl Server {
             draft.mail = draft.mail.or(Some(MailStance::Regardless));
         }
         self.commit(head, draft).await
-    }
-
-    /// The machine had nothing to say. The input must not come back at once for ever.
-    async fn tick_off(
-        &self,
-        head: &Head,
-        input: &Input<'_>,
-        now: Timestamp,
-    ) -> Result<Outcome, StoreError> {
-        match input {
-            Input::Timer(name) => {
-                // Without an event a timer can not be cleared; it is asked again with backoff, which is
-                // what a machine that keeps a fired timer without an answer deserves.
-                Ok(Outcome::Failed(format!("timer {name} fired and was not answered")))
-            }
-            _ => {
-                self.touch(head, Some(now + limits::FAULT_BACKOFF), None, head.faults).await?;
-                Ok(Outcome::Done)
-            }
-        }
     }
 
     async fn commit(&self, head: &Head, draft: Draft) -> Result<Outcome, StoreError> {

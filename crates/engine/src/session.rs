@@ -6,7 +6,7 @@
 //! renewal then succeeds and names an entity as still held under the same epoch, the tenure was never
 //! ended and work goes on (a store that was down for a while costs no takeovers).
 
-use crate::{config::EngineConfig, pipeline::Pipeline, stop::Stop};
+use crate::{birth::random, config::EngineConfig, pipeline::Pipeline, stop::Stop};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -85,11 +85,7 @@ impl Keeper {
     async fn begin(&self) -> Result<(), StoreError> {
         let rt = self.pipeline.rt();
         let at = self.pipeline.store().now().await?;
-        let mut random = [0; 10];
-        random[..8].copy_from_slice(&rt.random().to_be_bytes());
-        // The last two bytes choose the lane, and with it who checks on this session.
-        random[8..].copy_from_slice(&rt.random().to_be_bytes()[..2]);
-        let id = EntityId::new(at, random);
+        let id = EntityId::new(at, random(&self.pipeline));
         let birth = Birth {
             kind: sessions::WORKER.kind,
             tenant: String::new(),

@@ -219,7 +219,8 @@ impl Worker {
         slots: usize,
         handler: Arc<dyn Handler>,
     ) -> Self {
-        Worker { keeper, queues, slots, handler }
+        // A renewal has to name everything that is held.
+        Worker { keeper, queues, slots: slots.min(limits::HOLDS_MAX), handler }
     }
 
     /// Claims and works. When asked to stop it claims no more and waits for what is running.

@@ -19,8 +19,9 @@ impl EntityId {
         Self(uuid::Builder::from_unix_timestamp_millis(millis, &random).into_uuid())
     }
 
-    /// The id of an entity that a message creates. It depends on the creator and the name only, so a
-    /// creation that is decided twice names the same entity twice.
+    /// The id of an entity that a message creates. It depends on the creator, the name and a moment that the
+    /// creator has on record (its own birth, say), so a creation that is decided twice names the same
+    /// entity twice.
     pub fn derived(parent: EntityId, name: &str, at: Timestamp) -> Self {
         let hash = Sha256::new().chain_update(parent.as_bytes()).chain_update(name).finalize();
         let mut random = [0u8; 10];
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_derived_id_depends_on_parent_and_name_only() {
+    fn a_derived_id_is_the_same_for_the_same_creator_name_and_moment() {
         let at = Timestamp::from_micros(5_000_000);
         let parent = EntityId::new(at, [1; 10]);
         assert_eq!(

@@ -6,15 +6,15 @@ use crate::{cli, config::Settings, open::open};
 use std::{sync::Arc, time::Duration};
 use tenure_edge::TokioRuntime;
 use tenure_engine::{
+    birth::create,
     node::{Node, Parts},
     session::Keeper,
     stop::stopper,
     worker::{Handler, Held, HoldError, Worker},
 };
 use tenure_kernel::{
-    commit::{Commit, CommitAnswer, Expect},
     ids::EntityId,
-    machine::{Cx, Decision, Input},
+    machine::Decision,
     runtime::{BoxFuture, Rt},
     store::HeadFilter,
 };
@@ -43,7 +43,7 @@ pub async fn run(settings: &Settings, options: &cli::Errands) -> Result<String, 
     let mut node = Node::start(parts).await?;
     if ids(&*opened.store).await?.is_empty() {
         for _ in 0..options.make {
-            make(&node, &rt).await?;
+            create(&node.pipeline, &machines(), "errand", "demo", &errand::order(QUEUE, 0)).await?;
         }
     }
     let keeper =
@@ -74,30 +74,6 @@ async fn open_errands(store: &dyn tenure_kernel::store::Store) -> Result<usize, 
     let filter = HeadFilter { kind: Some("errand".into()), ..HeadFilter::default() };
     let heads = store.heads(filter, 1_000).await?;
     Ok(heads.iter().filter(|h| h.class() == tenure_kernel::table::Class::Open).count())
-}
-
-/// Creates an errand.
-async fn make(node: &Node, rt: &Rt) -> Result<EntityId, Failure> {
-    let machines = machines();
-    let mut random = [0; 10];
-    random[..8].copy_from_slice(&rt.random().to_be_bytes());
-    let now = node.pipeline.store().now().await?;
-    let id = EntityId::new(now, random);
-    let refused = |why: String| Failure::Found(format!("an errand was refused: {why}"));
-    let core = machines.get("errand").ok_or_else(|| refused("no such machine".into()))?;
-    let body = errand::order(QUEUE, 0);
-    let cx = Cx { id, now, version: 0 };
-    let draft =
-        core.decide(None, &Input::Create(&body), &cx).map_err(|e| refused(e.to_string()))?;
-    let draft = draft.ok_or_else(|| refused("the machine did not answer".into()))?;
-    let birth = machines
-        .birth("errand", "demo", &draft.placement)
-        .ok_or_else(|| refused("no machine".into()))?;
-    let commit: Commit = draft.into_commit(node.pipeline.commit_id(), id, Expect::Absent(birth));
-    match node.pipeline.commit(commit).await? {
-        CommitAnswer::Committed(_) => Ok(id),
-        other => Err(refused(format!("{other:?}"))),
-    }
 }
 
 struct Runner {

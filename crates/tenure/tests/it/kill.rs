@@ -1,6 +1,6 @@
 //! SIGKILL in a loop during load: no acknowledged commit is lost, none is half there, chains are intact.
 
-use crate::support::{Guarded, complained, run, said, service, tenure, wait_until};
+use crate::support::{Guarded, complained, own_database, run, said, tenure, wait_until};
 use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader},
@@ -98,23 +98,6 @@ fn sqlite_keeps_every_acknowledged_commit_through_repeated_kills() {
 fn postgres_keeps_every_acknowledged_commit_through_repeated_kills() {
     let dir = tempfile::tempdir().unwrap();
     // A database of its own: `verify` looks at all of it.
-    let server = service("TENURE_TEST_POSTGRES");
-    let name = format!("kill_{}", std::process::id());
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    let admin = |sql: String| {
-        runtime.block_on(async {
-            let (client, connection) =
-                tokio_postgres::connect(&server, tokio_postgres::NoTls).await.unwrap();
-            let driver = tokio::task::spawn_blocking(move || {
-                tokio::runtime::Handle::current().block_on(connection).ok();
-            });
-            client.batch_execute(&sql).await.unwrap();
-            drop(client);
-            driver.await.unwrap();
-        });
-    };
-    admin(format!("CREATE DATABASE {name}"));
-    let (base, _) = server.rsplit_once('/').unwrap();
-    kill_in_a_loop(&format!("{base}/{name}"), dir.path());
-    admin(format!("DROP DATABASE {name} WITH (FORCE)"));
+    let database = own_database("kill");
+    kill_in_a_loop(&database.url, dir.path());
 }

@@ -3,6 +3,7 @@
 mod cli;
 mod demo;
 mod disk;
+mod hostile;
 mod kill;
 mod support;
 mod tidy;

@@ -60,3 +60,46 @@ pub fn wait_until(what: &str, bound: Duration, mut condition: impl FnMut() -> bo
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// Whether `./check fast` runs the tests: the same promises with smaller numbers.
+pub fn fast() -> bool {
+    std::env::var_os("TENURE_CHECK_FAST").is_some()
+}
+
+/// A database of its own on the private Postgres, dropped with this value.
+pub struct Database {
+    /// Where it is.
+    pub url: String,
+    server: String,
+    name: String,
+}
+
+/// Creates one.
+pub fn own_database(purpose: &str) -> Database {
+    let server = service("TENURE_TEST_POSTGRES");
+    let name = format!("{purpose}_{}", std::process::id());
+    admin(&server, &format!("CREATE DATABASE {name}"));
+    let (base, _) = server.rsplit_once('/').expect("a URL with a database");
+    Database { url: format!("{base}/{name}"), server, name }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        admin(&self.server, &format!("DROP DATABASE {} WITH (FORCE)", self.name));
+    }
+}
+
+fn admin(server: &str, sql: &str) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let (client, connection) =
+            tokio_postgres::connect(server, tokio_postgres::NoTls).await.expect("connects");
+        let statement = async {
+            client.batch_execute(sql).await.expect("the statement runs");
+            drop(client);
+        };
+        let (connected, ()) = futures_util::future::join(connection, statement).await;
+        connected.expect("the connection ends well");
+    });
+}

@@ -93,14 +93,23 @@ fn files_stay_readable() {
 /// A file that no module names is dead.
 #[test]
 fn every_test_file_is_listed() {
-    for main in all("tests/it/main.rs").into_iter().chain(all("main.rs")).filter(|p| p.ends_with("tests/it/main.rs")) {
+    for main in all("tests/it/main.rs")
+        .into_iter()
+        .chain(all("main.rs"))
+        .filter(|p| p.ends_with("tests/it/main.rs"))
+    {
         let text = fs::read_to_string(&main).unwrap();
         for file in fs::read_dir(main.parent().unwrap()).unwrap() {
             let path = file.unwrap().path();
             let stem = path.file_stem().unwrap().to_string_lossy().into_owned();
             let is_rust = path.extension().is_some_and(|e| e == "rs") || path.is_dir();
             if is_rust && stem != "main" {
-                assert!(text.contains(&format!("mod {stem};")), "{} is not listed in {}", path.display(), main.display());
+                assert!(
+                    text.contains(&format!("mod {stem};")),
+                    "{} is not listed in {}",
+                    path.display(),
+                    main.display()
+                );
             }
         }
     }
