@@ -2,7 +2,7 @@
 //! and some reports come twice or before the parent knows that the part exists; signals rain on all of
 //! them meanwhile. A thousand open children fit the head because the parent keeps a bitmap, not a list.
 
-use super::{ChildEnded, read};
+use super::{ChildEnded, Returned, read};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tenure_kernel::{
@@ -202,9 +202,16 @@ fn hear(state: &State, mail: &[Mail], cx: &Cx) -> Decision<Event> {
     let (mut started, mut ended, mut repeats, mut signals) = (vec![], vec![], 0, 0);
     let mut cancel = false;
     for m in mail {
-        let report: Option<ChildEnded> = read(&m.body);
+        let report: Option<ChildEnded> = match m.kind.as_str() {
+            // A part that was cancelled before its birth never reports: its creation comes back.
+            kinds::RETURNED => read(&m.body).and_then(|Returned { to }| {
+                let mine = |n: &u32| part_id(cx.id, *n, state.born) == to;
+                (0..state.parts).find(mine).map(|number| ChildEnded { child: to, number })
+            }),
+            _ => read(&m.body),
+        };
         match (m.kind.as_str(), report.filter(|r| r.number < state.parts)) {
-            (kinds::CHILD_ENDED, Some(r)) if !after.ended.has(r.number) => {
+            (kinds::CHILD_ENDED | kinds::RETURNED, Some(r)) if !after.ended.has(r.number) => {
                 after.ended.add(r.number);
                 ended.push(r.number);
             }
@@ -212,7 +219,7 @@ fn hear(state: &State, mail: &[Mail], cx: &Cx) -> Decision<Event> {
                 after.started.add(r.number);
                 started.push(r.number);
             }
-            (kinds::CHILD_ENDED | "part_started", Some(_)) => repeats += 1,
+            (kinds::CHILD_ENDED | kinds::RETURNED | "part_started", Some(_)) => repeats += 1,
             (kinds::CANCEL, _) => cancel = true,
             _ => signals += 1,
         }
@@ -503,6 +510,18 @@ mod tests {
         let state = decode_state::<Fanout>(&pocket.store.heads[&id].state).unwrap();
         assert_eq!((state.ended_count, state.repeats), (1, 2), "before any part was created");
         assert!(!pocket.is_final(id));
+    }
+
+    #[test]
+    fn a_part_cancelled_before_its_birth_counts_as_ended() {
+        let mut pocket = Pocket::seeded(9);
+        let id = pocket.create("fanout", &Body::json(&Order { parts: 2, need: 0 }));
+        let born = decode_state::<Fanout>(&pocket.store.heads[&id].state).unwrap().born;
+        pocket.cancel_unborn(part_id(id, 1, born), "part");
+        pocket.deliver_all();
+        pocket.serve(id);
+        assert_eq!(pocket.store.heads[&id].status.name(), "done");
+        pocket.check();
     }
 
     #[test]

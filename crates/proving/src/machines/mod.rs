@@ -36,6 +36,13 @@ pub struct ChildEnded {
     pub number: u32,
 }
 
+/// What a machine needs of the body of a `returned` mail: whom the message was for.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Returned {
+    /// The entity that did not get it.
+    pub to: EntityId,
+}
+
 /// Reads a JSON body that lies in place. Mail comes from anybody, so what can not be read is no error.
 pub(crate) fn read<T: serde::de::DeserializeOwned>(body: &Body) -> Option<T> {
     serde_json::from_slice(body.inline()?).ok()
