@@ -13,6 +13,7 @@ pub mod errand;
 pub mod family;
 pub mod fanout;
 pub mod mailbox;
+pub mod part;
 
 #[cfg(test)]
 mod pocket;
@@ -23,7 +24,7 @@ pub fn machines() -> Machines {
         .with::<errand::Errand>()
         .with::<family::Family>()
         .with::<fanout::Fanout>()
-        .with::<fanout::Part>()
+        .with::<part::Part>()
         .with::<mailbox::Mailbox>()
 }
 
