@@ -203,10 +203,15 @@ impl Server {
         let reason = match self.ask(head, &Input::MustEnd, now) {
             Ok(Some(draft)) => match self.commit(head, draft).await? {
                 Outcome::Failed(why) => why,
-                // Not final would be asked again for ever; the next visit sees it still due and forces it.
-                outcome => match self.still_past_its_end(head.id, now).await? {
+                // A lost race is no answer of the machine's: forcing now would skip what it says to
+                // others at its end. A holder who is faster than we read loses its tenure first.
+                Outcome::Overtaken | Outcome::MoreMail if head.holder.is_some() => {
+                    return self.end_tenure(head, "must_end_by").await;
+                }
+                Outcome::Overtaken | Outcome::MoreMail => return Ok(Outcome::Overtaken),
+                Outcome::Done => match self.still_past_its_end(head.id, now).await? {
                     true => "the machine did not end".to_owned(),
-                    false => return Ok(outcome),
+                    false => return Ok(Outcome::Done),
                 },
             },
             Ok(None) => "the machine did not answer".to_owned(),

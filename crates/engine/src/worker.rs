@@ -184,14 +184,13 @@ impl Held {
         Ok(self.mail.clone())
     }
 
-    /// Waits until mail may have come or the tenure is lost.
+    /// Waits until mail may have come since the last wait, or the tenure is lost.
     pub async fn wait_for_mail(&mut self) -> Hint {
-        loop {
-            let hint = *self.hints.borrow_and_update();
-            if hint != Hint::Quiet || self.hints.changed().await.is_err() {
-                return if self.ended { Hint::Lost } else { hint };
-            }
+        // A sender that is gone means that the session has let go of this entity.
+        if self.is_over() || self.hints.changed().await.is_err() {
+            return Hint::Lost;
         }
+        *self.hints.borrow_and_update()
     }
 
     /// Gives the entity back without a result: it goes to its queue, for anybody.

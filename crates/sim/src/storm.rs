@@ -98,8 +98,8 @@ async fn strike(world: &Arc<World>, fault: Fault) {
         Fault::Partition => {
             let node = world.node_of(victim);
             world.sim.trace(format!("cut node {node}"));
-            let set = move |l: &mut Levels| drop(l.cut.insert(node));
-            window(world, ms(1_000)..ms(60_000), set, move |l| drop(l.cut.remove(&node)));
+            let cut = move |l: &mut Levels| l.cut.extend([node]);
+            window(world, ms(1_000)..ms(60_000), cut, move |l| l.cut.retain(|n| *n != node));
         }
         // Clocks are set at each start.
         Fault::ClockSkew => {}

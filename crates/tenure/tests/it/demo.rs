@@ -11,9 +11,10 @@ fn work_whose_process_is_killed_in_the_middle_is_done_and_each_effect_happened_o
     let told: serde_json::Value = serde_json::from_str(&said(&output)).unwrap();
     assert_eq!(told["done"], 4);
     assert_eq!(told["effects"], 8, "every step had its effect");
-    assert_eq!(
-        told["calls"], 9,
-        "the one whose answer was lost was asked for again, under the same key"
+    let calls = told["calls"].as_u64().unwrap();
+    assert!(
+        (9..=12).contains(&calls),
+        "those whose answers were lost were asked for again: {calls}"
     );
     assert_eq!(told["kept"], true);
 
