@@ -33,7 +33,7 @@ use tenure_kernel::{
     sessions::{LANE, lane_id},
     store::{Answer, Op},
     stream::{Body, NewEvent},
-    table::kernel_events,
+    table::{Class, kernel_events},
 };
 use tokio::sync::watch;
 
@@ -280,11 +280,9 @@ impl LaneServer {
                     let with = self.for_unknown(posted);
                     second_try.extend(self.delivery(posted.id, with));
                 }
-                // Somebody created it meanwhile: what the message says still has to reach it.
                 Answer::Deliver(DeliveryAnswer::TargetExists) => {
-                    if let Target::Create { id, .. } = &posted.message.to {
-                        second_try.extend(self.delivery(posted.id, mail_to(*id, posted)));
-                    }
+                    let with = self.for_existing(posted).await?;
+                    second_try.extend(self.delivery(posted.id, with));
                 }
                 Answer::Deliver(DeliveryAnswer::Refused(why)) => {
                     tracing::warn!(message = %posted.id, %why, "a creation was refused");
@@ -308,6 +306,19 @@ impl LaneServer {
             Ok(commit) => Handover::Create(Box::new(commit)),
             Err(e) => returned(posted, &e.to_string()),
         }
+    }
+
+    /// What becomes of a creation that finds its entity there: it is mail. But one that is over was
+    /// cancelled before its birth, and will never report: then its creator is told, or it would wait.
+    async fn for_existing(&self, posted: &Posted) -> Result<Handover, StoreError> {
+        let Target::Create { id, .. } = &posted.message.to else { return Ok(Handover::Nothing) };
+        let head = self.pipeline().store().head(*id).await?;
+        let over = head.is_some_and(|h| h.class() == Class::Final);
+        Ok(if over && posted.message.kind != kinds::CANCEL {
+            returned(posted, "it is over")
+        } else {
+            mail_to(*id, posted)
+        })
     }
 
     /// What becomes of mail to nobody.
@@ -363,6 +374,11 @@ fn queue_of(with: &Handover) -> Option<String> {
 
 /// Back to its sender, with the reason.
 fn returned(posted: &Posted, why: &str) -> Handover {
-    let body = serde_json::json!({ "message": posted.id.to_string(), "kind": posted.message.kind, "why": why });
+    let to = match &posted.message.to {
+        Target::Mail(to) | Target::Create { id: to, .. } => Some(*to),
+        Target::Wire(_) => None,
+    };
+    let (message, kind) = (posted.id.to_string(), &posted.message.kind);
+    let body = serde_json::json!({ "message": message, "kind": kind, "to": to, "why": why });
     Handover::Mail { to: posted.id.source, kind: kinds::RETURNED.into(), body: Body::json(&body) }
 }

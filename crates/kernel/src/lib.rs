@@ -5,8 +5,8 @@
 //! on nothing that can. Time arrives as a [`time::Timestamp`], randomness as bytes.
 //!
 //! Read first: [`head::Head`] (what one row says about an entity), [`commit::Commit`] (the one way
-//! to change it) and [`judge::judge`] (the one function that decides whether it may change). Every
-//! store calls `judge` on the locked head; none has rules of its own.
+//! to change it) and [`judge::Judge`] (the one place that decides whether it may change). Every
+//! store asks it about the locked head; none has rules of its own.
 
 pub mod batch;
 pub mod bell;

@@ -2,7 +2,7 @@
 //! for one that is not born yet. Whatever happens, a parent is final only after its children are, or
 //! after it has listed them as abandoned.
 
-use super::{ChildEnded, read};
+use super::{ChildEnded, Returned, read};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tenure_kernel::{
@@ -181,10 +181,6 @@ fn birth(body: &Body, cx: &Cx) -> Result<Decision<Event>, Undecided> {
 }
 
 fn hear(state: &State, mail: &[Mail], cx: &Cx) -> Decision<Event> {
-    #[derive(Deserialize)]
-    struct Returned {
-        to: EntityId,
-    }
     let childless = state.open.is_empty();
     let mut open = state.open.clone();
     let (mut ended, mut noise, mut cancel) = (Vec::new(), 0, false);

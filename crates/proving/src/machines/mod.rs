@@ -13,6 +13,7 @@ pub mod errand;
 pub mod family;
 pub mod fanout;
 pub mod mailbox;
+pub mod part;
 
 #[cfg(test)]
 mod pocket;
@@ -23,7 +24,7 @@ pub fn machines() -> Machines {
         .with::<errand::Errand>()
         .with::<family::Family>()
         .with::<fanout::Fanout>()
-        .with::<fanout::Part>()
+        .with::<part::Part>()
         .with::<mailbox::Mailbox>()
 }
 
@@ -34,6 +35,13 @@ pub struct ChildEnded {
     pub child: EntityId,
     /// Its number among its siblings.
     pub number: u32,
+}
+
+/// What a machine needs of the body of a `returned` mail: whom the message was for.
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Returned {
+    /// The entity that did not get it.
+    pub to: EntityId,
 }
 
 /// Reads a JSON body that lies in place. Mail comes from anybody, so what can not be read is no error.
