@@ -172,9 +172,16 @@ impl State {
             if self.nodes[node].paused {
                 self.nodes[node].held_back.push(task);
             } else {
-                self.ready.push(task);
+                self.make_ready(task);
             }
         }
+    }
+
+    /// Sorted, so that the order of wake-ups within one poll does not matter: tokio's `watch` wakes
+    /// its receivers in an order that it draws itself.
+    fn make_ready(&mut self, task: TaskRef) {
+        let place = self.ready.partition_point(|t| t.index < task.index);
+        self.ready.insert(place, task);
     }
 
     fn add(&mut self, node: NodeId, future: BoxFuture<'static, ()>) {
@@ -310,7 +317,7 @@ impl Sim {
         let mut s = self.lock();
         s.nodes[node].paused = false;
         let held = std::mem::take(&mut s.nodes[node].held_back);
-        s.ready.extend(held);
+        held.into_iter().for_each(|task| s.make_ready(task));
     }
 
     /// Whether a node has been started and neither killed nor paused.
@@ -392,7 +399,7 @@ impl Sim {
                 return Err(Stuck::Livelock(why));
             }
             let pick = s.rng.index(s.ready.len());
-            let task = s.ready.swap_remove(pick);
+            let task = s.ready.remove(pick);
             s.hash.write_usize(task.index);
             let slot = &mut s.tasks[task.index];
             if !slot.alive || slot.generation != task.generation {
