@@ -29,7 +29,7 @@ pub fn all() -> Vec<Missed> {
         world("mail", Scenario::Slice, &[Latency], |p| p.mail = false),
         world("blocked", Scenario::Slice, &[StaleReads], |p| p.blocked = false),
         world("finality", Scenario::Slice, &[], |p| p.finality = false),
-        world("outbox", Scenario::Fan, &[AnswerLost, StaleReads, Pause], |p| p.outbox = false),
+        world("outbox", Scenario::Fan, &[AnswerLost, StaleReads], |p| p.outbox = false),
         world("repetition", Scenario::Slice, &[AnswerLost], |p| p.repetition = false),
         world("pulse", Scenario::Slice, &[Outage], |p| p.pulse = false),
     ]
