@@ -359,7 +359,7 @@ impl Server {
             };
             let event = NewEvent::new(ke::ATTENTION_RAISED, body);
             let mut commit = Commit::new(self.pipeline.commit_id(), head.id, expect, vec![event]);
-            commit.attention = Some(Some(why.to_owned()));
+            commit.attention = Some(Some(limits::clip(why, limits::KEY_BYTES_MAX).to_owned()));
             self.pipeline.commit(commit).await?;
             let Some(fresh) = self.pipeline.store().head(head.id).await? else { return Ok(()) };
             return self.later(&fresh, now, faults).await;

@@ -193,9 +193,7 @@ impl Keeper {
 
     fn hint_all(&self) {
         for holding in self.state().holdings.values() {
-            holding
-                .hint
-                .send_if_modified(|h| std::mem::replace(h, mail_unless_lost(*h)) != Hint::Mail);
+            holding.hint.send_modify(hint_mail);
         }
     }
 
@@ -225,9 +223,7 @@ impl Keeper {
                 }
                 for entity in mail {
                     if let Some(h) = state.holdings.get(&entity) {
-                        h.hint.send_if_modified(|hint| {
-                            std::mem::replace(hint, mail_unless_lost(*hint)) != Hint::Mail
-                        });
+                        h.hint.send_modify(hint_mail);
                     }
                 }
                 true
@@ -281,6 +277,9 @@ impl Keeper {
     }
 }
 
-fn mail_unless_lost(hint: Hint) -> Hint {
-    if hint == Hint::Lost { Hint::Lost } else { Hint::Mail }
+/// What is lost stays lost.
+fn hint_mail(hint: &mut Hint) {
+    if *hint != Hint::Lost {
+        *hint = Hint::Mail;
+    }
 }

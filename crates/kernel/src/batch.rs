@@ -314,6 +314,9 @@ impl Batch<'_> {
     }
 
     fn mail(&mut self, mail: &NewMail) -> MailAnswer {
+        if let Err(refusal) = mail.within_limits() {
+            return MailAnswer::Refused(refusal);
+        }
         let key = (mail.to, mail.id.clone());
         let duplicate = self.facts.mail.contains(&key);
         let mut head = self.facts.heads.get(&mail.to).cloned();
@@ -335,6 +338,9 @@ impl Batch<'_> {
     }
 
     fn evidence(&mut self, e: &NewEvidence) -> EvidenceAnswer {
+        if let Err(refusal) = e.within_limits() {
+            return EvidenceAnswer::Refused(refusal);
+        }
         let key = evidence_key(e);
         if self.facts.evidence.contains(&key) {
             return EvidenceAnswer::Duplicate;
@@ -409,6 +415,7 @@ impl Batch<'_> {
                     MailAnswer::Duplicate => DeliveryAnswer::Delivered { holder: None },
                     MailAnswer::Final { .. } => DeliveryAnswer::TargetFinal,
                     MailAnswer::Unknown => DeliveryAnswer::UnknownTarget,
+                    MailAnswer::Refused(refusal) => DeliveryAnswer::Refused(refusal.to_string()),
                 }
             }
             Handover::Create(commit) => match self.commit(commit) {

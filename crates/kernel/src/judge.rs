@@ -408,11 +408,11 @@ fn check_seal(head: Option<&Head>, commit: &Commit) -> Result<(), Refusal> {
     }
 }
 
-fn within(what: &'static str, actual: usize, limit: usize) -> Result<(), Refusal> {
+pub(crate) fn within(what: &'static str, actual: usize, limit: usize) -> Result<(), Refusal> {
     if actual <= limit { Ok(()) } else { Err(Refusal::Limit { what, actual, limit }) }
 }
 
-fn within_body(what: &'static str, body: &Body) -> Result<(), Refusal> {
+pub(crate) fn within_body(what: &'static str, body: &Body) -> Result<(), Refusal> {
     match body {
         Body::Inline(bytes) => within(what, bytes.len(), limits::BODY_INLINE_BYTES_MAX),
         Body::Blob { len, .. } => {

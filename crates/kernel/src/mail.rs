@@ -3,8 +3,11 @@
 //! a commit of the entity covers it.
 
 use crate::{
+    commit::Refusal,
     head::Head,
     ids::{EntityId, MailId, SessionId},
+    judge::{within, within_body},
+    limits,
     stream::Body,
     table::Class,
     time::Timestamp,
@@ -72,6 +75,17 @@ pub enum MailAnswer {
     },
     /// No such entity.
     Unknown,
+    /// It can never be accepted as it is: a named limit was passed.
+    Refused(Refusal),
+}
+
+impl NewMail {
+    /// Whether it keeps the limits: mail comes from anybody.
+    pub fn within_limits(&self) -> Result<(), Refusal> {
+        within("mail id in bytes", self.id.0.len(), limits::KEY_BYTES_MAX)?;
+        within("mail kind in bytes", self.kind.len(), limits::NAME_BYTES_MAX)?;
+        within_body("mail body in bytes", &self.body)
+    }
 }
 
 /// Judges one mail on the locked head, after the entity's own commit. On `Accepted` the head's

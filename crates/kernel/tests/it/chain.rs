@@ -77,7 +77,8 @@ fn every_altered_byte_of_every_record_is_noticed() {
 fn every_altered_column_of_every_record_is_noticed() {
     let model = history();
     let records = &model.streams[&id(0)];
-    let forgeries: [(&str, fn(&mut Record)); 8] = [
+    type Forgery = (&'static str, fn(&mut Record));
+    let forgeries: [Forgery; 8] = [
         ("entity", |r| r.entity = id(9)),
         ("first", |r| r.first += 1),
         ("count up", |r| r.count += 1),

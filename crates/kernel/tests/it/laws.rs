@@ -92,11 +92,12 @@ fn op(model: &Model, sessions: &[EntityId], w: &Wish, n: u64) -> Op {
             entity,
             epoch: skewed(head.map_or(0, |h| h.epoch), w.skew),
             version: head.map_or(0, |h| h.version),
-            due: (w.flavour % 2 == 0).then(|| now + Duration::from_millis(w.after_ms.into())),
+            due: (w.flavour.is_multiple_of(2))
+                .then(|| now + Duration::from_millis(w.after_ms.into())),
             check_at: None,
             // A touch that found a fault backs off; the others look when the first rule says.
             faults: 1,
-            ring_only: w.flavour % 3 == 0,
+            ring_only: w.flavour.is_multiple_of(3),
         }),
         13 => Op::Renew(Renewal {
             session: sessions[w.session as usize],
@@ -133,7 +134,7 @@ fn commit(
     let name = EVENTS[w.event as usize];
     let Some(head) = head else {
         let mut commit = born(entity, EVENTS[w.event as usize % 4], cid(n));
-        if w.flavour % 4 == 0 {
+        if w.flavour.is_multiple_of(4) {
             let session = sessions[w.session as usize];
             commit.tenure = TenureChange::Take { session, lease: HOUR };
         }
@@ -144,7 +145,7 @@ fn commit(
         return commit;
     };
     let (epoch, version) = (skewed(head.epoch, w.skew), head.version);
-    let version = if w.after_ms % 7 == 0 { skewed(version, -1) } else { version };
+    let version = if w.after_ms.is_multiple_of(7) { skewed(version, -1) } else { version };
     let expect = match w.flavour % 8 {
         0 => Expect::Overrule { epoch, version },
         1 => Expect::EndTenure { epoch },
@@ -180,7 +181,7 @@ fn commit(
         let words = ["", "look", "\u{1F440}"];
         commit.attention = Some(Some(words[w.flavour as usize % 3].to_owned()));
     }
-    if w.flavour % 3 == 0 && !matches!(commit.expect, Expect::EndTenure { .. }) {
+    if w.flavour.is_multiple_of(3) && !matches!(commit.expect, Expect::EndTenure { .. }) {
         let body = Body::Inline(vec![w.flavour]);
         commit.messages.push(Message::mail(id(w.session), "told", body));
     }

@@ -8,8 +8,12 @@ use std::time::Duration;
 use tenure_kernel::{
     claims::Planner,
     commit::{Commit, CommitAnswer, Expect, Refusal, UniqueKey},
+    evidence::{EvidenceAnswer, NewEvidence},
+    ids::MailId,
     limits::*,
+    mail::{MailAnswer, NewMail},
     outbox::{Message, Target},
+    store::{Answer, Op},
     stream::{Body, Hash, NewEvent},
     timers::TimerChange,
 };
@@ -120,6 +124,63 @@ fn keys_and_subjects() {
         c.messages.push(Message { to, kind: "k".into(), body: Body::Inline(vec![]) });
     });
     at_and_past(KEY_BYTES_MAX, |c, n| c.attention = Some(Some("!".repeat(n))));
+}
+
+#[test]
+fn mail_from_anybody() {
+    let long = |n: usize, what: u8| NewMail {
+        to: id(0),
+        id: MailId(if what == 0 { "i".repeat(n) } else { format!("{what}/{n}") }),
+        kind: if what == 1 { "k".repeat(n).into() } else { "k".into() },
+        body: Body::Inline(vec![0; if what == 2 { n } else { 0 }]),
+    };
+    let limits = [KEY_BYTES_MAX, NAME_BYTES_MAX, BODY_INLINE_BYTES_MAX];
+    for (what, limit) in (0u8..).zip(limits) {
+        let mut model = model();
+        super::subject::ok(model.commit(&born(id(0), "made_idle", cid(1))));
+        let fits = model.apply(&[Op::Mail(long(limit, what))]).remove(0);
+        assert!(matches!(fits, Answer::Mail(MailAnswer::Accepted { .. })), "{what}: {fits:?}");
+        let past = model.apply(&[Op::Mail(long(limit + 1, what))]).remove(0);
+        assert!(
+            matches!(past, Answer::Mail(MailAnswer::Refused(Refusal::Limit { .. }))),
+            "{what}: {past:?}"
+        );
+        assert_eq!(model.heads[&id(0)].mail_count, 1);
+    }
+}
+
+#[test]
+fn evidence_and_the_mail_that_tells_of_it() {
+    let evidence = |key: usize, who: usize, body: usize| {
+        Op::Evidence(NewEvidence {
+            entity: id(0),
+            key: "k".repeat(key),
+            epoch: u64::MAX,
+            call: u32::MAX,
+            who: "w".repeat(who),
+            body: Body::Inline(vec![0; body]),
+        })
+    };
+    let mut model = model();
+    super::subject::ok(model.commit(&born(id(0), "made_blocked", cid(1))));
+    let (key, who, body) = (EVIDENCE_KEY_BYTES_MAX, NAME_BYTES_MAX, BODY_INLINE_BYTES_MAX);
+    // At every limit at once, the mail that tells of it fits its own limits.
+    let fits = model.apply(&[evidence(key, who, body)]).remove(0);
+    assert_eq!(fits, Answer::Evidence(EvidenceAnswer::Recorded { mailed: true }));
+    for past in [evidence(key + 1, 1, 1), evidence(1, who + 1, 1), evidence(1, 1, body + 1)] {
+        let answer = model.apply(&[past]).remove(0);
+        assert!(matches!(answer, Answer::Evidence(EvidenceAnswer::Refused(_))), "{answer:?}");
+    }
+    assert_eq!(model.evidence.len(), 1);
+}
+
+#[test]
+fn a_clipped_text_fits_and_stays_text() {
+    for n in 0..20 {
+        let clipped = clip("a\u{00e9}\u{1F440}zz", n);
+        assert!(clipped.len() <= n && "a\u{00e9}\u{1F440}zz".starts_with(clipped));
+    }
+    assert_eq!(clip("a\u{00e9}", 2), "a");
 }
 
 #[test]

@@ -4,8 +4,11 @@ use super::world::{LONG, World, expect_now, settle_all};
 use std::collections::BTreeSet;
 use tenure_kernel::{
     commit::{CommitAnswer, MailStance, Refusal, TenureChange},
-    mail::MailAnswer,
+    evidence::{EvidenceAnswer, NewEvidence},
+    limits,
+    mail::{MailAnswer, NewMail, kinds},
     store::{Answer, Op},
+    stream::Body,
     table::kernel_events as ke,
 };
 
@@ -86,6 +89,44 @@ pub async fn mail_is_idempotent_and_answers_final_and_unknown(world: &World) {
     assert_eq!(world.send(world.mail(world.id(), "a")).await, MailAnswer::Unknown);
     let ids: Vec<_> = world.store().mail(id, 0, 10).await.expect("mail");
     assert_eq!(ids.iter().map(|m| m.id.0.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+}
+
+/// Mail and evidence at their limits come back as they were; past them they are refused, alone.
+pub async fn mail_and_evidence_keep_their_limits(world: &World) {
+    let id = world.specimen("made_blocked").await;
+    let kind = "\u{1F4EC}".repeat(limits::NAME_BYTES_MAX / 4);
+    let full = NewMail {
+        kind: kind.clone().into(),
+        body: Body::Inline(vec![255; limits::BODY_INLINE_BYTES_MAX]),
+        ..world.mail(id, &"i".repeat(limits::KEY_BYTES_MAX))
+    };
+    let long = world.mail(id, &"i".repeat(limits::KEY_BYTES_MAX + 1));
+    let evidence = |key: usize| NewEvidence {
+        entity: id,
+        key: "k".repeat(key),
+        epoch: 0,
+        call: u32::MAX,
+        who: "\u{00e9}".repeat(limits::NAME_BYTES_MAX / 2),
+        body: Body::Inline(vec![0; limits::BODY_INLINE_BYTES_MAX]),
+    };
+    let ops = vec![
+        Op::Mail(long),
+        Op::Mail(full.clone()),
+        Op::Evidence(evidence(limits::EVIDENCE_KEY_BYTES_MAX + 1)),
+        Op::Evidence(evidence(limits::EVIDENCE_KEY_BYTES_MAX)),
+    ];
+    let answers = settle_all(world.store().as_ref(), &world.rt, ops).await;
+    assert!(matches!(answers[0], Answer::Mail(MailAnswer::Refused(_))), "{answers:?}");
+    assert_eq!(answers[1], Answer::Mail(MailAnswer::Accepted { seq: 1, holder: None }));
+    assert!(matches!(answers[2], Answer::Evidence(EvidenceAnswer::Refused(_))), "{answers:?}");
+    assert_eq!(answers[3], Answer::Evidence(EvidenceAnswer::Recorded { mailed: true }));
+    let mail = world.store().mail(id, 0, 10).await.expect("mail");
+    assert_eq!(mail.len(), 2);
+    assert_eq!((&mail[0].id, &mail[0].kind, &mail[0].body), (&full.id, &kind, &full.body));
+    assert_eq!(mail[1].kind, kinds::EVIDENCE);
+    let said = world.store().evidence(id).await.expect("evidence");
+    assert_eq!(said.len(), 1);
+    assert_eq!(said[0].said, evidence(limits::EVIDENCE_KEY_BYTES_MAX));
 }
 
 /// A thousand mails from eight senders, each sent twice: places are dense and nothing is lost.

@@ -81,6 +81,7 @@ macro_rules! with_conformance_cases {
             mail: mail_between_the_last_look_and_the_park_refuses_the_park;
             mail: mail_in_the_batch_of_a_park_wakes_the_parked;
             mail: mail_is_idempotent_and_answers_final_and_unknown;
+            mail: mail_and_evidence_keep_their_limits;
             mail: a_thousand_mails_from_eight_senders_are_all_there_once;
             mail: a_park_and_a_mail_that_race_never_leave_mail_asleep;
             outbox: messages_leave_in_order_per_source;

@@ -34,7 +34,7 @@ use uuid::Uuid;
 const TRIES: u32 = 4;
 
 const PROBE: &str = concat!(
-    "SELECT moment(), p.n, h.* FROM
+    "SELECT (SELECT moment()), p.n, h.* FROM
     unnest($2::smallint[], $3::text[], $4::bigint[], $5::bigint[])
         WITH ORDINALITY AS p(priority, tenant, floor, want, n),
     LATERAL (SELECT ",

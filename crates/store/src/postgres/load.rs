@@ -12,7 +12,7 @@ use super::{
     pool::Conn,
     rows::{self, get, head_columns, id, session_columns},
 };
-use futures_util::future::{join, join3, join4};
+use futures_util::future::{join, join4};
 use std::collections::BTreeSet;
 use tenure_kernel::{
     batch::{Facts, Needs, Peek},
@@ -25,12 +25,12 @@ use tenure_kernel::{
 use tokio_postgres::{Error, Row, types::ToSql};
 use uuid::Uuid;
 
+// At least one row, for the time; without a head in it if none could be locked.
 const LOCK: &str = concat!(
-    "SELECT ",
+    "SELECT (SELECT moment()), h.* FROM (SELECT) AS one LEFT JOIN (SELECT ",
     head_columns!(),
-    " FROM heads h WHERE h.id = ANY($1::uuid[]) ORDER BY h.id FOR NO KEY UPDATE SKIP LOCKED"
+    " FROM heads h WHERE h.id = ANY($1::uuid[]) ORDER BY h.id FOR NO KEY UPDATE SKIP LOCKED) h ON true"
 );
-const NOW: &str = "SELECT moment()";
 const EXISTING: &str = "SELECT id FROM heads WHERE id = ANY($1::uuid[])";
 const PEEKS: &str = "SELECT id, epoch, holder, mail_read < mail_count FROM heads
     WHERE id = ANY($1::uuid[])";
@@ -58,29 +58,29 @@ pub(super) async fn facts(
     careful: bool,
 ) -> Result<Facts, Fault> {
     let locks: Vec<Uuid> = needs.heads.iter().map(|e| e.uuid()).collect();
-    let (lock, now) = (conn.prepare(LOCK).await?, conn.prepare(NOW).await?);
+    let lock = conn.prepare(LOCK).await?;
     let locking = [&locks as &(dyn ToSql + Sync)];
-    let opening = join3(
-        conn.client.batch_execute("BEGIN"),
-        conn.client.query(&lock, &locking),
-        conn.client.query_one(&now, &[]),
-    );
+    let opening = join(conn.client.batch_execute("BEGIN"), conn.client.query(&lock, &locking));
     let lookups = join4(
         join(peeks(conn, needs), mail(conn, needs)),
         join(evidence(conn, needs), keys(conn, needs)),
         outbox(conn, needs),
         sessions(conn, needs),
     );
-    let ((begun, heads, now), (pm, ek, outbox, sessions)) = join(opening, lookups).await;
+    let ((begun, heads), (pm, ek, outbox, sessions)) = join(opening, lookups).await;
     // In the order they were sent: the first error is the cause of those behind it.
     begun?;
     let heads = heads?;
-    let mut facts = Facts { now: rows::time(&now?, 0)?, ..Facts::default() };
+    let mut facts = Facts::default();
     let mut strange = BTreeSet::new();
     for row in &heads {
-        match rows::head(judge, row, 0)? {
+        facts.now = rows::time(row, 0)?;
+        if get::<Option<Uuid>>(row, 1)?.is_none() {
+            break;
+        }
+        match rows::head(judge, row, 1)? {
             Some(head) => drop(facts.heads.insert(head.id, head)),
-            None => drop(strange.insert(id(row, 0)?)),
+            None => drop(strange.insert(id(row, 1)?)),
         }
     }
     fill(&mut facts, pm.0?, pm.1?, ek.0?, ek.1?, outbox?, sessions?)?;

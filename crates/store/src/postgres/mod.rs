@@ -22,6 +22,7 @@
 
 mod batch;
 mod claim;
+mod compose;
 mod error;
 mod keep;
 mod load;

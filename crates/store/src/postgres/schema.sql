@@ -102,6 +102,25 @@ CREATE TABLE records (
 );
 CREATE INDEX records_feed ON records (tx, ord);
 
+-- What the rows of a batch travel in: see compose.rs. A state or timers of NULL stay as they are.
+CREATE TYPE head_change AS (
+    id uuid, was_version bigint, was_epoch bigint, status text, class smallint, version bigint,
+    epoch bigint, holder uuid, chain bytea, changed_at bigint, mail_count bigint, mail_read bigint,
+    due bigint, must_end_by bigint, check_at bigint, faults integer, ready_at bigint, ended_at bigint,
+    attention text, sealed bigint, timers bytea, state bytea
+);
+CREATE TYPE head_birth AS (
+    id uuid, status text, class smallint, version bigint, epoch bigint, holder uuid, chain bytea,
+    changed_at bigint, mail_count bigint, mail_read bigint, due bigint, must_end_by bigint,
+    check_at bigint, faults integer, ready_at bigint, ended_at bigint, attention text, sealed bigint,
+    timers bytea, state bytea, kind text, tenant text, queue text, priority smallint, lane smallint,
+    created_at bigint
+);
+CREATE TYPE new_record AS (
+    entity uuid, first bigint, count integer, commit_id uuid, at bigint, epoch bigint, hash bytea,
+    bytes bytea, ord integer
+);
+
 CREATE TABLE mail (
     entity uuid NOT NULL,
     seq bigint NOT NULL,

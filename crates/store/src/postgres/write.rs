@@ -8,6 +8,7 @@
 //! not deadlock.
 
 use super::{
+    compose::Rows,
     error::{Fault, of_commit, of_pipelined},
     pool::Conn,
     rows::{self, big},
@@ -18,47 +19,38 @@ use tenure_kernel::{
     batch::{HeadWrite, Writes},
     head::Head,
     runtime::BoxFuture,
+    stream::Record,
     table::Class,
     time::Timestamp,
 };
 use tokio_postgres::{Error, types::ToSql};
 use uuid::Uuid;
 
+/// The statement of almost every batch: heads by compare-and-set, and the records behind them.
 const UPDATE_HEADS: &str = "WITH w AS (
     UPDATE heads h SET status = u.status, class = u.class, version = u.version, epoch = u.epoch,
         holder = u.holder, chain = u.chain, changed_at = u.changed_at, mail_count = u.mail_count,
         mail_read = u.mail_read, due = u.due, must_end_by = u.must_end_by, check_at = u.check_at,
         faults = u.faults, ready_at = u.ready_at, ended_at = u.ended_at, attention = u.attention,
         sealed = u.sealed, timers = coalesce(u.timers, h.timers), state = coalesce(u.state, h.state)
-    FROM unnest($1::uuid[], $2::bigint[], $3::bigint[], $4::text[], $5::smallint[], $6::bigint[],
-            $7::bigint[], $8::uuid[], $9::bytea[], $10::bigint[], $11::bigint[], $12::bigint[],
-            $13::bigint[], $14::bigint[], $15::bigint[], $16::integer[], $17::bigint[], $18::bigint[],
-            $19::text[], $20::bigint[], $21::bytea[], $22::bytea[])
-        AS u(id, was_version, was_epoch, status, class, version, epoch, holder, chain, changed_at,
-            mail_count, mail_read, due, must_end_by, check_at, faults, ready_at, ended_at, attention,
-            sealed, timers, state)
-    WHERE h.id = u.id AND h.version = u.was_version AND h.epoch = u.was_epoch RETURNING 1)
-    SELECT CASE WHEN count(*) = cardinality($1) THEN 0 ELSE raced('a head') END FROM w";
+    FROM unnest($1::head_change[]) u
+    WHERE h.id = u.id AND h.version = u.was_version AND h.epoch = u.was_epoch RETURNING 1),
+    r AS (INSERT INTO records (entity, first, count, commit_id, at, epoch, hash, bytes, ord, tx)
+        SELECT n.*, (SELECT pg_current_xact_id()::text::bigint) FROM unnest($3::new_record[]) n)
+    SELECT CASE WHEN count(*) = $2::bigint THEN 0 ELSE raced('a head') END FROM w";
 const INSERT_HEADS: &str = "WITH w AS (
     INSERT INTO heads (id, status, class, version, epoch, holder, chain, changed_at, mail_count,
         mail_read, due, must_end_by, check_at, faults, ready_at, ended_at, attention, sealed, timers,
         state, kind, tenant, queue, priority, lane, created_at)
-    SELECT * FROM unnest($1::uuid[], $2::text[], $3::smallint[], $4::bigint[], $5::bigint[],
-        $6::uuid[], $7::bytea[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[],
-        $12::bigint[], $13::bigint[], $14::integer[], $15::bigint[], $16::bigint[], $17::text[],
-        $18::bigint[], $19::bytea[], $20::bytea[], $21::text[], $22::text[], $23::text[],
-        $24::smallint[], $25::smallint[], $26::bigint[])
-    ON CONFLICT DO NOTHING RETURNING 1)
-    SELECT CASE WHEN count(*) = cardinality($1) THEN 0 ELSE raced('a new head') END FROM w";
+    SELECT * FROM unnest($1::head_birth[])
+    ON CONFLICT DO NOTHING RETURNING 1),
+    r AS (INSERT INTO records (entity, first, count, commit_id, at, epoch, hash, bytes, ord, tx)
+        SELECT n.*, (SELECT pg_current_xact_id()::text::bigint) FROM unnest($3::new_record[]) n)
+    SELECT CASE WHEN count(*) = $2::bigint THEN 0 ELSE raced('a new head') END FROM w";
 const INSERT_KEYS: &str = "WITH w AS (
     INSERT INTO keys (key, entity, digest) SELECT * FROM unnest($1::text[], $2::uuid[], $3::bytea[])
     ON CONFLICT DO NOTHING RETURNING 1)
     SELECT CASE WHEN count(*) = cardinality($1) THEN 0 ELSE raced('a unique key') END FROM w";
-const INSERT_RECORDS: &str =
-    "INSERT INTO records (entity, first, count, commit_id, at, epoch, hash, bytes, ord, tx)
-    SELECT u.*, (SELECT pg_current_xact_id()::text::bigint)
-    FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::uuid[], $5::bigint[], $6::bigint[],
-        $7::bytea[], $8::bytea[]) WITH ORDINALITY AS u";
 const INSERT_MAIL: &str = "INSERT INTO mail (entity, seq, id, kind, body, at)
     SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bytea[], $6::bigint[])";
 const INSERT_EVIDENCE: &str =
@@ -125,7 +117,6 @@ async fn prepare(conn: &Conn, w: &Writes) -> Result<(), Error> {
         (INSERT_HEADS, !w.heads.is_empty()),
         (INSERT_READY, !w.heads.is_empty()),
         (DELETE_READY, !w.heads.is_empty()),
-        (INSERT_RECORDS, !w.records.is_empty()),
         (INSERT_KEYS, !w.keys.is_empty()),
         (INSERT_MAIL, !w.mail.is_empty()),
         (INSERT_EVIDENCE, !w.evidence.is_empty()),
@@ -142,136 +133,77 @@ async fn prepare(conn: &Conn, w: &Writes) -> Result<(), Error> {
     Ok(())
 }
 
-fn micros(t: Option<Timestamp>) -> Option<i64> {
-    t.map(Timestamp::as_micros)
-}
-
-/// The columns that change during a life, as arrays.
-struct Changing<'a> {
-    ids: Vec<Uuid>,
-    status: Vec<&'a str>,
-    class: Vec<i16>,
-    version: Vec<i64>,
-    epoch: Vec<i64>,
-    holder: Vec<Option<Uuid>>,
-    chain: Vec<&'a [u8]>,
-    changed_at: Vec<i64>,
-    mail_count: Vec<i64>,
-    mail_read: Vec<i64>,
-    due: Vec<Option<i64>>,
-    must_end_by: Vec<Option<i64>>,
-    check_at: Vec<Option<i64>>,
-    faults: Vec<i32>,
-    ready_at: Vec<Option<i64>>,
-    ended_at: Vec<Option<i64>>,
-    attention: Vec<Option<&'a str>>,
-    sealed: Vec<i64>,
-    /// `None` leaves what is there: a large state that did not change is neither sent nor rewritten.
-    timers: Vec<Option<Vec<u8>>>,
-    state: Vec<Option<&'a [u8]>>,
-}
-
-impl<'a> Changing<'a> {
-    fn of(heads: &[&'a HeadWrite]) -> Self {
-        let h = |w: &&'a HeadWrite| -> &'a Head { &w.after };
-        let ended = |h: &Head| (h.class() == Class::Final).then(|| h.changed_at.as_micros());
-        let timers = |w: &&HeadWrite| {
-            let same = w.before.as_ref().is_some_and(|b| b.timers == w.after.timers);
-            (!same).then(|| w.after.timers.to_bytes())
-        };
-        let state = |w: &&'a HeadWrite| {
-            let same = w.before.as_ref().is_some_and(|b| b.state == w.after.state);
-            (!same).then_some(w.after.state.as_slice())
-        };
-        Changing {
-            ids: heads.iter().map(|w| h(w).id.uuid()).collect(),
-            status: heads.iter().map(|w| h(w).status.name()).collect(),
-            class: heads.iter().map(|w| rows::class(h(w).class())).collect(),
-            version: heads.iter().map(|w| big(h(w).version)).collect(),
-            epoch: heads.iter().map(|w| big(h(w).epoch)).collect(),
-            holder: heads.iter().map(|w| h(w).holder.map(|s| s.uuid())).collect(),
-            chain: heads.iter().map(|w| &h(w).chain.0[..]).collect(),
-            changed_at: heads.iter().map(|w| h(w).changed_at.as_micros()).collect(),
-            mail_count: heads.iter().map(|w| big(h(w).mail_count)).collect(),
-            mail_read: heads.iter().map(|w| big(h(w).mail_read)).collect(),
-            due: heads.iter().map(|w| micros(h(w).due)).collect(),
-            must_end_by: heads.iter().map(|w| micros(h(w).must_end_by)).collect(),
-            check_at: heads.iter().map(|w| micros(h(w).check_at)).collect(),
-            faults: heads.iter().map(|w| i32::from(h(w).faults)).collect(),
-            ready_at: heads.iter().map(|w| micros(h(w).ready_at)).collect(),
-            ended_at: heads.iter().map(|w| ended(h(w))).collect(),
-            attention: heads.iter().map(|w| h(w).attention.as_deref()).collect(),
-            sealed: heads.iter().map(|w| big(h(w).sealed)).collect(),
-            timers: heads.iter().map(timers).collect(),
-            state: heads.iter().map(state).collect(),
-        }
-    }
-
-    /// From `status` on, in the order of both statements.
-    fn values(&self) -> [&(dyn ToSql + Sync); 19] {
-        [
-            &self.status,
-            &self.class,
-            &self.version,
-            &self.epoch,
-            &self.holder,
-            &self.chain,
-            &self.changed_at,
-            &self.mail_count,
-            &self.mail_read,
-            &self.due,
-            &self.must_end_by,
-            &self.check_at,
-            &self.faults,
-            &self.ready_at,
-            &self.ended_at,
-            &self.attention,
-            &self.sealed,
-            &self.timers,
-            &self.state,
-        ]
-    }
-}
-
 fn heads<'a>(conn: &'a Conn, w: &'a Writes, sent: &mut Vec<Sent<'a>>) {
     let mut all: Vec<&HeadWrite> = w.heads.values().collect();
     all.sort_unstable_by_key(|h| h.after.id);
     let (new, old): (Vec<&HeadWrite>, Vec<&HeadWrite>) =
         all.iter().partition(|h| h.before.is_none());
+    let (mut births, mut steps) = (Rows::new(RECORD_FIELDS), Rows::new(RECORD_FIELDS));
+    for (ord, record) in w.records.iter().enumerate() {
+        let is_birth = record.first == 1;
+        put_record(if is_birth { &mut births } else { &mut steps }, record, ord);
+    }
     if !old.is_empty() {
-        sent.push(Box::pin(update_heads(conn, old)));
+        sent.push(Box::pin(update_heads(conn, old, steps.finish())));
     }
     if !new.is_empty() {
-        sent.push(Box::pin(insert_heads(conn, new)));
+        sent.push(Box::pin(insert_heads(conn, new, births.finish())));
     }
     ready(conn, &all, sent);
 }
 
-async fn update_heads(conn: &Conn, heads: Vec<&HeadWrite>) -> Result<(), Error> {
-    let was = |f: fn(&Head) -> u64| -> Vec<i64> {
-        heads.iter().map(|w| w.before.as_ref().map_or(0, |b| big(f(b)))).collect()
-    };
-    let (versions, epochs) = (was(|h| h.version), was(|h| h.epoch));
-    let c = Changing::of(&heads);
-    let mut values: Vec<&(dyn ToSql + Sync)> = vec![&c.ids, &versions, &epochs];
-    values.extend(c.values());
-    send(conn, UPDATE_HEADS, &values).await
+const RECORD_FIELDS: i32 = 9;
+const CHANGE_FIELDS: i32 = 22;
+const BIRTH_FIELDS: i32 = 26;
+
+/// `ord` is the record's place in the transaction, whichever statement inserts it.
+fn put_record(rows: &mut Rows, r: &Record, ord: usize) {
+    let row = rows.row();
+    row.id(r.entity).count(r.first).int4(rows::ordinal(r.count)).uuid(r.commit.0);
+    row.time(r.at).count(r.epoch).bytes(&r.hash.0).bytes(&r.bytes);
+    row.int4(i32::try_from(ord).unwrap_or(i32::MAX));
 }
 
-async fn insert_heads(conn: &Conn, heads: Vec<&HeadWrite>) -> Result<(), Error> {
-    let c = Changing::of(&heads);
-    let kinds: Vec<&str> = heads.iter().map(|w| w.after.kind()).collect();
-    let tenants: Vec<&str> = heads.iter().map(|w| w.after.tenant.as_str()).collect();
-    let queues: Vec<&str> = heads.iter().map(|w| w.after.queue.as_str()).collect();
-    let priorities: Vec<i16> = heads.iter().map(|w| w.after.priority).collect();
-    let lanes: Vec<i16> = heads.iter().map(|w| rows::lane(w.after.lane())).collect();
-    let created: Vec<i64> = heads.iter().map(|w| w.after.created_at.as_micros()).collect();
-    let mut values: Vec<&(dyn ToSql + Sync)> = vec![&c.ids];
-    values.extend(c.values());
-    let fixed: [&(dyn ToSql + Sync); 6] =
-        [&kinds, &tenants, &queues, &priorities, &lanes, &created];
-    values.extend(fixed);
-    send(conn, INSERT_HEADS, &values).await
+/// The fields that change during a life, from `status` to `sealed`.
+fn put_changing(row: &mut Rows, h: &Head) {
+    row.text(h.status.name()).int2(rows::class(h.class())).count(h.version).count(h.epoch);
+    row.id_opt(h.holder).bytes(&h.chain.0).time(h.changed_at);
+    row.count(h.mail_count).count(h.mail_read);
+    row.time_opt(h.due).time_opt(h.must_end_by).time_opt(h.check_at);
+    row.int4(i32::from(h.faults)).time_opt(h.ready_at);
+    row.time_opt((h.class() == Class::Final).then_some(h.changed_at));
+    row.text_opt(h.attention.as_deref()).count(h.sealed);
+}
+
+async fn update_heads(conn: &Conn, heads: Vec<&HeadWrite>, records: Rows) -> Result<(), Error> {
+    let mut rows = Rows::new(CHANGE_FIELDS);
+    for w in heads {
+        // Partitioned by it: there is a head before.
+        let Some(before) = &w.before else { continue };
+        let row = rows.row();
+        row.id(before.id).count(before.version).count(before.epoch);
+        put_changing(row, &w.after);
+        // A large state that did not change is neither sent nor rewritten.
+        let timers = (before.timers != w.after.timers).then(|| w.after.timers.to_bytes());
+        row.bytes_opt(timers.as_deref());
+        row.bytes_opt((before.state != w.after.state).then_some(&w.after.state));
+    }
+    let rows = rows.finish();
+    send(conn, UPDATE_HEADS, &[&rows, &rows.len(), &records]).await
+}
+
+async fn insert_heads(conn: &Conn, heads: Vec<&HeadWrite>, records: Rows) -> Result<(), Error> {
+    let mut rows = Rows::new(BIRTH_FIELDS);
+    for HeadWrite { after: h, .. } in heads {
+        let row = rows.row();
+        row.id(h.id);
+        put_changing(row, h);
+        row.bytes(&h.timers.to_bytes()).bytes(&h.state);
+        row.text(h.kind()).text(&h.tenant).text(&h.queue).int2(h.priority);
+        row.int2(rows::lane(h.lane())).time(h.created_at);
+    }
+    let rows = rows.finish();
+    send(conn, INSERT_HEADS, &[&rows, &rows.len(), &records]).await
 }
 
 /// A head's row in the ready table, by everything that is its key.
@@ -317,7 +249,6 @@ fn side_rows<'a>(conn: &'a Conn, w: &'a Writes, now: Timestamp, sent: &mut Vec<S
         }
     };
     push(!w.keys.is_empty(), Box::pin(keys(conn, w)));
-    push(!w.records.is_empty(), Box::pin(records(conn, w)));
     push(!w.mail.is_empty(), Box::pin(mail(conn, w)));
     push(!w.evidence.is_empty(), Box::pin(evidence(conn, w, now)));
     push(!w.posted.is_empty(), Box::pin(posted(conn, w)));
@@ -335,21 +266,6 @@ async fn keys(conn: &Conn, w: &Writes) -> Result<(), Error> {
     let entities: Vec<Uuid> = all.iter().map(|k| k.1.uuid()).collect();
     let digests: Vec<&[u8]> = all.iter().map(|k| &k.0.digest.0[..]).collect();
     send(conn, INSERT_KEYS, &[&keys, &entities, &digests]).await
-}
-
-async fn records(conn: &Conn, w: &Writes) -> Result<(), Error> {
-    let r = &w.records;
-    let entities: Vec<Uuid> = r.iter().map(|r| r.entity.uuid()).collect();
-    let firsts: Vec<i64> = r.iter().map(|r| big(r.first)).collect();
-    let counts: Vec<i32> = r.iter().map(|r| rows::ordinal(r.count)).collect();
-    let commits: Vec<Uuid> = r.iter().map(|r| Uuid::from_bytes(r.commit.0)).collect();
-    let times: Vec<i64> = r.iter().map(|r| r.at.as_micros()).collect();
-    let epochs: Vec<i64> = r.iter().map(|r| big(r.epoch)).collect();
-    let hashes: Vec<&[u8]> = r.iter().map(|r| &r.hash.0[..]).collect();
-    let bytes: Vec<&[u8]> = r.iter().map(|r| r.bytes.as_slice()).collect();
-    let values: [&(dyn ToSql + Sync); 8] =
-        [&entities, &firsts, &counts, &commits, &times, &epochs, &hashes, &bytes];
-    send(conn, INSERT_RECORDS, &values).await
 }
 
 async fn mail(conn: &Conn, w: &Writes) -> Result<(), Error> {

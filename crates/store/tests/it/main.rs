@@ -2,4 +2,5 @@
 
 mod memory;
 mod postgres;
+mod protections;
 mod sqlite;

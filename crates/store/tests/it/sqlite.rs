@@ -292,7 +292,8 @@ mod conformance {
     async fn fresh() -> World {
         let rt = Arc::new(TokioRuntime::current());
         let dir = tempfile::tempdir().expect("a directory");
-        let store = SqliteStore::open(dir.path(), judge(), Arc::new(SystemClock), 7).expect("opens");
+        let store =
+            SqliteStore::open(dir.path(), judge(), Arc::new(SystemClock), 7).expect("opens");
         let store: Arc<dyn Store> = Arc::new(store);
         World::new(vec![store; 4], rt, dir).await
     }

@@ -33,7 +33,7 @@ fn in_words(r: &Report) -> String {
     let faults: Vec<_> = r.faults.iter().map(|(f, n)| format!("{f:?} x{n}")).collect();
     format!(
         "seed {} {}: held. {:.0} s of virtual time, {} entities, {} commits ({} refused as late, {} recognised as \
-         repeated), {} tenures ended over a holder's head, {} effects outside; trace {:016x}\n  faults: {}\n",
+         repeated), {} effects outside; trace {:016x}\n  faults: {}\n",
         r.seed,
         r.scenario.name(),
         r.lasted.as_secs_f64(),
@@ -41,7 +41,6 @@ fn in_words(r: &Report) -> String {
         r.commits,
         r.fenced,
         r.repeated,
-        r.overruled,
         r.effects,
         r.hash,
         faults.join(", ")
@@ -54,7 +53,7 @@ fn as_json(r: &Report) -> serde_json::Value {
     serde_json::json!({
         "seed": r.seed, "scenario": r.scenario.name(), "virtual_seconds": r.lasted.as_secs_f64(),
         "entities": r.entities, "commits": r.commits, "refused_as_late": r.fenced, "repeated": r.repeated,
-        "overruled": r.overruled, "effects": r.effects, "faults": faults, "trace_hash": format!("{:016x}", r.hash),
+        "effects": r.effects, "faults": faults, "trace_hash": format!("{:016x}", r.hash),
     })
 }
 

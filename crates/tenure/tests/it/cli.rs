@@ -8,13 +8,20 @@ fn config_says_every_value_and_who_set_it() {
     std::fs::write(dir.path().join("tenure.toml"), "[worker]\nlease_seconds = 30\n").unwrap();
     let output = run(&["config", "--set", "server.tick_seconds=2"], dir.path());
     let text = said(&output);
-    let line = |key: &str| text.lines().find(|l| l.starts_with(key)).unwrap_or_else(|| panic!("{key} in {text}"));
+    let line = |key: &str| {
+        text.lines().find(|l| l.starts_with(key)).unwrap_or_else(|| panic!("{key} in {text}"))
+    };
     assert!(line("worker.lease_seconds = 30").contains("file tenure.toml"));
     assert!(line("server.tick_seconds = 2").contains("command line"));
     assert!(line("log.format = text").contains("default"));
     let json = run(&["config", "--json"], dir.path());
     let rows: serde_json::Value = serde_json::from_str(&said(&json)).unwrap();
-    assert!(rows.as_array().unwrap().iter().any(|r| r["key"] == "store.url" && r["variable"] == "TENURE_STORE_URL"));
+    assert!(
+        rows.as_array()
+            .unwrap()
+            .iter()
+            .any(|r| r["key"] == "store.url" && r["variable"] == "TENURE_STORE_URL")
+    );
 }
 
 #[test]
@@ -23,7 +30,9 @@ fn a_bad_setting_stops_the_start_with_key_value_fix_and_page() {
     let output = run(&["rules", "--set", "worker.lease_seconds=-1"], dir.path());
     assert!(!output.status.success());
     let said = complained(&output);
-    for words in ["worker.lease_seconds", "\"-1\"", "0.1 to 3600 seconds", "docs/errors/bad_config.md"] {
+    for words in
+        ["worker.lease_seconds", "\"-1\"", "0.1 to 3600 seconds", "docs/errors/bad_config.md"]
+    {
         assert!(said.contains(words), "{words:?} in {said}");
     }
     std::fs::write(dir.path().join("tenure.toml"), "[worker\n").unwrap();
@@ -37,7 +46,11 @@ fn looking_at_a_store_that_is_not_there_creates_nothing() {
     for command in ["rules", "verify"] {
         let output = run(&[command], dir.path());
         assert!(!output.status.success());
-        assert!(complained(&output).contains("there is no store in .tenure"), "{}", complained(&output));
+        assert!(
+            complained(&output).contains("there is no store in .tenure"),
+            "{}",
+            complained(&output)
+        );
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
@@ -57,10 +70,12 @@ fn a_seed_replays_exactly() {
 #[test]
 fn a_benchmark_prints_one_line_of_json_per_figure() {
     let dir = tempfile::tempdir().unwrap();
-    let args = ["bench", "commit", "--store", "sqlite", "--json", "--callers", "2", "--seconds", "0.2"];
+    let args =
+        ["bench", "commit", "--store", "sqlite", "--json", "--callers", "2", "--seconds", "0.2"];
     let output = run(&args, dir.path());
     assert!(output.status.success(), "{}", complained(&output));
-    let figures: Vec<serde_json::Value> = said(&output).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let figures: Vec<serde_json::Value> =
+        said(&output).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let ratio = figures.iter().find(|f| f["metric"] == "ratio_to_raw").unwrap();
     assert_eq!((&ratio["suite"], &ratio["case"]), (&"commit".into(), &"callers=2".into()));
     assert!(ratio["value"].as_f64().unwrap() > 0.0);

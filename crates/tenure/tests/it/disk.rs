@@ -17,7 +17,12 @@ use std::{
 fn shim(dir: &Path) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/faulty_disk.c");
     let library = dir.join("faulty_disk.so");
-    let built = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).arg("-ldl").status();
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .arg(&library)
+        .arg(&source)
+        .arg("-ldl")
+        .status();
     assert!(built.expect("a C compiler is there: it built SQLite").success());
     library
 }
@@ -29,7 +34,9 @@ struct Loaded {
 
 fn load(dir: &Path, library: &Path) -> Loaded {
     let mut command = tenure();
-    command.args(["--store", "sqlite:data", "--set", "log.filter=error", "torture"]).current_dir(dir);
+    command
+        .args(["--store", "sqlite:data", "--set", "log.filter=error", "torture"])
+        .current_dir(dir);
     command.env("LD_PRELOAD", library).env("FAULTY_DISK_SIGNS", dir);
     let mut child = Guarded(command.stdout(Stdio::piped()).spawn().expect("the binary starts"));
     let out = child.0.stdout.take().unwrap();
@@ -46,7 +53,9 @@ fn load(dir: &Path, library: &Path) -> Loaded {
 impl Loaded {
     fn wait_for(&self, more: usize) {
         let target = self.seen.load(Ordering::SeqCst) + more;
-        wait_until("acknowledged commits", Duration::from_secs(60), || self.seen.load(Ordering::SeqCst) >= target);
+        wait_until("acknowledged commits", Duration::from_secs(60), || {
+            self.seen.load(Ordering::SeqCst) >= target
+        });
     }
 }
 

@@ -32,7 +32,9 @@ fn load_and_kill(store: &str, dir: &std::path::Path, enough: usize) -> Acknowled
         }
         lines
     });
-    wait_until("acknowledged commits", Duration::from_secs(60), || seen.load(Ordering::SeqCst) >= enough);
+    wait_until("acknowledged commits", Duration::from_secs(60), || {
+        seen.load(Ordering::SeqCst) >= enough
+    });
     child.0.kill().unwrap();
     child.0.wait().unwrap();
     let lines = reader.join().unwrap();
@@ -65,7 +67,11 @@ fn all_there(store: &str, dir: &std::path::Path, acknowledged: &Acknowledged) {
             let there: BTreeMap<u64, u128> =
                 records.iter().map(|r| (r.last(), u128::from_be_bytes(r.commit.0))).collect();
             for (version, id) in commits {
-                assert_eq!(there.get(&version), Some(&id), "{entity} version {version} was acknowledged");
+                assert_eq!(
+                    there.get(&version),
+                    Some(&id),
+                    "{entity} version {version} was acknowledged"
+                );
             }
         }
     });
@@ -97,7 +103,8 @@ fn postgres_keeps_every_acknowledged_commit_through_repeated_kills() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let admin = |sql: String| {
         runtime.block_on(async {
-            let (client, connection) = tokio_postgres::connect(&server, tokio_postgres::NoTls).await.unwrap();
+            let (client, connection) =
+                tokio_postgres::connect(&server, tokio_postgres::NoTls).await.unwrap();
             let driver = tokio::task::spawn_blocking(move || {
                 tokio::runtime::Handle::current().block_on(connection).ok();
             });

@@ -5,3 +5,4 @@ mod demo;
 mod disk;
 mod kill;
 mod support;
+mod tidy;

@@ -11,7 +11,9 @@ pub fn tenure() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
     command.stdin(Stdio::null());
     // Settings of whoever runs the tests must not reach the binary.
-    for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("TENURE_") && !n.starts_with("TENURE_TEST_")) {
+    for (name, _) in
+        std::env::vars().filter(|(n, _)| n.starts_with("TENURE_") && !n.starts_with("TENURE_TEST_"))
+    {
         command.env_remove(name);
     }
     command
@@ -44,7 +46,9 @@ impl Drop for Guarded {
 
 /// An address of the private services, or a clear word about how to get one.
 pub fn service(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run the tests with ./check, or ./check with -- cargo test"))
+    std::env::var(name).unwrap_or_else(|_| {
+        panic!("{name} is not set: run the tests with ./check, or ./check with -- cargo test")
+    })
 }
 
 /// Waits for a condition, no longer than the bound.
