@@ -58,7 +58,10 @@ impl Node {
         let keeper = Keeper::open(pipeline.clone(), config.clone(), &name, "server").await?;
         let lanes = Lanes::default();
         let lane_server = LaneServer::new(keeper.clone(), machines.clone(), lanes.clone(), wire);
-        lane_server.balance().await?;
+        // The loop tries again. Giving up here would leave a session that nobody renews, with lanes.
+        if let Err(e) = lane_server.balance().await {
+            tracing::warn!(error = %e, "no lanes yet");
+        }
         let server = Server { pipeline: pipeline.clone(), machines, config: config.clone() };
         let mut due = DueLoop::new(server, lanes.clone());
         if !protect_outage {

@@ -41,8 +41,9 @@ impl Pulse {
     ) -> Pulse {
         let silence = last.map_or(Duration::ZERO, |l| now.since(l));
         let outage = (silence > req.gap).then_some(silence);
-        let judge_after =
-            if outage.is_some() { judge_after.max(now + req.lease) } else { judge_after };
+        // Of the time before the first pulse ever nothing is known: sessions may be older than that.
+        let defer = outage.is_some() || last.is_none();
+        let judge_after = if defer { judge_after.max(now + req.lease) } else { judge_after };
         Pulse { now, judge_after, outage }
     }
 }
@@ -97,6 +98,6 @@ mod tests {
         let late = Pulse::next(Some(t(100)), t(0), t(400), &req);
         assert_eq!((late.judge_after, late.outage), (t(415), Some(Duration::from_secs(300))));
         let first_ever = Pulse::next(None, t(0), t(5), &req);
-        assert_eq!(first_ever.outage, None);
+        assert_eq!((first_ever.judge_after, first_ever.outage), (t(20), None));
     }
 }

@@ -23,13 +23,19 @@ pub fn all() -> Vec<Missed> {
         switch(&mut protections);
         Missed { name, off: on.clone().protected(protections), on }
     };
+    // Messages all through the storm, not only at its beginning.
+    let wide = |missed: Missed| Missed {
+        on: Options { width: Some(300), ..missed.on },
+        off: Options { width: Some(300), ..missed.off },
+        ..missed
+    };
     vec![
         world("fencing", Scenario::Slice, &[Pause, Crash, StaleReads], |p| p.fencing = false),
         world("versions", Scenario::Bowl, &[StaleReads, Latency, Pause], |p| p.versions = false),
         world("mail", Scenario::Slice, &[Latency], |p| p.mail = false),
         world("blocked", Scenario::Slice, &[StaleReads], |p| p.blocked = false),
         world("finality", Scenario::Slice, &[], |p| p.finality = false),
-        world("outbox", Scenario::Fan, &[AnswerLost, StaleReads, Pause], |p| p.outbox = false),
+        wide(world("outbox", Scenario::Fan, &[Latency, Pause], |p| p.outbox = false)),
         world("repetition", Scenario::Slice, &[AnswerLost], |p| p.repetition = false),
         world("pulse", Scenario::Slice, &[Outage], |p| p.pulse = false),
     ]

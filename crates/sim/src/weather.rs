@@ -196,8 +196,9 @@ impl Chaos for Connection {
         }
         let back = self.sim.draw(|rng| {
             let stale = rng.permille(guard.0.stale);
-            // The index scan of a claim can be long ago: it waited for locks since.
-            let top = if call.name == "claim" { 8_000 } else { 1_000 };
+            // What a claim or a delivery starts from can be long ago: it waited for locks since, and
+            // each row is judged anew.
+            let top = if matches!(call.name, "claim" | "outbox") { 8_000 } else { 1_000 };
             if stale { rng.between(ms(1)..ms(top)) } else { Duration::ZERO }
         });
         if !back.is_zero() {

@@ -1,6 +1,7 @@
 //! The simulation's tests: one binary, named after rules.
 
 mod determinism;
+mod executor;
 mod protections;
 mod regressions;
 mod seeds;
