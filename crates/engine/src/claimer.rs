@@ -44,7 +44,11 @@ impl Claimer {
         }
         let mut claimed = self.round(queue, n, false).await?;
         if claimed.len() < n {
-            claimed.extend(self.round(queue, n - claimed.len(), true).await?);
+            match self.round(queue, n - claimed.len(), true).await {
+                Ok(more) => claimed.extend(more),
+                // What was claimed is held: it must not be dropped with the error.
+                Err(e) => tracing::debug!(error = %e, queue, "no second look"),
+            }
         }
         Ok(claimed)
     }

@@ -47,6 +47,6 @@ impl EngineConfig {
     pub fn with_lease(lease: Duration) -> Self {
         let tick = lease / 3;
         let defaults = EngineConfig::default();
-        EngineConfig { lease, renewal: lease / 3, tick, pulse_gap: tick * 2 + tick / 2, ..defaults }
+        EngineConfig { lease, renewal: lease / 3, tick, pulse_gap: lease / 2, ..defaults }
     }
 }

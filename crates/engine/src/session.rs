@@ -176,11 +176,13 @@ impl Keeper {
                 First::Left(()) => self.hint_all(),
                 First::Right(()) => {
                     let before = self.id();
-                    self.renew_once().await;
+                    let renewed = self.renew_once().await;
                     if self.id() != before {
                         ear = self.pipeline.bell().listen(Topic::Session(self.id()));
                     }
-                    next = rt.mono() + self.config.renewal;
+                    // One that did not get through is tried again soon: most of the lease is spent.
+                    let pause = if renewed { 1 } else { 5 };
+                    next = rt.mono() + self.config.renewal / pause;
                 }
             }
         }

@@ -61,5 +61,6 @@ pub const FAULT_BACKOFF: Duration = Duration::from_secs(1);
 pub const FAULT_BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// Failed decisions in a row after which an entity is marked `attention`.
 pub const FAULTS_BEFORE_ATTENTION: u16 = 5;
-/// A silence of the pulse longer than this is an outage: reclaim then waits one lease.
-pub const PULSE_GAP: Duration = Duration::from_secs(12);
+/// A silence of the pulse longer than this is an outage: reclaim then waits one lease. More than a tick,
+/// or every slow round is one; less than a lease less a renewal, or a shorter outage costs leases unseen.
+pub const PULSE_GAP: Duration = Duration::from_secs(8);

@@ -74,7 +74,7 @@ pub static KERNEL: &[Rule] = &[
         name: "outage",
         state: "no pulse was left",
         key: Some("server.pulse_gap_seconds"),
-        default_ms: Some(12_000),
+        default_ms: Some(8_000),
         action: "judge no holder for one lease",
     },
 ];

@@ -110,7 +110,7 @@ async fn strike(world: &Arc<World>, fault: Fault) {
         Fault::Outage if world.weather.is_out() => {}
         Fault::Outage => {
             world.sim.trace("outage");
-            window(world, ms(20_000)..ms(300_000), |l| l.outage = true, |l| l.outage = false);
+            window(world, ms(5_000)..ms(300_000), |l| l.outage = true, |l| l.outage = false);
         }
         Fault::AnswerLost => {
             window(world, SHORT, move |l| l.answer_lost = level, |l| l.answer_lost = 0);

@@ -61,7 +61,7 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "server.pulse_gap_seconds",
-        default: "12",
+        default: "8",
         form: Form::Seconds(0.2, DAY),
         doc: "a longer silence of the store is an outage: reclaim then waits one lease",
     },
@@ -236,12 +236,14 @@ impl Settings {
         }
         let (tick, gap) =
             (self.seconds("server.tick_seconds"), self.seconds("server.pulse_gap_seconds"));
-        if gap < tick * 2 {
+        if gap * 2 < tick * 3 || gap + renewal > lease {
             let text = format!(
-                "server.pulse_gap_seconds = {} is less than two ticks (server.tick_seconds = {}): every slow round \
-                 would look like an outage; raise the gap or lower the tick",
+                "server.pulse_gap_seconds = {} must be at least one and a half ticks (server.tick_seconds = {}), or every \
+                 slow round would look like an outage, and at most worker.lease_seconds - worker.renewal_seconds = {}, \
+                 or a shorter outage would cost leases unseen",
                 self.text("server.pulse_gap_seconds"),
-                self.text("server.tick_seconds")
+                self.text("server.tick_seconds"),
+                (lease - renewal).as_secs_f64()
             );
             return Err(BadConfig::Together(text));
         }
@@ -410,7 +412,9 @@ mod tests {
         let e = load(&[], &["worker.renewal_seconds=10"]).unwrap_err().to_string();
         assert!(e.contains("more than half"), "{e}");
         let e = load(&[], &["server.tick_seconds=10"]).unwrap_err().to_string();
-        assert!(e.contains("two ticks"), "{e}");
+        assert!(e.contains("one and a half ticks"), "{e}");
+        let e = load(&[], &["server.pulse_gap_seconds=11"]).unwrap_err().to_string();
+        assert!(e.contains("cost leases unseen"), "{e}");
     }
 
     #[test]

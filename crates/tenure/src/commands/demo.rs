@@ -117,7 +117,7 @@ fn spawn(dir: &Path, outside: &str, make: u64) -> Result<Child, Failure> {
         format!("worker.lease_seconds={LEASE_SECONDS}"),
         "worker.renewal_seconds=1".to_owned(),
         "server.tick_seconds=1".to_owned(),
-        "server.pulse_gap_seconds=2.5".to_owned(),
+        "server.pulse_gap_seconds=1.8".to_owned(),
         "log.filter=warn".to_owned(),
     ];
     let mut command = Command::new(std::env::current_exe()?);
