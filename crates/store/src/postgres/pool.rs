@@ -22,8 +22,8 @@ const BACKOFF_MAX: Duration = Duration::from_millis(500);
 /// One connection with its prepared statements.
 pub(super) struct Conn {
     pub(super) client: Client,
-    /// By the address of the SQL text, which is always a constant of this module.
-    statements: Mutex<HashMap<usize, Statement>>,
+    /// By the place of the SQL text, which is always a constant of this module.
+    statements: Mutex<HashMap<(usize, usize), Statement>>,
 }
 
 impl Conn {
@@ -48,7 +48,7 @@ impl Conn {
         &self,
         sql: &'static str,
     ) -> Result<Statement, tokio_postgres::Error> {
-        let key = sql.as_ptr() as usize;
+        let key = (sql.as_ptr() as usize, sql.len());
         if let Some(statement) = locked(&self.statements).get(&key) {
             return Ok(statement.clone());
         }
