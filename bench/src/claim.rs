@@ -105,7 +105,7 @@ async fn case(
     let start = rt.mono();
     while claimed.len() < CLAIMS {
         let sent = rt.mono();
-        let got = claimer.claim(QUEUE, PER_CLAIM).await?;
+        let got = claimer.claim(QUEUE, PER_CLAIM, false).await?;
         took.push((rt.mono() - sent).as_secs_f64() * 1000.0);
         claimed.extend(got.into_iter().map(|c| c.head));
     }

@@ -9,8 +9,6 @@ use tenure_kernel::{
 
 /// Groups are looked up anew, and floors forgotten, after this long.
 const RESCAN: Duration = Duration::from_secs(3);
-/// A queue that came up short is looked at anew no more often than this.
-const RESCAN_SHORT: Duration = Duration::from_millis(50);
 
 #[derive(Default)]
 struct Plan {
@@ -30,12 +28,23 @@ impl Claimer {
         Claimer { keeper, plans: HashMap::new() }
     }
 
-    /// Claims up to `n` of a queue.
-    pub async fn claim(&mut self, queue: &str, n: usize) -> Result<Vec<Claimed>, StoreError> {
-        let mut claimed = self.round(queue, n, RESCAN).await?;
+    /// Claims up to `n` of a queue. A caller that was rung, or that came up short, looks at the groups
+    /// anew; otherwise what the last scan saw is good for a while.
+    pub async fn claim(
+        &mut self,
+        queue: &str,
+        n: usize,
+        rung: bool,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let now = self.keeper.pipeline().rt().mono();
+        let known =
+            self.plans.get(queue).and_then(|p| p.refreshed).is_some_and(|at| now - at < RESCAN);
+        if rung || !known {
+            return self.round(queue, n, true).await;
+        }
+        let mut claimed = self.round(queue, n, false).await?;
         if claimed.len() < n {
-            // Short: there may be groups that the last scan did not see.
-            claimed.extend(self.round(queue, n - claimed.len(), RESCAN_SHORT).await?);
+            claimed.extend(self.round(queue, n - claimed.len(), true).await?);
         }
         Ok(claimed)
     }
@@ -44,16 +53,13 @@ impl Claimer {
         &mut self,
         queue: &str,
         n: usize,
-        rescan: Duration,
+        refresh: bool,
     ) -> Result<Vec<Claimed>, StoreError> {
         let pipeline = self.keeper.pipeline().clone();
-        let now = pipeline.rt().mono();
         let plan = self.plans.entry(queue.to_owned()).or_default();
-        if plan.refreshed.is_none_or(|at| now - at >= rescan) {
+        if refresh {
             plan.planner.refresh(pipeline.store().ready_groups(queue).await?);
-            plan.refreshed = Some(now);
-        } else if rescan == RESCAN_SHORT {
-            return Ok(Vec::new());
+            plan.refreshed = Some(pipeline.rt().mono());
         }
         if plan.planner.is_empty() {
             return Ok(Vec::new());

@@ -28,6 +28,7 @@ use tenure_kernel::{
     limits,
     rules::{self, Tallies, Tally},
     runtime::first,
+    sessions::lane_id,
     store::{Op, Touch},
     time::Timestamp,
 };
@@ -77,6 +78,7 @@ impl DueLoop {
                         continue;
                     }
                 }
+                self.free_lanes(judge_after).await;
                 // What other servers hold and do not serve.
                 self.round(limits_all(), self.config().tick * 2, judge_after).await;
             }
@@ -113,6 +115,21 @@ impl DueLoop {
         }
     }
 
+    /// Lanes are looked after by every server: a lane of a dead server can not wait for whoever serves it.
+    async fn free_lanes(&self, judge_after: Timestamp) {
+        let store = self.server.pipeline.store();
+        let held = self.lanes.held();
+        for lane in (0..limits::LANES).filter(|lane| !held.contains(lane)) {
+            let (Ok(now), Ok(Some(head))) = (store.now().await, store.head(lane_id(lane)).await)
+            else {
+                return;
+            };
+            if head.due.is_some_and(|due| due <= now) && self.visit(&head, now, judge_after).await {
+                self.server.pipeline.bell().ring(Topic::Outbox);
+            }
+        }
+    }
+
     /// Serves one bounded batch. Whether there may be more at once.
     async fn round(&self, lanes: Vec<u16>, overdue: Duration, judge_after: Timestamp) -> bool {
         if lanes.is_empty() {
@@ -134,7 +151,9 @@ impl DueLoop {
     }
 
     async fn visit(&self, head: &Head, now: Timestamp, judge_after: Timestamp) -> bool {
-        match self.server.serve(head, now, judge_after).await {
+        let served = self.server.serve(head, now, judge_after).await;
+        tracing::trace!(entity = %head.id, kind = head.kind(), status = head.status.name(), ?served, "visited");
+        match served {
             Ok(Served::Fired { rule, lag }) => {
                 self.count(rule, lag, false, now);
                 true
@@ -144,7 +163,8 @@ impl DueLoop {
                 false
             }
             Ok(Served::Nothing) => false,
-            Ok(Served::Overtaken) => true,
+            // Read again after a pause: what was read may be older than what it lost to.
+            Ok(Served::Overtaken) => false,
             Err(e) => {
                 tracing::warn!(entity = %head.id, error = %e, "not served; the next round tries again");
                 false

@@ -13,7 +13,10 @@ use crate::{
 };
 use std::{
     collections::{BTreeMap, HashSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 use tenure_kernel::{
@@ -76,6 +79,8 @@ pub struct LaneServer {
     machines: Machines,
     lanes: Lanes,
     wire: Option<Arc<dyn Wire>>,
+    /// Holds less than its share: looks again whenever it is rung.
+    short: AtomicBool,
 }
 
 impl LaneServer {
@@ -86,7 +91,7 @@ impl LaneServer {
         lanes: Lanes,
         wire: Option<Arc<dyn Wire>>,
     ) -> Self {
-        LaneServer { keeper, machines, lanes, wire }
+        LaneServer { keeper, machines, lanes, wire, short: AtomicBool::new(true) }
     }
 
     fn pipeline(&self) -> &Pipeline {
@@ -133,6 +138,7 @@ impl LaneServer {
                 self.give_back(lane).await?;
             }
         }
+        self.short.store(false, Ordering::Relaxed);
         if held.len() == share || !self.keeper.live() {
             return Ok(());
         }
@@ -148,6 +154,7 @@ impl LaneServer {
                 self.take(lane).await?;
             }
         }
+        self.short.store(self.lanes.held().len() < share, Ordering::Relaxed);
         Ok(())
     }
 
@@ -185,7 +192,7 @@ impl LaneServer {
         let mut ear = self.pipeline().bell().listen(Topic::Outbox);
         let mut next_balance = Duration::ZERO;
         while !stop.asked() {
-            if rt.mono() >= next_balance {
+            if rt.mono() >= next_balance || self.short.load(Ordering::Relaxed) {
                 next_balance = rt.mono() + self.keeper.config().tick;
                 if let Err(e) = self.balance().await {
                     tracing::warn!(error = %e, "lanes are not balanced");
@@ -265,13 +272,19 @@ impl LaneServer {
                         self.pipeline().bell().ring(Topic::Queue(queue.clone()));
                     }
                 }
-                Answer::Deliver(DeliveryAnswer::TargetFinal | DeliveryAnswer::Gone) => moved = true,
+                Answer::Deliver(DeliveryAnswer::TargetFinal) => moved = true,
                 Answer::Deliver(DeliveryAnswer::StaleLane) => {
                     self.lanes.map().remove(&lane_of(posted.id.source));
                 }
                 Answer::Deliver(DeliveryAnswer::UnknownTarget) => {
                     let with = self.for_unknown(posted);
                     second_try.extend(self.delivery(posted.id, with));
+                }
+                // Somebody created it meanwhile: what the message says still has to reach it.
+                Answer::Deliver(DeliveryAnswer::TargetExists) => {
+                    if let Target::Create { id, .. } = &posted.message.to {
+                        second_try.extend(self.delivery(posted.id, mail_to(*id, posted)));
+                    }
                 }
                 Answer::Deliver(DeliveryAnswer::Refused(why)) => {
                     tracing::warn!(message = %posted.id, %why, "a creation was refused");

@@ -18,7 +18,7 @@ use tenure_kernel::{
     ids::{EntityId, MailId},
     limits,
     machine::{Core, Cx, Draft, Input, Machines, Undecided},
-    mail::{NewMail, kinds},
+    mail::{Mail, NewMail, kinds},
     store::Touch,
     stream::{Body, NewEvent},
     table::{Class, kernel_events as ke},
@@ -62,6 +62,8 @@ pub struct Server {
 enum Outcome {
     Done,
     Overtaken,
+    /// It would end, and has not read everything.
+    MoreMail,
     Failed(String),
 }
 
@@ -74,7 +76,7 @@ impl Server {
         judge_after: Timestamp,
     ) -> Result<Served, StoreError> {
         let mut failed = None;
-        for rule in rules(head, now) {
+        for rule in rules(head, now, self.config.segment_events) {
             let lag = now.since(rule.at);
             let name = rule.what.name();
             let outcome = match rule.what {
@@ -95,7 +97,7 @@ impl Server {
             };
             match outcome {
                 Outcome::Done => return Ok(Served::Fired { rule: name, lag }),
-                Outcome::Overtaken => return Ok(Served::Overtaken),
+                Outcome::Overtaken | Outcome::MoreMail => return Ok(Served::Overtaken),
                 Outcome::Failed(why) => {
                     tracing::warn!(entity = %head.id, kind = head.kind(), rule = name, %why, "a decision failed");
                     failed = failed.or(Some((name, why)));
@@ -190,9 +192,9 @@ impl Server {
             CommitAnswer::StaleEpoch { .. }
             | CommitAnswer::VersionConflict { .. }
             | CommitAnswer::Final { .. }
-            | CommitAnswer::MoreMail { .. }
             | CommitAnswer::Exists { .. }
             | CommitAnswer::Busy => Outcome::Overtaken,
+            CommitAnswer::MoreMail { .. } => Outcome::MoreMail,
         })
     }
 
@@ -201,10 +203,15 @@ impl Server {
         let reason = match self.ask(head, &Input::MustEnd, now) {
             Ok(Some(draft)) => match self.commit(head, draft).await? {
                 Outcome::Failed(why) => why,
-                // Not final would be asked again for ever; the next visit sees it still due and forces it.
-                outcome => match self.still_past_its_end(head.id, now).await? {
+                // A lost race is no answer of the machine's: forcing now would skip what it says to
+                // others at its end. A holder who is faster than we read loses its tenure first.
+                Outcome::Overtaken | Outcome::MoreMail if head.holder.is_some() => {
+                    return self.end_tenure(head, "must_end_by").await;
+                }
+                Outcome::Overtaken | Outcome::MoreMail => return Ok(Outcome::Overtaken),
+                Outcome::Done => match self.still_past_its_end(head.id, now).await? {
                     true => "the machine did not end".to_owned(),
-                    false => return Ok(outcome),
+                    false => return Ok(Outcome::Done),
                 },
             },
             Ok(None) => "the machine did not answer".to_owned(),
@@ -278,7 +285,7 @@ impl Server {
         };
         let outcome = match outcome {
             // It lapsed and still commits: its renewals are broken, its writes are not.
-            Outcome::Overtaken => self.end_tenure(head, "holder_check").await?,
+            Outcome::Overtaken | Outcome::MoreMail => self.end_tenure(head, "holder_check").await?,
             Outcome::Failed(why) => {
                 tracing::warn!(entity = %head.id, %why, "a refused takeover; ending the tenure alone");
                 self.end_tenure(head, "holder_check").await?
@@ -317,15 +324,22 @@ impl Server {
     }
 
     async fn read_mail(&self, head: &Head, now: Timestamp) -> Result<Outcome, StoreError> {
-        let mail = self
-            .pipeline
-            .store()
-            .mail(head.id, head.mail_read, limits::MAIL_PER_DECISION_MAX)
-            .await?;
-        if mail.is_empty() {
-            return Ok(Outcome::Overtaken);
+        let store = self.pipeline.store();
+        let mut mail = Vec::new();
+        loop {
+            let after = mail.last().map_or(head.mail_read, |m: &Mail| m.seq);
+            let page = store.mail(head.id, after, limits::MAIL_PER_DECISION_MAX).await?;
+            if page.is_empty() {
+                return Ok(Outcome::Overtaken);
+            }
+            mail.extend(page);
+            // Only an end has to have read everything, and it must not be asked for the same first
+            // page for ever: each refusal reads on.
+            match self.decide(head, &Input::Mail(&mail), now).await? {
+                Outcome::MoreMail => {}
+                outcome => return Ok(outcome),
+            }
         }
-        self.decide(head, &Input::Mail(&mail), now).await
     }
 
     async fn seal(&self, head: &Head) -> Result<Outcome, StoreError> {
@@ -345,7 +359,7 @@ impl Server {
             };
             let event = NewEvent::new(ke::ATTENTION_RAISED, body);
             let mut commit = Commit::new(self.pipeline.commit_id(), head.id, expect, vec![event]);
-            commit.attention = Some(Some(why.to_owned()));
+            commit.attention = Some(Some(limits::clip(why, limits::KEY_BYTES_MAX).to_owned()));
             self.pipeline.commit(commit).await?;
             let Some(fresh) = self.pipeline.store().head(head.id).await? else { return Ok(()) };
             return self.later(&fresh, now, faults).await;
@@ -424,7 +438,7 @@ impl What<'_> {
 }
 
 /// The rules of a head whose moment has come, in the order they are tried.
-fn rules(head: &Head, now: Timestamp) -> Vec<Rule<'_>> {
+fn rules(head: &Head, now: Timestamp, segment_events: u64) -> Vec<Rule<'_>> {
     let mut all = Vec::new();
     if head.class() == Class::Final {
         return all;
@@ -445,7 +459,7 @@ fn rules(head: &Head, now: Timestamp) -> Vec<Rule<'_>> {
         all.extend(mine.map(|t| Rule { at: t.at, what: What::TimerDue(&t.name, t.at) }));
         return all;
     }
-    if head.class() == Class::Resting && housekeeping::wants_seal(head, limits::SEGMENT_EVENTS) {
+    if head.class() == Class::Resting && housekeeping::wants_seal(head, segment_events) {
         all.push(Rule { at: head.due.unwrap_or(now), what: What::Seal });
     }
     if head.has_mail() {

@@ -8,7 +8,7 @@
 
 use crate::{config::EngineConfig, pipeline::Pipeline, stop::Stop};
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -44,7 +44,7 @@ struct Holding {
 struct State {
     id: SessionId,
     live_until: Duration,
-    holdings: HashMap<EntityId, Holding>,
+    holdings: BTreeMap<EntityId, Holding>,
 }
 
 /// A session of this process. Cheap to clone.
@@ -69,7 +69,7 @@ impl Keeper {
         let state = State {
             id: EntityId::fixed(0, 0),
             live_until: Duration::ZERO,
-            holdings: HashMap::new(),
+            holdings: BTreeMap::new(),
         };
         let state = Arc::new(Mutex::new(state));
         let keeper = Keeper { pipeline, config, opening: Arc::new(opening), state };
@@ -87,6 +87,8 @@ impl Keeper {
         let at = self.pipeline.store().now().await?;
         let mut random = [0; 10];
         random[..8].copy_from_slice(&rt.random().to_be_bytes());
+        // The last two bytes choose the lane, and with it who checks on this session.
+        random[8..].copy_from_slice(&rt.random().to_be_bytes()[..2]);
         let id = EntityId::new(at, random);
         let birth = Birth {
             kind: sessions::WORKER.kind,
@@ -191,9 +193,7 @@ impl Keeper {
 
     fn hint_all(&self) {
         for holding in self.state().holdings.values() {
-            holding
-                .hint
-                .send_if_modified(|h| std::mem::replace(h, mail_unless_lost(*h)) != Hint::Mail);
+            holding.hint.send_modify(hint_mail);
         }
     }
 
@@ -203,25 +203,27 @@ impl Keeper {
             let state = self.state();
             let hold =
                 |(e, h): (&EntityId, &Holding)| Hold { entity: *e, epoch: h.epoch, mark: h.mark };
-            let mut holds: Vec<Hold> = state.holdings.iter().map(hold).collect();
-            holds.sort_by_key(|h| h.entity);
+            let holds: Vec<Hold> = state.holdings.iter().map(hold).collect();
             (state.id, holds)
         };
         let sent = self.pipeline.rt().mono();
+        let named = holds.clone();
         match self.pipeline.submit(Op::Renew(Renewal { session, holds })).await {
             Ok(Answer::Renew(RenewalAnswer::Renewed { lost, mail, .. })) => {
                 let mut state = self.state();
                 state.live_until = sent + self.lifetime();
-                for entity in lost {
-                    if let Some(h) = state.holdings.remove(&entity) {
+                for hold in named.iter().filter(|h| lost.contains(&h.entity)) {
+                    // Given back and claimed again meanwhile: the new tenure is not the lost one.
+                    let same = state.holdings.get(&hold.entity).map(|h| h.epoch);
+                    if same == Some(hold.epoch)
+                        && let Some(h) = state.holdings.remove(&hold.entity)
+                    {
                         h.hint.send_replace(Hint::Lost);
                     }
                 }
                 for entity in mail {
                     if let Some(h) = state.holdings.get(&entity) {
-                        h.hint.send_if_modified(|hint| {
-                            std::mem::replace(hint, mail_unless_lost(*hint)) != Hint::Mail
-                        });
+                        h.hint.send_modify(hint_mail);
                     }
                 }
                 true
@@ -248,7 +250,7 @@ impl Keeper {
     fn lose_everything(&self) {
         let mut state = self.state();
         state.live_until = Duration::ZERO;
-        for (_, holding) in state.holdings.drain() {
+        for holding in std::mem::take(&mut state.holdings).into_values() {
             holding.hint.send_replace(Hint::Lost);
         }
     }
@@ -275,6 +277,9 @@ impl Keeper {
     }
 }
 
-fn mail_unless_lost(hint: Hint) -> Hint {
-    if hint == Hint::Lost { Hint::Lost } else { Hint::Mail }
+/// What is lost stays lost.
+fn hint_mail(hint: &mut Hint) {
+    if *hint != Hint::Lost {
+        *hint = Hint::Mail;
+    }
 }

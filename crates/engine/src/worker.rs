@@ -184,14 +184,13 @@ impl Held {
         Ok(self.mail.clone())
     }
 
-    /// Waits until mail may have come or the tenure is lost.
+    /// Waits until mail may have come since the last wait, or the tenure is lost.
     pub async fn wait_for_mail(&mut self) -> Hint {
-        loop {
-            let hint = *self.hints.borrow_and_update();
-            if hint != Hint::Quiet || self.hints.changed().await.is_err() {
-                return if self.ended { Hint::Lost } else { hint };
-            }
+        // A sender that is gone means that the session has let go of this entity.
+        if self.is_over() || self.hints.changed().await.is_err() {
+            return Hint::Lost;
         }
+        *self.hints.borrow_and_update()
     }
 
     /// Gives the entity back without a result: it goes to its queue, for anybody.
@@ -232,6 +231,7 @@ impl Worker {
         let bell = self.keeper.pipeline().bell().clone();
         let mut ears: Vec<_> =
             self.queues.iter().map(|q| bell.listen(Topic::Queue(q.clone()))).collect();
+        let mut rung = false;
         while !stop.asked() {
             let mut got = 0;
             for queue in &self.queues {
@@ -239,7 +239,9 @@ impl Worker {
                 if free == 0 || !self.keeper.live() {
                     break;
                 }
-                match claimer.claim(queue, free).await {
+                let claimed = claimer.claim(queue, free, rung).await;
+                tracing::trace!(queue, free, got = ?claimed.as_ref().map(Vec::len), "asked for work");
+                match claimed {
                     Ok(claimed) => {
                         got += claimed.len();
                         for c in claimed {
@@ -250,11 +252,12 @@ impl Worker {
                 }
             }
             if got > 0 && running.load(Ordering::SeqCst) < self.slots {
+                rung = false;
                 continue;
             }
             let idle =
                 first(any(&mut ears), first(freed.notified(), rt.sleep(self.keeper.config().tick)));
-            stop.unless(idle).await;
+            rung = matches!(stop.unless(idle).await, Some(First::Left(())));
         }
         while running.load(Ordering::SeqCst) > 0 {
             // Woken by the last one, or by the tick if it was faster than we listened.

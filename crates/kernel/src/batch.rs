@@ -6,7 +6,7 @@
 //! arrives with a commit that parks does not refuse it, it wakes the parked entity.
 
 use crate::{
-    commit::{Commit, CommitAnswer, Committed, Expect, UniqueKey},
+    commit::{Commit, CommitAnswer, Committed, UniqueKey},
     evidence::{EvidenceAnswer, NewEvidence},
     head::{Head, lane_of},
     ids::{CommitId, EntityId, MailId, MessageId, SessionId},
@@ -314,10 +314,14 @@ impl Batch<'_> {
     }
 
     fn mail(&mut self, mail: &NewMail) -> MailAnswer {
+        if let Err(refusal) = mail.within_limits() {
+            return MailAnswer::Refused(refusal);
+        }
         let key = (mail.to, mail.id.clone());
         let duplicate = self.facts.mail.contains(&key);
         let mut head = self.facts.heads.get(&mail.to).cloned();
-        let answer = judge_mail(head.as_mut(), duplicate, self.facts.now);
+        let answer =
+            judge_mail(head.as_mut(), duplicate, self.judge.protections.finality, self.facts.now);
         if let (MailAnswer::Accepted { seq, .. }, Some(head)) = (&answer, head) {
             let (kind, body, at) =
                 (mail.kind.clone().into_owned(), mail.body.clone(), self.facts.now);
@@ -334,6 +338,9 @@ impl Batch<'_> {
     }
 
     fn evidence(&mut self, e: &NewEvidence) -> EvidenceAnswer {
+        if let Err(refusal) = e.within_limits() {
+            return EvidenceAnswer::Refused(refusal);
+        }
         let key = evidence_key(e);
         if self.facts.evidence.contains(&key) {
             return EvidenceAnswer::Duplicate;
@@ -388,7 +395,9 @@ impl Batch<'_> {
         if self.facts.busy.contains(&lane) {
             return DeliveryAnswer::Busy;
         }
-        let epoch = self.facts.heads.get(&lane).map(|h| h.epoch);
+        // The epoch of a lane that nobody holds is nobody's tenure.
+        let held = self.facts.heads.get(&lane).filter(|h| h.holder.is_some());
+        let epoch = held.map(|h| h.epoch);
         if guarded && epoch != Some(d.lane_epoch) {
             return DeliveryAnswer::StaleLane;
         }
@@ -406,11 +415,17 @@ impl Batch<'_> {
                     MailAnswer::Duplicate => DeliveryAnswer::Delivered { holder: None },
                     MailAnswer::Final { .. } => DeliveryAnswer::TargetFinal,
                     MailAnswer::Unknown => DeliveryAnswer::UnknownTarget,
+                    MailAnswer::Refused(refusal) => DeliveryAnswer::Refused(refusal.to_string()),
                 }
             }
             Handover::Create(commit) => match self.commit(commit) {
                 CommitAnswer::Busy => DeliveryAnswer::Busy,
-                // Created, or there already: a creation that is delivered twice names the same entity.
+                // Not `Delivered`: a cancel that would have created its target cancelled, and finds it
+                // alive, must still reach it.
+                CommitAnswer::Exists { entity, .. } if entity == commit.entity => {
+                    DeliveryAnswer::TargetExists
+                }
+                // Created; or its unique key is taken, and what it asks for is there already.
                 CommitAnswer::Committed(_) | CommitAnswer::Exists { .. } => {
                     DeliveryAnswer::Delivered { holder: None }
                 }
@@ -491,11 +506,13 @@ pub fn settle_repeat(
 ) {
     let Op::Commit(c) = op else { return };
     if judge.protections.repetition && record.commit == c.id && record.entity == c.entity {
-        let epoch = head.map_or(record.epoch, |h| h.epoch);
+        // The epoch after that commit, not the one now: a holder that lost its tenure meanwhile must
+        // not be handed the epoch of the next one.
+        let ended = record.meta().is_ok_and(crate::verify::Meta::says_ended);
         let mail_waiting = head.map_or(0, |h| h.mail_count - h.mail_read);
         *answer = Answer::Commit(CommitAnswer::Committed(Committed {
             version: record.last(),
-            epoch: if matches!(c.expect, Expect::Absent(_)) { record.epoch } else { epoch },
+            epoch: record.epoch + u64::from(ended),
             chain: record.hash,
             at: record.at,
             mail_waiting,

@@ -82,6 +82,10 @@ impl<'a> Reader<'a> {
         let mut v = 0u64;
         for shift in (0..64).step_by(7) {
             let b = self.u8()?;
+            // The tenth byte has room for one bit; more would be lost and the bytes not canonical.
+            if shift == 63 && b > 1 {
+                return Err(Damaged { at: self.at });
+            }
             v |= u64::from(b & 0x7f) << shift;
             if b < 0x80 {
                 return Ok(v);

@@ -257,6 +257,9 @@ pub enum Refusal {
     /// Tenure change and events do not fit.
     #[error("{0}")]
     Tenure(&'static str),
+    /// A seal from which the rest could not be checked.
+    #[error("{0}")]
+    Seal(&'static str),
     /// A named limit was passed.
     #[error("{what} is {actual}, the limit is {limit}")]
     Limit {

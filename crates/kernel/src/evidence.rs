@@ -3,7 +3,10 @@
 //! transaction mails it, so that whoever decides sees it.
 
 use crate::{
+    commit::Refusal,
     ids::EntityId,
+    judge::{within, within_body},
+    limits,
     stream::{Body, Hash},
     time::Timestamp,
 };
@@ -31,6 +34,13 @@ impl NewEvidence {
         self.body.digest()
     }
 
+    /// Whether it keeps the limits.
+    pub fn within_limits(&self) -> Result<(), Refusal> {
+        within("evidence key in bytes", self.key.len(), limits::EVIDENCE_KEY_BYTES_MAX)?;
+        within("evidence author in bytes", self.who.len(), limits::NAME_BYTES_MAX)?;
+        within_body("evidence body in bytes", &self.body)
+    }
+
     /// The id of the mail that tells the entity.
     pub fn mail_id(&self) -> crate::ids::MailId {
         crate::ids::MailId(format!(
@@ -53,7 +63,7 @@ pub struct Evidence {
 }
 
 /// What became of evidence.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EvidenceAnswer {
     /// Recorded; `mailed` if the entity was open.
     Recorded {
@@ -64,4 +74,6 @@ pub enum EvidenceAnswer {
     Duplicate,
     /// No such entity.
     Unknown,
+    /// It can never be accepted as it is: a named limit was passed.
+    Refused(Refusal),
 }

@@ -60,12 +60,17 @@ pub struct Retired {
 
 /// The event that seals a segment: it repeats state and chain value, so that everything before it can
 /// be archived and the rest still be checked.
+///
+/// The state stands in it as the JSON that it is. As a quoted string a state near its limit could grow
+/// past the limit of a body, and the entity could never be sealed.
 pub fn seal(head: &Head) -> NewEvent {
+    let state = serde_json::from_slice::<serde_json::Value>(&head.state)
+        .unwrap_or_else(|_| String::from_utf8_lossy(&head.state).into());
     let body = serde_json::json!({
         "previous": head.chain.to_string(),
         "version": head.version,
         "status": head.status.name(),
-        "state": String::from_utf8_lossy(&head.state),
+        "state": state,
     });
     NewEvent::new(kernel_events::SEALED, Body::json(&body))
 }
@@ -86,7 +91,7 @@ mod tests {
             lease: Duration::from_secs(15),
             tallies: Tallies::new(),
         };
-        let t = |s| Timestamp::from_micros(s * 1_000_000);
+        let t = |s: i64| Timestamp::from_micros(s * 1_000_000);
         let steady = Pulse::next(Some(t(100)), t(0), t(105), &req);
         assert_eq!((steady.judge_after, steady.outage), (t(0), None));
         let late = Pulse::next(Some(t(100)), t(0), t(400), &req);

@@ -13,10 +13,11 @@ use crate::{
     ids::{CommitId, MessageId, SessionId},
     limits,
     outbox::{Message, Posted, Target},
+    sessions::WORKER,
     stream::{Body, Hash, Joint, NewEvent, Record, pack},
     table::{Class, Status, Tables, kernel_events as ke},
     time::Timestamp,
-    timers::Timers,
+    timers::{TimerChange, Timers},
     verify::Meta,
 };
 use std::time::Duration;
@@ -214,6 +215,7 @@ impl Judge {
             return Err(Refusal::Limit { what: "number of events", actual: 0, limit: 1 });
         };
         check_tenure(head, commit, status)?;
+        check_seal(head, commit)?;
         self.check_mail(head, commit, status)?;
 
         let at = head.map_or(now, |h| h.changed_at.max(now));
@@ -230,10 +232,10 @@ impl Judge {
         let names = commit.events.iter().map(|e| &*e.name);
         let mut after = meta.fold(head, &record, names, status)?;
         after.check_at = match &commit.tenure {
+            _ if after.holder.is_none() => None,
             TenureChange::Take { lease, .. } => Some(at + *lease),
             TenureChange::Open(o) => Some(at + Duration::from_millis(o.lease_ms)),
-            _ if after.holder.is_some() => head.and_then(|h| h.check_at),
-            _ => None,
+            TenureChange::Keep | TenureChange::End => head.and_then(|h| h.check_at),
         };
         if let Some(state) = &commit.state {
             after.state.clone_from(state);
@@ -311,14 +313,13 @@ fn resolve(
         TenureChange::Open(_) => Some(commit.entity),
         TenureChange::Keep | TenureChange::End => None,
     };
-    meta.ended = held && (is_final || commit.tenure == TenureChange::End);
+    // Taken and over in one commit: a flow that never waits, or the claim of something that ends.
+    meta.ended = (held || meta.take.is_some()) && (is_final || commit.tenure == TenureChange::End);
     meta.mail_read = match commit.mail {
         MailStance::Read(n) | MailStance::ReadAll(n) => Some(n),
         MailStance::Unread | MailStance::Regardless => None,
     };
-    if let (Some(n), Some(h)) = (meta.mail_read, head)
-        && n > h.mail_count
-    {
+    if meta.mail_read.is_some_and(|n| n > head.map_or(0, |h| h.mail_count)) {
         return Err(Refusal::Tenure("a commit can not have read mail that has not come"));
     }
     meta.attention.clone_from(&commit.attention);
@@ -349,6 +350,9 @@ fn check_tenure(head: Option<&Head>, commit: &Commit, status: Status) -> Result<
     let held = head.is_some_and(|h| h.holder.is_some());
     let fail = |why| Err(Refusal::Tenure(why));
     let stays_held = match (&commit.expect, &commit.tenure) {
+        (Expect::Absent(birth), TenureChange::Open(_)) if birth.kind != WORKER.kind => {
+            return fail("only a worker session opens a session row");
+        }
         (Expect::Absent(_), TenureChange::Take { .. } | TenureChange::Open(_)) => true,
         (_, TenureChange::Take { .. }) if held => return fail("it is held already"),
         (Expect::Nobody { .. }, TenureChange::Take { .. }) if has(ke::CLAIMED) => true,
@@ -389,8 +393,32 @@ fn check_tenure(head: Option<&Head>, commit: &Commit, status: Status) -> Result<
     Ok(())
 }
 
-fn within(what: &'static str, actual: usize, limit: usize) -> Result<(), Refusal> {
+/// Records below a seal go, so a seal opens its record and repeats the chain before it; else the rest
+/// could never be checked.
+fn check_seal(head: Option<&Head>, commit: &Commit) -> Result<(), Refusal> {
+    let is_seal = |e: &NewEvent| e.name == ke::SEALED;
+    if commit.events.iter().skip(1).any(is_seal) {
+        return Err(Refusal::Seal("a seal is the first event of its commit"));
+    }
+    match (commit.events.first().filter(|e| is_seal(e)), head) {
+        (Some(seal), Some(head)) if crate::verify::sealed_chain(&seal.body) != Some(head.chain) => {
+            Err(Refusal::Seal("a seal repeats the chain value before it"))
+        }
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn within(what: &'static str, actual: usize, limit: usize) -> Result<(), Refusal> {
     if actual <= limit { Ok(()) } else { Err(Refusal::Limit { what, actual, limit }) }
+}
+
+pub(crate) fn within_body(what: &'static str, body: &Body) -> Result<(), Refusal> {
+    match body {
+        Body::Inline(bytes) => within(what, bytes.len(), limits::BODY_INLINE_BYTES_MAX),
+        Body::Blob { len, .. } => {
+            within(what, usize::try_from(*len).unwrap_or(usize::MAX), limits::BLOB_BYTES_MAX)
+        }
+    }
 }
 
 fn check_limits(commit: &Commit) -> Result<(), Refusal> {
@@ -398,19 +426,19 @@ fn check_limits(commit: &Commit) -> Result<(), Refusal> {
     within("number of messages", commit.messages.len(), limits::MESSAGES_PER_COMMIT_MAX)?;
     for event in &commit.events {
         within("event name in bytes", event.name.len(), limits::NAME_BYTES_MAX)?;
-        within(
-            "event body in bytes",
-            event.body.inline().map_or(0, <[u8]>::len),
-            limits::BODY_INLINE_BYTES_MAX,
-        )?;
+        within_body("event body in bytes", &event.body)?;
+    }
+    for timer in &commit.timers {
+        if let TimerChange::Set { name, .. } = timer {
+            within("timer name in bytes", name.len(), limits::NAME_BYTES_MAX)?;
+        }
+    }
+    if let Some(Some(why)) = &commit.attention {
+        within("attention in bytes", why.len(), limits::KEY_BYTES_MAX)?;
     }
     for message in &commit.messages {
         within("message kind in bytes", message.kind.len(), limits::NAME_BYTES_MAX)?;
-        within(
-            "message body in bytes",
-            message.body.inline().map_or(0, <[u8]>::len),
-            limits::BODY_INLINE_BYTES_MAX,
-        )?;
+        within_body("message body in bytes", &message.body)?;
         if let Target::Wire(subject) = &message.to {
             within("wire subject in bytes", subject.len(), limits::KEY_BYTES_MAX)?;
         }

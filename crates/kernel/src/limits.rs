@@ -2,6 +2,16 @@
 
 use std::time::Duration;
 
+/// The longest beginning of a text that fits: for words that come from outside, such as the reason of a
+/// failure, where a refusal would hide it.
+pub fn clip(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 /// Machine state plus timers kept in a head. More than this goes to side rows of the machine.
 pub const HEAD_STATE_BYTES_MAX: usize = 16 * 1024;
 /// A body above this size is a content-addressed blob, durable before the commit that names it.
@@ -16,8 +26,10 @@ pub const MESSAGES_PER_COMMIT_MAX: usize = 2_048;
 pub const TIMERS_MAX: usize = 64;
 /// Length of the names of events, timers, queues, tenants and mail kinds.
 pub const NAME_BYTES_MAX: usize = 128;
-/// Length of a mail id or a unique key.
+/// Length of a mail id, a unique key, a wire subject, or the reason for attention.
 pub const KEY_BYTES_MAX: usize = 512;
+/// Length of the key of evidence: the id of the mail that tells of it holds it, and some more.
+pub const EVIDENCE_KEY_BYTES_MAX: usize = 256;
 /// Operations in one database transaction.
 pub const BATCH_OPS_MAX: usize = 512;
 /// Bytes of bodies in one database transaction, after which a batch is closed.

@@ -3,8 +3,11 @@
 //! a commit of the entity covers it.
 
 use crate::{
+    commit::Refusal,
     head::Head,
     ids::{EntityId, MailId, SessionId},
+    judge::{within, within_body},
+    limits,
     stream::Body,
     table::Class,
     time::Timestamp,
@@ -72,16 +75,33 @@ pub enum MailAnswer {
     },
     /// No such entity.
     Unknown,
+    /// It can never be accepted as it is: a named limit was passed.
+    Refused(Refusal),
+}
+
+impl NewMail {
+    /// Whether it keeps the limits: mail comes from anybody.
+    pub fn within_limits(&self) -> Result<(), Refusal> {
+        within("mail id in bytes", self.id.0.len(), limits::KEY_BYTES_MAX)?;
+        within("mail kind in bytes", self.kind.len(), limits::NAME_BYTES_MAX)?;
+        within_body("mail body in bytes", &self.body)
+    }
 }
 
 /// Judges one mail on the locked head, after the entity's own commit. On `Accepted` the head's
 /// counter is raised and, without a holder, `due` set to now, so that the due loop decides.
-pub fn judge_mail(head: Option<&mut Head>, duplicate: bool, now: Timestamp) -> MailAnswer {
+/// `finality` is the protection of that name.
+pub fn judge_mail(
+    head: Option<&mut Head>,
+    duplicate: bool,
+    finality: bool,
+    now: Timestamp,
+) -> MailAnswer {
     match head {
         None => MailAnswer::Unknown,
         // Before the final check: a repetition must get the answer of the first time.
         Some(_) if duplicate => MailAnswer::Duplicate,
-        Some(head) if head.class() == Class::Final => {
+        Some(head) if finality && head.class() == Class::Final => {
             MailAnswer::Final { status: head.status.name() }
         }
         Some(head) => {

@@ -102,6 +102,8 @@ pub enum DeliveryAnswer {
     UnknownTarget,
     /// The target is over; the row is gone.
     TargetFinal,
+    /// A creation found its entity there, and the row still is: the caller hands it over as mail.
+    TargetExists,
     /// The new entity was refused, and the row is still there: the caller returns the message.
     Refused(String),
     /// The target was locked by another batch; try again.

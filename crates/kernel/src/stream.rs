@@ -5,8 +5,8 @@
 //! folded from records alone and nothing in it can be altered unnoticed.
 //!
 //! The chain is per event. A link covers the previous link, entity, version, time, epoch, event
-//! name, the *digest* of the body, and (first event of a record) the meta block. Because it covers
-//! digests, erasing a blob for privacy leaves the chain intact.
+//! name, length and *digest* of the body, and (first event of a record) the commit id and the meta
+//! block. Because it covers digests, erasing a blob for privacy leaves the chain intact.
 //!
 //! Road not taken: hashing a JSON rendering. A database that normalises JSON, or keeps fewer digits
 //! of a timestamp, then makes every recomputation fail. We hash the bytes that are stored.
@@ -242,9 +242,9 @@ pub fn pack(
     for (i, event) in events.iter().enumerate() {
         w.bytes(event.name.as_bytes());
         event.body.write(&mut w);
-        let covered = if i == 0 { meta } else { &[] };
-        hash =
-            link(hash, entity, joint.first + i as u64, joint, &event.name, event.digest, covered);
+        let covered = (i == 0).then_some((commit, meta));
+        let body = (event.digest, event.body.content_len());
+        hash = link(hash, entity, joint.first + i as u64, joint, &event.name, body, covered);
     }
     Record {
         entity,
@@ -264,16 +264,9 @@ pub fn rehash(previous: Hash, record: &Record) -> Result<Hash, Damaged> {
     let meta = record.meta()?;
     let mut hash = previous;
     for (i, event) in record.events()?.iter().enumerate() {
-        let covered = if i == 0 { meta } else { &[] };
-        hash = link(
-            hash,
-            record.entity,
-            event.version,
-            joint,
-            &event.name,
-            event.body.digest(),
-            covered,
-        );
+        let covered = (i == 0).then_some((record.commit, meta));
+        let body = (event.body.digest(), event.body.content_len());
+        hash = link(hash, record.entity, event.version, joint, &event.name, body, covered);
     }
     Ok(hash)
 }
@@ -284,8 +277,8 @@ fn link(
     version: u64,
     joint: Joint,
     name: &str,
-    body: Hash,
-    meta: &[u8],
+    body: (Hash, u64),
+    record: Option<(CommitId, &[u8])>,
 ) -> Hash {
     let mut h = Sha256::new();
     h.update(previous.0);
@@ -295,8 +288,12 @@ fn link(
     h.update(joint.epoch.to_be_bytes());
     h.update((name.len() as u64).to_be_bytes());
     h.update(name);
-    h.update(body.0);
-    h.update(meta);
+    h.update(body.0.0);
+    h.update(body.1.to_be_bytes());
+    if let Some((commit, meta)) = record {
+        h.update(commit.0);
+        h.update(meta);
+    }
     Hash(h.finalize().into())
 }
 

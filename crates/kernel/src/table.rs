@@ -193,6 +193,9 @@ impl Table {
             }
             None => {}
         }
+        if !self.moves.iter().any(|m| m.from.is_empty()) {
+            found.push("nothing is ever born: there is no birth row".to_owned());
+        }
         let mut seen = BTreeMap::new();
         for m in self.moves {
             if m.to != SAME && !known(m.to) {

@@ -6,7 +6,7 @@ use crate::{
     commit::{Birth, Refusal},
     head::Head,
     ids::{EntityId, SessionId},
-    stream::{Hash, Record, rehash},
+    stream::{Body, Hash, Record, rehash},
     table::{Status, Tables, kernel_events as ke},
     time::Timestamp,
     timers::Timers,
@@ -61,18 +61,25 @@ impl Meta {
             t.write(&mut w);
         }
         if let Some(end) = self.must_end_by {
+            w.u8(u8::from(end.is_some()));
             w.time(end.unwrap_or(Timestamp::ZERO));
         }
         if let Some(s) = self.take {
             w.id(s);
         }
         if let Some(a) = &self.attention {
+            w.u8(u8::from(a.is_some()));
             w.bytes(a.as_deref().unwrap_or("").as_bytes());
         }
         if let Some(n) = self.mail_read {
             w.uint(n);
         }
         w.0
+    }
+
+    /// Whether an encoded block says that a tenure ended.
+    pub fn says_ended(bytes: &[u8]) -> bool {
+        bytes.first().is_some_and(|flags| flags & Self::ENDED != 0)
     }
 
     /// Reads the stored form. `tables` gives the kind its static name.
@@ -92,15 +99,17 @@ impl Meta {
             meta.timers = Some(Timers::read(&mut r)?);
         }
         if flags & Self::MUST_END != 0 {
+            let there = r.u8()? == 1;
             let end = r.time()?;
-            meta.must_end_by = Some((end != Timestamp::ZERO).then_some(end));
+            meta.must_end_by = Some(there.then_some(end));
         }
         if flags & Self::TAKE != 0 {
             meta.take = Some(r.id()?);
         }
         if flags & Self::ATTENTION != 0 {
+            let there = r.u8()? == 1;
             let why = r.text()?;
-            meta.attention = Some((!why.is_empty()).then(|| why.to_owned()));
+            meta.attention = Some(there.then(|| why.to_owned()));
         }
         if flags & Self::MAIL != 0 {
             meta.mail_read = Some(r.uint()?);
@@ -311,21 +320,27 @@ fn fold_record(head: Option<&Head>, record: &Record, tables: &Tables) -> Result<
 
 /// The chain value before a seal, which the seal's own body repeats.
 fn seal_root(record: &Record) -> Result<Hash, Fault> {
+    let events = record.events()?;
+    let seal = events.first().filter(|e| e.name == ke::SEALED);
+    seal.and_then(|e| sealed_chain(&e.body)).ok_or(Fault::Gap {
+        entity: record.entity,
+        expected: 1,
+        found: record.first,
+    })
+}
+
+/// The chain value that the body of a seal repeats.
+pub fn sealed_chain(body: &Body) -> Option<Hash> {
     #[derive(serde::Deserialize)]
     struct Seal {
         previous: String,
     }
-    let not_a_seal = || Fault::Gap { entity: record.entity, expected: 1, found: record.first };
-    let events = record.events()?;
-    let event = events.first().filter(|e| e.name == ke::SEALED).ok_or_else(not_a_seal)?;
-    let seal: Seal =
-        serde_json::from_slice(event.body.inline().unwrap_or(b"")).map_err(|_| not_a_seal())?;
+    let seal: Seal = serde_json::from_slice(body.inline()?).ok()?;
     let mut hash = [0; 32];
     for (i, byte) in hash.iter_mut().enumerate() {
-        let hex = seal.previous.get(2 * i..2 * i + 2).ok_or_else(not_a_seal)?;
-        *byte = u8::from_str_radix(hex, 16).map_err(|_| not_a_seal())?;
+        *byte = u8::from_str_radix(seal.previous.get(2 * i..2 * i + 2)?, 16).ok()?;
     }
-    Ok(Hash(hash))
+    Some(Hash(hash))
 }
 
 /// Compares a head with its history. Soft fields are not compared.

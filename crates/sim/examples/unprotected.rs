@@ -1,32 +1,16 @@
 //! Shows which protections are missed: `cargo run -p tenure-sim --example unprotected -- COUNT`.
 
-use tenure_kernel::judge::Protections;
-use tenure_sim::{Options, Scenario, run};
+use tenure_sim::{protections, run};
 
 fn main() {
     let count = std::env::args().nth(1).and_then(|a| a.parse().ok()).unwrap_or(50u64);
-    let on = Protections::default();
-    let off = [
-        ("fencing", Protections { fencing: false, ..on }),
-        ("versions", Protections { versions: false, ..on }),
-        ("mail", Protections { mail: false, ..on }),
-        ("blocked", Protections { blocked: false, ..on }),
-        ("finality", Protections { finality: false, ..on }),
-        ("outbox", Protections { outbox: false, ..on }),
-        ("repetition", Protections { repetition: false, ..on }),
-        ("pulse", Protections { pulse: false, ..on }),
-    ];
-    for (name, protections) in off {
-        for scenario in Scenario::ALL {
-            let mut first = None;
-            let mut failed = 0;
-            for seed in 0..count {
-                if let Err(failure) = run(seed, &Options::new(scenario).protected(protections)) {
-                    failed += 1;
-                    first.get_or_insert((seed, failure.broken));
-                }
-            }
-            println!("{name:>10} {:>7}: {failed}/{count} {first:?}", scenario.name());
-        }
+    for missed in protections::all() {
+        let fails = |options| {
+            let broken = |seed| run(seed, options).err().map(|f| (seed, f.broken));
+            (0..count).filter_map(broken).collect::<Vec<_>>()
+        };
+        let (on, off) = (fails(&missed.on), fails(&missed.off));
+        println!("{:>10}: {}/{count} fail without, {} with", missed.name, off.len(), on.len());
+        off.first().into_iter().chain(on.first()).for_each(|f| println!("            {f:?}"));
     }
 }

@@ -14,12 +14,15 @@ use tenure_kernel::{
     runtime::BoxFuture,
 };
 
+/// Who listens to what; an ear that is dropped is forgotten at the next ring.
+type Ears = BTreeMap<Topic, Vec<Weak<Mutex<Heard>>>>;
+
 /// One bell of the whole world.
 #[derive(Clone)]
 pub struct SimBell {
     sim: Sim,
     weather: Arc<Weather>,
-    ears: Arc<Mutex<BTreeMap<Topic, Vec<Weak<Mutex<Heard>>>>>>,
+    ears: Arc<Mutex<Ears>>,
 }
 
 #[derive(Default)]

@@ -505,7 +505,7 @@ impl Runtime for NodeRuntime {
     }
 
     fn random(&self) -> u64 {
-        self.sim.lock().rng.next()
+        self.sim.lock().rng.word()
     }
 }
 

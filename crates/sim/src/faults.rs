@@ -65,6 +65,22 @@ impl Fault {
     ];
 }
 
+impl Fault {
+    /// Whether it can keep a living process from renewing its session in time, other than by an
+    /// outage of the whole store. Without such a fault nobody's tenure is ended over its head.
+    pub fn costs_tenures(self) -> bool {
+        !matches!(
+            self,
+            Fault::Outage
+                | Fault::Busy
+                | Fault::StaleReads
+                | Fault::BellLost
+                | Fault::BellLate
+                | Fault::BellSilent
+        )
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)

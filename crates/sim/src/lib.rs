@@ -13,6 +13,7 @@ pub mod executor;
 pub mod faults;
 pub mod oracle;
 pub mod outside;
+pub mod protections;
 pub mod rng;
 mod run;
 pub mod scenario;

@@ -14,7 +14,8 @@ use tenure_kernel::{
     mail::MailAnswer,
     outbox::{DeliveryAnswer, Posted},
     store::{Answer, Op},
-    table::{Claimable, Class},
+    stream::NewEvent,
+    table::{Claimable, Class, kernel_events::TENURE_ENDED},
     time::Timestamp,
 };
 use tenure_store::memory::Witness;
@@ -36,8 +37,8 @@ pub struct Seen {
     pub fenced: u64,
     /// Commits that were answered a second time.
     pub repeated: u64,
-    /// Tenures that a guard ended over a holder's head.
-    pub overruled: u64,
+    /// Tenures that were ended because the holder's session had lapsed.
+    pub reclaimed: Vec<String>,
 }
 
 /// See the module.
@@ -138,8 +139,14 @@ impl Seen {
             Expect::Overrule { epoch, version } => (epoch, Some(version), None),
             Expect::EndTenure { epoch } => (epoch, None, Some(true)),
         };
-        let overrules = matches!(commit.expect, Expect::Overrule { .. } | Expect::EndTenure { .. });
-        self.overruled += u64::from(overrules && before.holder.is_some());
+        let lapsed = |e: &NewEvent| {
+            let why = e.body.inline().unwrap_or(b"");
+            e.name == TENURE_ENDED && String::from_utf8_lossy(why).contains("holder_check")
+        };
+        if commit.events.iter().any(lapsed) {
+            let (kind, epoch, checked) = (before.kind(), before.epoch, before.check_at);
+            self.reclaimed.push(format!("{kind} {id} in {epoch}, checked {checked:?}"));
+        }
         if epoch != before.epoch || held.is_some_and(|h| h != before.holder.is_some()) {
             let now = before.epoch;
             self.broken.push(format!("{id}: a write under epoch {epoch} was accepted in {now}"));

@@ -11,12 +11,12 @@ impl Rng {
     /// From a seed.
     pub fn new(seed: u64) -> Self {
         let mut rng = Rng(seed ^ 0x7e_4e_75_2e);
-        rng.next();
+        rng.word();
         rng
     }
 
     /// The next word.
-    pub fn next(&mut self) -> u64 {
+    pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -27,7 +27,7 @@ impl Rng {
     /// Below `n`; zero for zero.
     pub fn below(&mut self, n: u64) -> u64 {
         // The bias of a 128-bit product is far below anything a test could see.
-        ((u128::from(self.next()) * u128::from(n)) >> 64) as u64
+        ((u128::from(self.word()) * u128::from(n)) >> 64) as u64
     }
 
     /// An index into something of this length.
@@ -48,7 +48,7 @@ impl Rng {
 
     /// Another stream, independent of what this one gives later.
     pub fn fork(&mut self) -> Rng {
-        Rng::new(self.next())
+        Rng::new(self.word())
     }
 }
 
@@ -60,10 +60,10 @@ mod tests {
     fn the_same_seed_gives_the_same_numbers_and_ranges_hold() {
         let (mut a, mut b) = (Rng::new(7), Rng::new(7));
         for _ in 0..1_000 {
-            assert_eq!(a.next(), b.next());
+            assert_eq!(a.word(), b.word());
             assert!(a.below(10) < 10 && b.below(10) < 10);
         }
         assert_eq!(a.below(0), 0);
-        assert_ne!(Rng::new(1).next(), Rng::new(2).next());
+        assert_ne!(Rng::new(1).word(), Rng::new(2).word());
     }
 }

@@ -43,6 +43,8 @@ pub struct Options {
     pub servers: usize,
     /// Worker processes.
     pub workers: usize,
+    /// How many parts a fan has, instead of what the seed says.
+    pub width: Option<u64>,
 }
 
 impl Options {
@@ -57,6 +59,7 @@ impl Options {
             quiet: Duration::from_secs(3 * 3_600),
             servers: 2,
             workers: 2,
+            width: None,
         }
     }
 
@@ -96,8 +99,8 @@ pub struct Report {
     pub fenced: u64,
     /// Commits that were recognised as repetitions.
     pub repeated: u64,
-    /// Tenures ended over a holder's head.
-    pub overruled: u64,
+    /// Tenures ended because the holder's session had lapsed.
+    pub reclaimed: usize,
     /// Effects outside.
     pub effects: usize,
     /// The last trace lines.
@@ -160,7 +163,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
                 commits: seen.commits,
                 fenced: seen.fenced,
                 repeated: seen.repeated,
-                overruled: seen.overruled,
+                reclaimed: seen.reclaimed.len(),
                 effects: world.outside.all().len(),
                 trace,
                 hash,
@@ -174,19 +177,24 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
 
 fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Result<(), String> {
     let scenario = options.scenario;
+    let keeps_tenures = !faults.iter().any(|(f, _)| f.costs_tenures());
     for i in 0..options.servers {
-        world.add(&format!("server-{i}"), false, scenario.server(options.protections.pulse));
+        world.add(&format!("server-{i}"), scenario.server(options.protections.pulse));
     }
     for i in 0..options.workers {
-        world.add(&format!("worker-{i}"), true, scenario.worker());
+        world.add(&format!("worker-{i}"), scenario.worker());
     }
-    let clients = scenario.play(world);
+    let clients = scenario.play(world, options.width);
     let director = world.outsider("director");
     let over = Arc::new(AtomicBool::new(false));
     let (stage, flag) = (world.clone(), over.clone());
     let (storm, quiet) = (options.storm, options.quiet);
     director.rt.spawn(Box::pin(async move {
         storm::rage(stage.clone(), faults, storm).await;
+        let machines = scenario.machines();
+        if let Err(broken) = stage.store.inspect(|c| check::always(c, &machines)) {
+            stage.fail(broken);
+        }
         let end = stage.sim.now() + quiet;
         while stage.sim.now() < end {
             stage.sim.sleep(Duration::from_secs(2)).await;
@@ -208,6 +216,11 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
     })?;
     if let Some(broken) = broken() {
         return Err(broken);
+    }
+    let reclaimed = world.oracle.seen().reclaimed.clone();
+    if let (true, Some(one)) = (keeps_tenures, reclaimed.first()) {
+        let n = reclaimed.len();
+        return Err(format!("{n} tenures of living processes were taken away, one of {one}"));
     }
     world.store.inspect(|contents| {
         check::always(contents, &scenario.machines())?;

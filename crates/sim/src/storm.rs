@@ -49,10 +49,8 @@ pub async fn rage(world: Arc<World>, faults: Vec<(Fault, u64)>, length: Duration
 pub fn calm(world: &Arc<World>) {
     world.sim.trace("calm");
     world.weather.clear();
-    for index in 0..world.len() {
-        world.resume(index);
-        world.boot(index);
-    }
+    (0..world.len()).for_each(|index| world.resume(index));
+    world.down().into_iter().for_each(|index| world.boot(index));
 }
 
 async fn strike(world: &Arc<World>, fault: Fault) {
@@ -100,17 +98,19 @@ async fn strike(world: &Arc<World>, fault: Fault) {
         Fault::Partition => {
             let node = world.node_of(victim);
             world.sim.trace(format!("cut node {node}"));
-            let set = move |l: &mut Levels| drop(l.cut.insert(node));
-            window(world, ms(1_000)..ms(60_000), set, move |l| drop(l.cut.remove(&node)));
+            let cut = move |l: &mut Levels| l.cut.extend([node]);
+            window(world, ms(1_000)..ms(60_000), cut, move |l| l.cut.retain(|n| *n != node));
         }
         // Clocks are set at each start.
         Fault::ClockSkew => {}
         Fault::Unavailable => {
             window(world, SHORT, move |l| l.unavailable = level, |l| l.unavailable = 0);
         }
+        // One at a time: the end of one would cut the other short.
+        Fault::Outage if world.weather.is_out() => {}
         Fault::Outage => {
             world.sim.trace("outage");
-            window(world, ms(10_000)..ms(300_000), |l| l.outage = true, |l| l.outage = false);
+            window(world, ms(20_000)..ms(300_000), |l| l.outage = true, |l| l.outage = false);
         }
         Fault::AnswerLost => {
             window(world, SHORT, move |l| l.answer_lost = level, |l| l.answer_lost = 0);

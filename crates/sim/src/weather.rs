@@ -68,6 +68,11 @@ impl Weather {
         self.lock().0 = Levels { over: true, ..Levels::default() };
     }
 
+    /// Whether the store is out of everybody's reach.
+    pub fn is_out(&self) -> bool {
+        self.lock().0.outage
+    }
+
     /// Whether the storm is over.
     pub fn is_over(&self) -> bool {
         self.lock().0.over
@@ -184,14 +189,16 @@ impl Chaos for Connection {
         level > 0 && self.sim.draw(|rng| rng.permille(250))
     }
 
-    fn looks_back(&self) -> Duration {
+    fn looks_back(&self, call: Call) -> Duration {
         let mut guard = self.weather.lock();
         if guard.0.stale == 0 {
             return Duration::ZERO;
         }
         let back = self.sim.draw(|rng| {
             let stale = rng.permille(guard.0.stale);
-            if stale { rng.between(ms(1)..ms(1_000)) } else { Duration::ZERO }
+            // The index scan of a claim can be long ago: it waited for locks since.
+            let top = if call.name == "claim" { 8_000 } else { 1_000 };
+            if stale { rng.between(ms(1)..ms(top)) } else { Duration::ZERO }
         });
         if !back.is_zero() {
             *guard.1.entry(Fault::StaleReads).or_default() += 1;

@@ -64,7 +64,7 @@ struct Process {
     name: String,
     boot: Boot,
     stop: Option<watch::Sender<bool>>,
-    is_worker: bool,
+    is_up: bool,
 }
 
 /// See the module.
@@ -104,11 +104,11 @@ impl World {
         self.processes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a process and starts it. `mains` never die by fault if `mortal` is false: clients.
-    pub fn add(self: &Arc<Self>, name: &str, is_worker: bool, boot: Boot) -> usize {
+    /// Adds a process and starts it.
+    pub fn add(self: &Arc<Self>, name: &str, boot: Boot) -> usize {
         let node = self.sim.node(name);
         let name = name.to_owned();
-        self.processes().push(Process { node, name, boot, stop: None, is_worker });
+        self.processes().push(Process { node, name, boot, stop: None, is_up: false });
         let index = self.processes().len() - 1;
         self.boot(index);
         index
@@ -148,10 +148,10 @@ impl World {
         self.len() == 0
     }
 
-    /// The worker processes.
-    pub fn workers(&self) -> Vec<usize> {
+    /// Those that were killed or asked to leave, and not started since.
+    pub fn down(&self) -> Vec<usize> {
         let processes = self.processes();
-        (0..processes.len()).filter(|i| processes[*i].is_worker).collect()
+        (0..processes.len()).filter(|i| !processes[*i].is_up).collect()
     }
 
     /// Starts a process, killing what is left of its earlier life.
@@ -169,7 +169,7 @@ impl World {
             let mut processes = self.processes();
             let p = &mut processes[index];
             let (sender, receiver) = watch::channel(false);
-            p.stop = Some(sender);
+            (p.stop, p.is_up) = (Some(sender), true);
             (p.node, p.name.clone(), p.boot.clone(), Stop(receiver))
         };
         self.sim.trace(format!("boot {name}"));
@@ -182,6 +182,7 @@ impl World {
     pub fn kill(&self, index: usize) {
         let (node, name) = self.name_of(index);
         self.sim.trace(format!("kill {name}"));
+        self.processes()[index].is_up = false;
         self.sim.kill(node);
     }
 
@@ -203,7 +204,12 @@ impl World {
     pub fn ask_to_stop(&self, index: usize) {
         let (_, name) = self.name_of(index);
         self.sim.trace(format!("stop {name}"));
-        if let Some(stop) = &self.processes()[index].stop {
+        let stop = {
+            let mut processes = self.processes();
+            processes[index].is_up = false;
+            processes[index].stop.clone()
+        };
+        if let Some(stop) = stop {
             stop.send_replace(true);
         }
     }

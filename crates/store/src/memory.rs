@@ -151,7 +151,7 @@ impl MemoryStore {
         run: impl FnOnce(&Rows, &Contents, Timestamp) -> Result<T, StoreError> + Send + 'a,
     ) -> BoxFuture<'a, Result<T, StoreError>> {
         self.call(name, false, move |store| {
-            let (back, now) = (store.chaos.looks_back(), store.time());
+            let (back, now) = (store.chaos.looks_back(Call { name, writes: false }), store.time());
             let told = store.told.load(Ordering::Relaxed);
             let inner = store.lock();
             let past = inner.past.iter();
@@ -237,7 +237,7 @@ impl MemoryStore {
     /// a database locks and re-checks what its index scan found.
     fn run_claim(&self, request: &ClaimRequest) -> Result<ClaimAnswer, StoreError> {
         let now = self.time();
-        let back = self.chaos.looks_back();
+        let back = self.chaos.looks_back(Call { name: "claim", writes: true });
         let limit = request.limit.min(limits::CLAIM_MAX);
         let mut inner = self.lock();
         let inner = &mut *inner;
@@ -246,7 +246,9 @@ impl MemoryStore {
         for probe in &request.probes {
             let wanted = probe.want.min(limit - answer.claimed.len());
             let mut found = 0;
-            let stale = (!back.is_zero()).then(|| inner.past.back()).flatten();
+            let old_enough = |(_, at, _): &&(u64, Timestamp, Rows)| now.since(*at) >= back;
+            let stale = (!back.is_zero()).then(|| inner.past.iter().rev().find(old_enough));
+            let stale = stale.flatten();
             let index = stale.map_or(&inner.contents.rows, |(_, _, rows)| rows);
             for (ready_at, id) in ready(index, &request.queue, probe) {
                 if found == wanted {

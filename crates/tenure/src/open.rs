@@ -2,7 +2,7 @@
 
 use crate::config::Settings;
 use std::{path::PathBuf, sync::Arc};
-use tenure_bell::{inproc::InProcess, notify::PgNotify};
+use tenure_bell::{InProcess, PgNotify};
 use tenure_edge::{SystemClock, TokioRuntime};
 use tenure_kernel::{
     bell::Bell, error::StoreError, judge::Judge, runtime::Runtime as _, store::Store,
@@ -30,6 +30,9 @@ pub fn sqlite_directory(url: &str) -> Option<PathBuf> {
 /// Batches on their way to Postgres at once: enough to fill the time in which one waits for its sync.
 pub const POSTGRES_FLIGHTS: usize = 4;
 
+/// The bell's channel in the database.
+const CHANNEL: &str = "tenure";
+
 /// Opens for writing, creating and migrating as needed.
 pub async fn open(settings: &Settings, judge: Judge) -> Result<Opened, StoreError> {
     let url = settings.text("store.url");
@@ -38,9 +41,8 @@ pub async fn open(settings: &Settings, judge: Judge) -> Result<Opened, StoreErro
         let store = SqliteStore::open(&dir, judge, Arc::new(SystemClock), incarnation)?;
         return Ok(Opened { store: Arc::new(store), bell: Arc::new(InProcess::new()), flights: 1 });
     }
-    let store =
-        PostgresStore::connect(url, judge, PostgresOptions::new(incarnation)).await?;
-    let bell = PgNotify::connect(url);
+    let store = PostgresStore::connect(url, judge, PostgresOptions::new(incarnation)).await?;
+    let bell = PgNotify::start(url, CHANNEL).map_err(|e| StoreError::Refused(e.to_string()))?;
     Ok(Opened { store: Arc::new(store), bell: Arc::new(bell), flights: POSTGRES_FLIGHTS })
 }
 
@@ -58,5 +60,7 @@ pub async fn open_read_only(
             Arc::new(SystemClock),
         )?));
     }
-    Ok(Arc::new(PostgresStore::connect_read_only(url, judge, PostgresOptions::new(incarnation)).await?))
+    Ok(Arc::new(
+        PostgresStore::connect_read_only(url, judge, PostgresOptions::new(incarnation)).await?,
+    ))
 }

@@ -108,8 +108,8 @@ impl Clients {
             match self.pipeline.mail(mail.clone()).await {
                 Ok(MailAnswer::Accepted { .. } | MailAnswer::Duplicate) => return true,
                 Ok(MailAnswer::Final { .. }) => return false,
-                Ok(MailAnswer::Unknown) => {
-                    self.env.world.fail(format!("{to} exists and is unknown to its mail"));
+                Ok(answer @ (MailAnswer::Unknown | MailAnswer::Refused(_))) => {
+                    self.env.world.fail(format!("{to} exists and answers its mail {answer:?}"));
                     return false;
                 }
                 Err(e) if e.is_transient() => self.wait(Duration::from_secs(1)).await,

@@ -231,7 +231,7 @@ fn read(state: &State, mail: &[Mail], cx: &Cx) -> Result<Decision<Event>, Undeci
     Ok(decision)
 }
 
-pub(super) fn play(clients: &Clients, cancel: bool) {
+pub(super) fn play(clients: &Clients, cancel: bool, fixed: Option<u64>) {
     let c = clients.clone();
     clients.spawn(Box::pin(async move {
         let id = c.id();
@@ -240,6 +240,7 @@ pub(super) fn play(clients: &Clients, cancel: bool) {
             0 => (3, 700),
             _ => (10 + c.below(30), c.below(60)),
         };
+        let width = fixed.unwrap_or(width);
         c.create("fan", id, &Body::json(&width)).await;
         let long = Duration::from_secs(90);
         for n in 0..storm {

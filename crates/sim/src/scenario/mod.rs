@@ -5,6 +5,7 @@ mod clients;
 pub mod errand;
 pub mod fan;
 pub mod part;
+mod patience;
 mod slice;
 
 pub use clients::Clients;
@@ -63,12 +64,12 @@ impl Scenario {
     }
 
     /// Starts the clients; what they do is over when [`Clients::left`] is zero.
-    pub(crate) fn play(self, world: &Arc<World>) -> Clients {
+    pub(crate) fn play(self, world: &Arc<World>, width: Option<u64>) -> Clients {
         let clients = Clients::new(world, self.machines());
         match self {
             Scenario::Slice => slice::play(&clients),
-            Scenario::Fan => fan::play(&clients, false),
-            Scenario::Cancel => fan::play(&clients, true),
+            Scenario::Fan => fan::play(&clients, false, width),
+            Scenario::Cancel => fan::play(&clients, true, width),
             Scenario::Bowl => bowl::play(&clients),
         }
         clients

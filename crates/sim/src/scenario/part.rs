@@ -1,6 +1,6 @@
 //! A part: a child with one effect, that tells its parent how it ended, exactly once.
 
-use super::fan;
+use super::{fan, patience};
 use crate::world::Env;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -178,16 +178,14 @@ async fn work(env: &Env, held: &mut Held) -> Result<(), HoldError> {
         let started = NewEvent::new("part_started", Body::json(&Event::PartStarted));
         let mut commit = held.draft(vec![started]);
         commit.state = Some(encode_state::<Part>(&state));
-        held.commit(commit).await?;
+        patience::commit(env, held, commit).await?;
         let pause = env.world.sim.draw(|r| r.between(Duration::ZERO..Duration::from_secs(1)));
         env.rt.sleep(pause).await;
-        if !held.may_act() {
-            return Err(HoldError::Lost);
-        }
+        patience::stand(env, held).await?;
         env.world.outside.act(&format!("{}/part", held.id()), &env.name, held.head.epoch);
     }
     loop {
-        let mail = held.unread().await?;
+        let mail = patience::unread(env, held).await?;
         let cancelled = mail.iter().any(|m| m.kind == kinds::CANCEL);
         let (event, how) =
             if cancelled { (Event::PartCancelled, "cancelled") } else { (Event::PartDone, "done") };
@@ -196,9 +194,9 @@ async fn work(env: &Env, held: &mut Held) -> Result<(), HoldError> {
         commit.messages = tell(&state, how).into_iter().collect();
         commit.tenure = TenureChange::End;
         commit.mail = MailStance::ReadAll(mail.last().map_or(held.head.mail_read, |m| m.seq));
-        match held.commit(commit).await {
+        match patience::commit(env, held, commit).await {
             Err(HoldError::MoreMail) => {}
-            other => return other.map(|_| ()),
+            other => return other,
         }
     }
 }

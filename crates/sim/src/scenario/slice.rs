@@ -3,6 +3,7 @@
 use super::{
     Clients,
     errand::{self, Errand, Event, GO, State},
+    patience,
 };
 use crate::world::{Env, World};
 use std::time::Duration;
@@ -65,17 +66,17 @@ async fn work(env: &Env, held: &mut Held) -> Result<(), HoldError> {
     let mut state = decode_state::<Errand>(&held.head.state).map_err(refused)?;
     if let Some(step) = state.started {
         // Started by an earlier holder who may still be at it: nobody can know. Never guessed.
-        write(held, &mut state, vec![Event::StepUnknown { step }], |_| {}).await?;
+        write(env, held, &mut state, vec![Event::StepUnknown { step }], |_| {}).await?;
     }
     loop {
-        let mail = held.unread().await?;
+        let mail = patience::unread(env, held).await?;
         let read = mail.last().map_or(held.head.mail_read, |m| m.seq);
         if mail.iter().any(|m| m.kind == kinds::CANCEL) {
             let end = |c: &mut Commit| {
                 c.mail = MailStance::Regardless;
                 c.tenure = TenureChange::End;
             };
-            return write(held, &mut state, vec![Event::Cancelled], end).await;
+            return write(env, held, &mut state, vec![Event::Cancelled], end).await;
         }
         let count = mail.iter().filter(|m| m.kind == GO).count() as u64;
         let mut events = Vec::new();
@@ -88,15 +89,15 @@ async fn work(env: &Env, held: &mut Held) -> Result<(), HoldError> {
                 c.mail = MailStance::ReadAll(read);
                 c.tenure = TenureChange::End;
             };
-            write(held, &mut state, events, end).await
+            write(env, held, &mut state, events, end).await
         } else if state.settled == 1 && state.signals + count == 0 && !state.woken {
-            park(held, &mut state, read).await
+            park(env, held, &mut state, read).await
         } else {
             let step = state.settled;
             events.push(Event::StepStarted { step });
-            write(held, &mut state, events, |c| c.mail = MailStance::Read(read)).await?;
+            write(env, held, &mut state, events, |c| c.mail = MailStance::Read(read)).await?;
             effect(env, held, step).await?;
-            write(held, &mut state, vec![Event::StepFinished { step }], |_| {}).await?;
+            write(env, held, &mut state, vec![Event::StepFinished { step }], |_| {}).await?;
             continue;
         };
         match done {
@@ -106,7 +107,7 @@ async fn work(env: &Env, held: &mut Held) -> Result<(), HoldError> {
     }
 }
 
-async fn park(held: &mut Held, state: &mut State, read: u64) -> Result<(), HoldError> {
+async fn park(env: &Env, held: &mut Held, state: &mut State, read: u64) -> Result<(), HoldError> {
     let mut next = state.clone();
     Errand::apply(&mut next, &Event::Parked);
     let parked = NewEvent::new(Errand::name(&Event::Parked), Body::json(&Event::Parked));
@@ -116,7 +117,7 @@ async fn park(held: &mut Held, state: &mut State, read: u64) -> Result<(), HoldE
     commit.mail = MailStance::ReadAll(read);
     commit.tenure = TenureChange::End;
     commit.timers = vec![TimerChange::set("nudge", errand::NUDGE)];
-    held.commit(commit).await?;
+    patience::commit(env, held, commit).await?;
     *state = next;
     Ok(())
 }
@@ -126,9 +127,7 @@ async fn effect(env: &Env, held: &Held, step: u8) -> Result<(), HoldError> {
     let sim = &env.world.sim;
     let some = |top| sim.draw(|rng| rng.between(Duration::from_millis(1)..top));
     env.rt.sleep(some(Duration::from_millis(500))).await;
-    if !held.may_act() {
-        return Err(HoldError::Lost);
-    }
+    patience::stand(env, held).await?;
     env.rt.sleep(some(Duration::from_millis(200))).await;
     env.world.outside.act(&key(held.id(), step), &env.name, held.head.epoch);
     env.rt.sleep(some(Duration::from_secs(2))).await;
@@ -136,6 +135,7 @@ async fn effect(env: &Env, held: &Held, step: u8) -> Result<(), HoldError> {
 }
 
 async fn write(
+    env: &Env,
     held: &mut Held,
     state: &mut State,
     events: Vec<Event>,
@@ -147,7 +147,7 @@ async fn write(
     let mut commit = held.draft(named);
     commit.state = Some(encode_state::<Errand>(&next));
     with(&mut commit);
-    held.commit(commit).await?;
+    patience::commit(env, held, commit).await?;
     *state = next;
     Ok(())
 }

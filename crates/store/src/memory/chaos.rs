@@ -46,9 +46,10 @@ pub trait Chaos: Send + Sync {
     /// Whether to keep the moment after this write, for later stale reads.
     fn keeps_moment(&self) -> bool;
 
-    /// How old a moment this read may see. Zero is now. A handle always sees its own answered writes,
-    /// as every client of a real primary does.
-    fn looks_back(&self) -> Duration;
+    /// How old a moment this call may see. Zero is now. A handle always sees its own answered writes,
+    /// as every client of a real primary does; only the candidates of a claim may be older, because
+    /// each is locked and judged anew.
+    fn looks_back(&self, call: Call) -> Duration;
 }
 
 /// The quiet default.
@@ -72,7 +73,7 @@ impl Chaos for Calm {
         false
     }
 
-    fn looks_back(&self) -> Duration {
+    fn looks_back(&self, _call: Call) -> Duration {
         Duration::ZERO
     }
 }

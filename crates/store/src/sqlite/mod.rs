@@ -167,6 +167,11 @@ impl SqliteStore {
         })
     }
 
+    /// Limits the database to so many pages, as a quota would: for tests of a full disk.
+    pub async fn limit_pages(&self, pages: u32) -> Result<(), StoreError> {
+        self.write(move |w| w.limit_pages(pages)).await
+    }
+
     fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Writer) -> Result<T, StoreError> + Send + 'static,

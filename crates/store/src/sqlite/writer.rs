@@ -595,6 +595,12 @@ impl Writer {
         self.cache.remove(&id);
     }
 
+    /// See [`super::SqliteStore::limit_pages`].
+    pub(super) fn limit_pages(&mut self, pages: u32) -> Result<(), StoreError> {
+        let set = self.conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()));
+        set.map_err(|e| Trouble::from(e).into_error())
+    }
+
     /// Stores a blob's bytes.
     pub(super) fn put_blob(&mut self, bytes: &[u8]) -> Result<Hash, StoreError> {
         let digest = Hash::of(bytes);

@@ -1,3 +1,6 @@
 //! The integration tests of the stores: one binary, a module per store.
 
+mod memory;
 mod postgres;
+mod protections;
+mod sqlite;

@@ -1,6 +1,7 @@
 //! What only the Postgres store can get wrong: migrations, locks, horizons and lost connections. What
 //! every store must do is in the conformance suite.
 
+mod conformance;
 mod contention;
 mod db;
 mod faults;

@@ -3,7 +3,7 @@
 //! SIGKILL, at the worst moment: the outside has done what it was asked, and nobody has written that
 //! down yet. A third process takes over.
 
-use super::{Failure, judge, machines};
+use super::{Failure, judge, problems};
 use crate::{cli, config::Settings, open::open_read_only};
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,6 @@ use tenure_kernel::{
     store::{HeadFilter, Store},
     table::kernel_events,
 };
-use tenure_proving::checkers::check_everything;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
@@ -170,7 +169,7 @@ async fn report(dir: &Path, world: &World, json: bool) -> Result<String, Failure
     let store = open_read_only(&settings, judge()).await?;
     let filter = HeadFilter { kind: Some("errand".into()), ..HeadFilter::default() };
     let errands = store.heads(filter, 1_000).await?;
-    let problems = check_everything(&*store, &machines()).await;
+    let problems = problems(&*store).await;
     let done = errands.iter().filter(|h| h.status.name() == "done").count();
     let (calls, effects) = {
         let outside = world.outside();

@@ -15,7 +15,7 @@ use tenure_kernel::{
     commit::{Commit, CommitAnswer, Expect},
     ids::EntityId,
     machine::{Cx, Decision, Input},
-    runtime::{BoxFuture, Rt, Runtime as _},
+    runtime::{BoxFuture, Rt},
     store::HeadFilter,
 };
 use tenure_proving::machines::errand::{self, Errand, Next};

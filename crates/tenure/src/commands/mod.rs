@@ -50,6 +50,11 @@ pub fn machines() -> Machines {
     tenure_proving::machines::machines()
 }
 
+/// Everything wrong with a store, in words.
+pub async fn problems(store: &dyn tenure_kernel::store::Store) -> Vec<String> {
+    tenure_proving::checkers::check_everything(store, &machines(), &judge().tables).await
+}
+
 /// The judge for them.
 pub fn judge() -> Judge {
     let mut tables = machines().tables();

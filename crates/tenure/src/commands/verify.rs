@@ -1,13 +1,12 @@
 //! `tenure verify`: one read-only pass over every stream.
 
-use super::{Failure, judge, machines};
+use super::{Failure, judge, problems};
 use crate::{config::Settings, open::open_read_only};
-use tenure_proving::checkers::check_everything;
 
 /// Checks chains, heads against history, machine states against replay, and deadlines.
 pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
     let store = open_read_only(settings, judge()).await?;
-    let problems = check_everything(&*store, &machines()).await;
+    let problems = problems(&*store).await;
     if json {
         println!("{}", serde_json::json!({ "intact": problems.is_empty(), "problems": problems }));
     } else {

@@ -1,0 +1,303 @@
+//! A batch: nobody is disturbed by a neighbour, and repetition is safe.
+
+use super::{
+    model::Model,
+    subject::{born, cid, claim, id, lanes, mail, model, ok, park, says, session},
+};
+use proptest::prelude::*;
+use tenure_kernel::{
+    commit::{Commit, CommitAnswer, Expect, MailStance, Refusal, TenureChange, UniqueKey},
+    head::lane_of,
+    mail::MailAnswer,
+    outbox::{Delivery, DeliveryAnswer, Handover, Message, Target},
+    sessions::lane_id,
+    store::{Answer, Op},
+    stream::{Body, Hash},
+    table::kernel_events as ke,
+};
+
+fn op(commit: Commit) -> Op {
+    Op::Commit(Box::new(commit))
+}
+
+fn keyed(n: u16, key: &str, digest: &[u8]) -> Commit {
+    let mut birth = born(id(n), "made_queued", cid(u64::from(n)));
+    birth.keys = vec![UniqueKey { key: key.into(), digest: Hash::of(digest) }];
+    birth
+}
+
+proptest! {
+    /// A refused commit, put anywhere into a batch, changes no answer and no row of the others.
+    #[test]
+    fn a_refused_commit_leaves_its_neighbours_as_without_it(kind in 0u8..6, at in 0usize..6) {
+        let mut model = model();
+        let s = session(&mut model, 0, 1_000);
+        for n in 0..4 {
+            ok(model.commit(&born(id(n), "made_queued", cid(u64::from(n)))));
+        }
+        ok(model.commit(&keyed(8, "taken", b"x")));
+        claim(&mut model, id(3), s, 1);
+        let good = vec![
+            op(says(&model, id(0), &["noted"], cid(20))),
+            mail(id(0), "a"),
+            op(born(id(5), "made_idle", cid(21))),
+            Op::Claim { id: cid(22), entity: id(1), session: s, lease: super::subject::HOUR },
+            mail(id(7), "to nobody"),
+        ];
+        let bad = op(match kind {
+            0 => says(&model, id(2), &["parked"], cid(30)),
+            1 => {
+                let mut c = says(&model, id(2), &["noted"], cid(30));
+                c.state = Some(vec![0; tenure_kernel::limits::HEAD_STATE_BYTES_MAX + 1]);
+                c
+            }
+            2 => keyed(9, "taken", b"y"),
+            3 => Commit { entity: id(77), ..says(&model, id(2), &["noted"], cid(30)) },
+            4 => Commit { expect: Expect::Holder { epoch: 9, version: 1 }, ..says(&model, id(2), &["noted"], cid(30)) },
+            _ => {
+                let mut c = born(id(9), "made_queued", cid(30));
+                c.must_end_in = None;
+                c
+            }
+        });
+        let mut without = model.clone();
+        let expected = without.apply(&good);
+        let mut ops = good.clone();
+        let at = at.min(ops.len());
+        ops.insert(at, bad);
+        let mut answers = model.apply(&ops);
+        let refused = answers.remove(at);
+        prop_assert!(!matches!(refused, Answer::Commit(CommitAnswer::Committed(_))), "{refused:?}");
+        prop_assert_eq!(answers, expected);
+        prop_assert_eq!(&model.heads, &without.heads);
+        prop_assert_eq!(&model.streams, &without.streams);
+        prop_assert_eq!(&model.mail, &without.mail);
+        prop_assert_eq!(&model.keys, &without.keys);
+    }
+
+    /// Asking again with the same id gives the first answer and changes nothing, whatever came since.
+    #[test]
+    fn a_repeated_commit_gets_its_first_answer_whatever_came_since(later in 0u8..5) {
+        let mut model = model();
+        let (a, b) = (session(&mut model, 0, 1_000), session(&mut model, 1, 1_000));
+        let birth = keyed(0, "k", b"d");
+        let mut said = vec![(birth.clone(), ok(model.commit(&birth)))];
+        claim(&mut model, id(0), a, 1);
+        let mut note = says(&model, id(0), &["noted"], cid(50));
+        note.messages = vec![Message::mail(id(0), "echo", Body::Inline(vec![]))];
+        said.push((note.clone(), ok(model.commit(&note))));
+        if later > 0 {
+            let park = park(&model, id(0), cid(51), MailStance::ReadAll(0));
+            said.push((park.clone(), ok(model.commit(&park))));
+        }
+        if later > 1 {
+            let wake = says(&model, id(0), &["woke"], cid(52));
+            said.push((wake.clone(), ok(model.commit(&wake))));
+            claim(&mut model, id(0), b, 2);
+        }
+        if later > 2 {
+            model.apply(&[mail(id(0), "m")]);
+            let mut end = says(&model, id(0), &["ended"], cid(53));
+            end.mail = MailStance::Regardless;
+            said.push((end.clone(), ok(model.commit(&end))));
+        }
+        let before = model.clone();
+        for (commit, first) in &said {
+            let again = ok(model.commit(commit));
+            prop_assert!(again.repeated);
+            prop_assert_eq!((again.version, again.epoch), (first.version, first.epoch));
+            prop_assert_eq!((again.chain, again.at), (first.chain, first.at));
+        }
+        prop_assert_eq!(&model.heads, &before.heads);
+        prop_assert_eq!(&model.streams, &before.streams);
+        prop_assert_eq!(&model.outbox, &before.outbox);
+        let mut other = said[1].0.clone();
+        other.id = cid(99);
+        prop_assert!(!matches!(model.commit(&other), CommitAnswer::Committed(_)), "another id is another commit");
+    }
+}
+
+#[test]
+fn a_repeated_end_of_tenure_at_any_version_is_safe() {
+    let mut model = model();
+    let s = session(&mut model, 0, 1_000);
+    ok(model.commit(&born(id(0), "made_queued", cid(1))));
+    let held = claim(&mut model, id(0), s, 1);
+    let mut end = says(&model, id(0), &[ke::TENURE_ENDED], cid(2));
+    end.expect = Expect::EndTenure { epoch: held.epoch };
+    end.tenure = TenureChange::End;
+    end.mail = MailStance::Regardless;
+    ok(model.commit(&end));
+    let next = claim(&mut model, id(0), s, 2);
+    // It names no version, so it can not be looked up; it is refused as stale, which is as safe.
+    assert_eq!(model.commit(&end), CommitAnswer::StaleEpoch { current: next.epoch });
+}
+
+#[test]
+fn a_second_commit_of_an_entity_in_a_batch_is_busy() {
+    let mut model = model();
+    let s = session(&mut model, 0, 1_000);
+    ok(model.commit(&born(id(0), "made_queued", cid(1))));
+    let first = op(says(&model, id(0), &["noted"], cid(2)));
+    let second = op(says(&model, id(0), &["noted"], cid(3)));
+    let third = Op::Claim { id: cid(4), entity: id(0), session: s, lease: super::subject::HOUR };
+    let answers = model.apply(&[first, second, third]);
+    assert!(matches!(answers[0], Answer::Commit(CommitAnswer::Committed(_))));
+    assert_eq!(answers[1], Answer::Commit(CommitAnswer::Busy));
+    assert_eq!(answers[2], Answer::Busy);
+    // A refused first one leaves the place to the second.
+    let bad = op(says(&model, id(0), &["parked"], cid(5)));
+    let good = op(says(&model, id(0), &["noted"], cid(6)));
+    let answers = model.apply(&[bad, good]);
+    assert!(matches!(answers[0], Answer::Commit(CommitAnswer::Refused(Refusal::Illegal(_)))));
+    assert!(matches!(answers[1], Answer::Commit(CommitAnswer::Committed(_))));
+}
+
+#[test]
+fn what_another_batch_has_locked_is_busy_and_untouched() {
+    let mut model = model();
+    lanes(&mut model);
+    let s = session(&mut model, 0, 1_000);
+    ok(model.commit(&born(id(0), "made_queued", cid(1))));
+    let ops = [
+        op(says(&model, id(0), &["noted"], cid(2))),
+        Op::Claim { id: cid(3), entity: id(0), session: s, lease: super::subject::HOUR },
+        mail(id(0), "m"),
+    ];
+    model.busy.insert(id(0));
+    let before = model.clone();
+    let answers = model.apply(&ops);
+    assert_eq!(answers[0], Answer::Commit(CommitAnswer::Busy));
+    assert_eq!(answers[1..], [Answer::Busy, Answer::Busy]);
+    assert_eq!(model.heads, before.heads);
+    assert_eq!(model.mail, before.mail);
+}
+
+#[test]
+fn one_key_is_one_entity_and_the_digest_tells_the_input() {
+    let mut model = model();
+    ok(model.commit(&keyed(0, "k", b"same")));
+    let same = CommitAnswer::Exists { entity: id(0), same: true };
+    let other = CommitAnswer::Exists { entity: id(0), same: false };
+    assert_eq!(model.commit(&keyed(1, "k", b"same")), same);
+    assert_eq!(model.commit(&keyed(2, "k", b"else")), other);
+    // Within one batch too.
+    let answers = model.apply(&[op(keyed(3, "j", b"1")), op(keyed(4, "j", b"1"))]);
+    assert!(matches!(answers[0], Answer::Commit(CommitAnswer::Committed(_))));
+    assert_eq!(answers[1], Answer::Commit(CommitAnswer::Exists { entity: id(3), same: true }));
+    assert!(!model.heads.contains_key(&id(4)));
+    // Keys come with a birth only.
+    let mut late = says(&model, id(0), &["noted"], cid(70));
+    late.keys = vec![UniqueKey { key: "late".into(), digest: Hash::ZERO }];
+    assert!(matches!(model.commit(&late), CommitAnswer::Refused(Refusal::Tenure(_))));
+}
+
+#[test]
+fn mail_in_the_batch_of_a_park_wakes_the_parked_and_refuses_nothing() {
+    let mut model = model();
+    let s = session(&mut model, 0, 1_000);
+    ok(model.commit(&born(id(0), "made_queued", cid(1))));
+    claim(&mut model, id(0), s, 1);
+    let park = op(park(&model, id(0), cid(2), MailStance::ReadAll(0)));
+    let answers = model.apply(&[mail(id(0), "with it"), park]);
+    assert_eq!(answers[0], Answer::Mail(MailAnswer::Accepted { seq: 1, holder: None }));
+    let head = &model.heads[&id(0)];
+    assert_eq!((head.due, head.has_mail(), head.holder), (Some(model.now), true, None));
+}
+
+#[test]
+fn a_park_that_has_not_read_all_mail_is_refused() {
+    let mut model = model();
+    let s = session(&mut model, 0, 1_000);
+    ok(model.commit(&born(id(0), "made_queued", cid(1))));
+    claim(&mut model, id(0), s, 1);
+    model.apply(&[mail(id(0), "slips in")]);
+    let before = model.heads.clone();
+    for stance in
+        [MailStance::Unread, MailStance::Read(1), MailStance::ReadAll(0), MailStance::ReadAll(2)]
+    {
+        let answer = model.commit(&park(&model, id(0), cid(2), stance));
+        assert!(
+            matches!(answer, CommitAnswer::MoreMail { count: 1 } | CommitAnswer::Refused(_)),
+            "{stance:?}: {answer:?}"
+        );
+    }
+    assert_eq!(model.heads, before);
+    ok(model.commit(&park(&model, id(0), cid(2), MailStance::ReadAll(1))));
+}
+
+#[test]
+fn nobody_is_born_having_read_mail() {
+    let mut model = model();
+    for (n, stance) in [MailStance::Read(3), MailStance::ReadAll(3)].into_iter().enumerate() {
+        let mut birth = born(id(n as u16), "made_blocked", cid(n as u64));
+        birth.mail = stance;
+        let answer = model.commit(&birth);
+        assert!(matches!(answer, CommitAnswer::Refused(_)), "{answer:?}");
+    }
+}
+
+fn deliver(model: &mut Model, delivery: Delivery) -> DeliveryAnswer {
+    match model.apply(&[Op::Deliver(Box::new(delivery))]).remove(0) {
+        Answer::Deliver(answer) => answer,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_lane_that_nobody_holds_delivers_nothing() {
+    let mut model = model();
+    lanes(&mut model);
+    let s = session(&mut model, 0, 1_000);
+    ok(model.commit(&born(id(0), "made_idle", cid(1))));
+    let mut tells = says(&model, id(0), &["noted"], cid(2));
+    tells.messages = vec![Message::mail(id(0), "m", Body::Inline(vec![]))];
+    ok(model.commit(&tells));
+    let message = *model.outbox.keys().next().unwrap();
+    let lane = lane_id(lane_of(id(0)));
+    let delivery = |lane_epoch| Delivery {
+        id: message,
+        lane_epoch,
+        with: Handover::Mail { to: id(0), kind: "m".into(), body: Body::Inline(vec![]) },
+    };
+    assert_eq!(deliver(&mut model, delivery(0)), DeliveryAnswer::StaleLane);
+    let held = claim(&mut model, lane, s, 1);
+    assert_eq!(deliver(&mut model, delivery(held.epoch + 1)), DeliveryAnswer::StaleLane);
+    assert_eq!(
+        deliver(&mut model, delivery(held.epoch)),
+        DeliveryAnswer::Delivered { holder: None }
+    );
+    assert_eq!(deliver(&mut model, delivery(held.epoch)), DeliveryAnswer::Gone);
+}
+
+/// A cancel that creates its target cancelled, and the creation of that target, race. Whoever comes
+/// second is told, and keeps its row: a cancel that is dropped as delivered would be lost.
+#[test]
+fn a_creation_that_finds_its_entity_there_keeps_its_row() {
+    let mut model = model();
+    lanes(&mut model);
+    let s = session(&mut model, 0, 1_000);
+    ok(model.commit(&born(id(0), "made_idle", cid(1))));
+    let mut tells = says(&model, id(0), &["noted"], cid(2));
+    let to = Target::Create { id: id(1), kind: "subject".into() };
+    let create = Message { to, kind: "create".into(), body: Body::Inline(vec![]) };
+    tells.messages = vec![create.clone(), create.clone(), create];
+    ok(model.commit(&tells));
+    let rows: Vec<_> = model.outbox.keys().copied().collect();
+    let lane_epoch = claim(&mut model, lane_id(lane_of(id(0))), s, 1).epoch;
+    let creation =
+        |id, commit| Delivery { id, lane_epoch, with: Handover::Create(Box::new(commit)) };
+    let alive = born(id(1), "made_blocked", cid(3));
+    assert_eq!(
+        deliver(&mut model, creation(rows[0], alive)),
+        DeliveryAnswer::Delivered { holder: None }
+    );
+    let cancelled = born(id(1), "made_done", cid(4));
+    assert_eq!(deliver(&mut model, creation(rows[1], cancelled)), DeliveryAnswer::TargetExists);
+    assert!(model.outbox.contains_key(&rows[1]), "the cancel is still to be delivered");
+    let mut endless = born(id(2), "made_blocked", cid(5));
+    endless.must_end_in = None;
+    let answer = deliver(&mut model, creation(rows[2], endless));
+    assert!(matches!(answer, DeliveryAnswer::Refused(_)), "{answer:?}");
+    assert!(model.outbox.contains_key(&rows[2]), "a refused creation is not dropped in silence");
+}

@@ -1,0 +1,221 @@
+//! Claims: the order of the queue, and what never leaves it.
+
+use super::world::{LONG, World};
+use std::collections::BTreeSet;
+use tenure_kernel::{
+    claims::{ClaimAnswer, ClaimRequest, Planner, Probe},
+    commit::{CommitAnswer, Refusal},
+    ids::SessionId,
+    store::{Answer, Op},
+    time::Timestamp,
+};
+
+fn request(
+    world: &World,
+    session: SessionId,
+    queue: &str,
+    probes: Vec<Probe>,
+    limit: usize,
+) -> ClaimRequest {
+    ClaimRequest { id: world.commit_id(), session, lease: LONG, queue: queue.into(), probes, limit }
+}
+
+async fn claim(
+    world: &World,
+    session: SessionId,
+    queue: &str,
+    planner: &mut Planner,
+    n: usize,
+) -> ClaimAnswer {
+    let probes = planner.plan(n);
+    let answer =
+        world.store().claim(request(world, session, queue, probes, n)).await.expect("claim");
+    planner.settle(&answer.claimed);
+    answer
+}
+
+/// Higher priority first, whatever waits longer; then the older.
+pub async fn claims_go_by_priority_then_by_ready_time(world: &World) {
+    let mut made = Vec::new();
+    for priority in [0, 5, -3, 5, 0, i16::MAX, i16::MIN] {
+        made.push((priority, world.specimen_in("made_queued", "t", "order", priority).await));
+    }
+    let session = world.session(LONG).await;
+    let mut planner = Planner::default();
+    planner.refresh(world.store().ready_groups("order").await.expect("groups"));
+    let answer = claim(world, session, "order", &mut planner, 10).await;
+    made.sort_by_key(|(priority, _)| std::cmp::Reverse(*priority));
+    let expected: Vec<_> = made.iter().map(|(_, id)| *id).collect();
+    let got: Vec<_> = answer.claimed.iter().map(|c| c.head.id).collect();
+    assert_eq!(got, expected);
+    for claimed in &answer.claimed {
+        let head = world.head(claimed.head.id).await;
+        assert_eq!(head, claimed.head, "the claim gives the head after it");
+        assert_eq!((head.holder, head.epoch, head.ready_at), (Some(session), 1, None));
+        assert!(
+            claimed.ready_at > Timestamp::ZERO && head.check_at == Some(head.changed_at + LONG)
+        );
+        world.verify(head.id).await;
+    }
+    assert!(world.store().ready_groups("order").await.expect("groups").is_empty());
+    let nothing = claim(world, session, "order", &mut planner, 10).await;
+    assert!(nothing.claimed.is_empty());
+}
+
+/// A tenant with much work does not keep one with little waiting.
+pub async fn tenants_share_a_queue_by_deficit(world: &World) {
+    for _ in 0..12 {
+        world.specimen_in("made_queued", "big", "fair", 0).await;
+    }
+    for _ in 0..3 {
+        world.specimen_in("made_queued", "small", "fair", 0).await;
+    }
+    let mut groups = world.store().ready_groups("fair").await.expect("groups");
+    groups.sort();
+    assert_eq!(groups, [(0, "big".to_owned()), (0, "small".to_owned())]);
+    let session = world.session(LONG).await;
+    let mut planner = Planner::default();
+    planner.refresh(groups);
+    let mut order = Vec::new();
+    for _ in 0..5 {
+        let answer = claim(world, session, "fair", &mut planner, 2).await;
+        order.extend(answer.claimed.iter().map(|c| c.head.tenant.clone()));
+    }
+    let small = order[..6].iter().filter(|t| *t == "small").count();
+    assert_eq!(small, 3, "{order:?}");
+    assert_eq!(order.len(), 10, "leftovers go to whoever has work");
+}
+
+/// The limit holds across probes, `found` says what each gave, and a floor is where a scan starts.
+pub async fn a_claim_keeps_its_limit_and_says_what_each_probe_found(world: &World) {
+    let mut ids = Vec::new();
+    for tenant in ["a", "a", "a", "b", "b"] {
+        ids.push(world.specimen_in("made_queued", tenant, "limits", 0).await);
+    }
+    let session = world.session(LONG).await;
+    let probe =
+        |tenant: &str, floor, want| Probe { priority: 0, tenant: tenant.into(), floor, want };
+    let probes = vec![
+        probe("nobody", Timestamp::ZERO, 5),
+        probe("a", Timestamp::ZERO, 2),
+        probe("b", Timestamp::ZERO, 5),
+    ];
+    let asked = request(world, session, "limits", probes, 3);
+    let answer = world.store().claim(asked).await.expect("claim");
+    let got: Vec<_> = answer.claimed.iter().map(|c| c.head.id).collect();
+    assert_eq!(got, [ids[0], ids[1], ids[3]]);
+    assert_eq!(answer.found, [0, 2, 1]);
+    let future = world.now().await + LONG;
+    let asked = request(world, session, "limits", vec![probe("a", future, 5)], 5);
+    let answer = world.store().claim(asked).await.expect("claim");
+    assert!(answer.claimed.is_empty(), "a floor above everything finds nothing");
+    let other = request(world, session, "elsewhere", vec![probe("a", Timestamp::ZERO, 5)], 5);
+    assert!(world.store().claim(other).await.expect("claim").claimed.is_empty());
+    let ready = world.head(ids[2]).await.ready_at.expect("it waits");
+    let asked = request(world, session, "limits", vec![probe("a", ready, 5)], 5);
+    let answer = world.store().claim(asked).await.expect("claim");
+    assert_eq!(answer.claimed.len(), 1, "a floor includes its own moment");
+}
+
+/// Blocked, resting, final and held entities are claimed by nobody, from no queue and not by name.
+pub async fn blocked_resting_final_and_held_are_never_claimed(world: &World) {
+    let session = world.session(LONG).await;
+    let queue = |event| world.specimen_in(event, "t", "never", 0);
+    let blocked = queue("made_blocked").await;
+    let idle = queue("made_idle").await;
+    let done = queue("made_done").await;
+    let held = queue("made_queued").await;
+    let other = world.session(LONG).await;
+    let holder = world.claim(held, other, LONG).await;
+    let named = queue("made_named").await;
+    assert!(world.store().ready_groups("never").await.expect("groups").is_empty());
+    let probe = Probe { priority: 0, tenant: "t".into(), floor: Timestamp::ZERO, want: 10 };
+    let answer = world.store().claim(request(world, session, "never", vec![probe], 10)).await;
+    assert!(answer.expect("claim").claimed.is_empty());
+    for (id, why) in [
+        (blocked, None),
+        (idle, None),
+        (done, Some(CommitAnswer::Final { status: "done" })),
+        (held, Some(CommitAnswer::StaleEpoch { current: holder.epoch })),
+        (world.id(), None),
+    ] {
+        let before = world.store().head(id).await.expect("head");
+        let op = Op::Claim { id: world.commit_id(), entity: id, session, lease: LONG };
+        match (world.one(op).await, why) {
+            (Answer::Claim(Err(answer)), Some(expected)) => assert_eq!(answer, expected),
+            (Answer::Claim(Err(CommitAnswer::Refused(refusal))), None) => {
+                assert!(matches!(refusal, Refusal::Tenure(_) | Refusal::Unknown(_)));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(world.store().head(id).await.expect("head"), before);
+    }
+    // By name is the only way to what stands in no queue.
+    let head = world.claim(named, session, LONG).await;
+    assert_eq!((head.status.name(), head.holder), ("running", Some(session)));
+    assert_eq!(world.head(named).await, head);
+}
+
+/// Many claimers of one queue: each entity goes to one of them, and none is left.
+pub async fn claimers_of_one_queue_never_share_an_entity(world: &World) {
+    const WORK: usize = 60;
+    let mut all = BTreeSet::new();
+    for i in 0..WORK {
+        let tenant = if i % 3 == 0 { "a" } else { "b" };
+        all.insert(world.specimen_in("made_queued", tenant, "shared", 0).await);
+    }
+    let session = world.session(LONG).await;
+    let left = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(WORK));
+    let got = world
+        .together(8, |_, store, rt| {
+            let left = left.clone();
+            async move {
+                use std::sync::atomic::Ordering::SeqCst;
+                let mut mine = Vec::new();
+                let start = rt.mono();
+                while left.load(SeqCst) > 0 {
+                    assert!(rt.mono().saturating_sub(start).as_secs() < 20, "work is left over");
+                    let mut planner = Planner::default();
+                    planner.refresh(store.ready_groups("shared").await.expect("groups"));
+                    let asked = ClaimRequest {
+                        id: tenure_kernel::ids::CommitId::new(rt.random(), rt.random()),
+                        session,
+                        lease: LONG,
+                        queue: "shared".into(),
+                        probes: planner.plan(4),
+                        limit: 4,
+                    };
+                    let answer = store.claim(asked).await.expect("claim");
+                    assert!(answer.claimed.len() <= 4);
+                    left.fetch_sub(answer.claimed.len(), SeqCst);
+                    mine.extend(answer.claimed.into_iter().map(|c| c.head.id));
+                }
+                mine
+            }
+        })
+        .await;
+    let flat: Vec<_> = got.into_iter().flatten().collect();
+    assert_eq!(flat.len(), WORK);
+    assert_eq!(flat.into_iter().collect::<BTreeSet<_>>(), all);
+    for id in all {
+        assert_eq!((world.head(id).await.epoch, world.head(id).await.version), (1, 2));
+    }
+}
+
+/// A claim brings the unread mail with it, from the first unread on.
+pub async fn a_claim_brings_unread_mail(world: &World) {
+    let id = world.specimen_in("made_queued", "t", "mailed", 0).await;
+    for m in ["one", "two", "three"] {
+        world.send(world.mail(id, m)).await;
+    }
+    let mut note = world.note(id).await;
+    note.mail = tenure_kernel::commit::MailStance::Read(1);
+    let noted = world.commit_ok(note).await;
+    assert_eq!(noted.mail_waiting, 2);
+    let session = world.session(LONG).await;
+    let mut planner = Planner::default();
+    planner.refresh(world.store().ready_groups("mailed").await.expect("groups"));
+    let answer = claim(world, session, "mailed", &mut planner, 1).await;
+    let mail: Vec<_> = answer.claimed[0].mail.iter().map(|m| (m.seq, m.id.0.as_str())).collect();
+    assert_eq!(mail, [(2, "two"), (3, "three")]);
+}

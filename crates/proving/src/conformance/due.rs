@@ -1,0 +1,204 @@
+//! What is due, and the soft state that says when to look.
+
+use super::world::{LONG, World};
+use std::{collections::BTreeSet, time::Duration};
+use tenure_kernel::{
+    head::{Head, lane_of},
+    ids::EntityId,
+    limits,
+    store::{Answer, HeadFilter, Op, Touch},
+    time::Timestamp,
+    timers::TimerChange,
+};
+
+fn all_lanes() -> Vec<u16> {
+    (0..limits::LANES).collect()
+}
+
+async fn timed(world: &World, after: Duration) -> EntityId {
+    let mut birth = world.birth("made_idle");
+    birth.timers = vec![TimerChange::set("t", after)];
+    let id = birth.entity;
+    world.commit_ok(birth).await;
+    id
+}
+
+async fn due(
+    world: &World,
+    lanes: Vec<u16>,
+    overdue: Duration,
+    limit: usize,
+) -> (Timestamp, Vec<EntityId>) {
+    let (now, heads) = world.store().due(lanes, overdue, limit).await.expect("due");
+    (now, heads.iter().map(|h| h.id).collect())
+}
+
+fn touch(head: &Head) -> Touch {
+    Touch {
+        entity: head.id,
+        epoch: head.epoch,
+        version: head.version,
+        due: head.due,
+        check_at: None,
+        faults: 0,
+        ring_only: false,
+    }
+}
+
+/// Longest due first, whole heads, no more than asked, only the lanes asked for, only what is due.
+pub async fn due_gives_the_longest_due_first_within_lanes_and_limit(world: &World) {
+    let mut ids = Vec::new();
+    for micros in [3_000, 1_000, 2_000, 4_000] {
+        ids.push(timed(world, Duration::from_micros(micros)).await);
+    }
+    let later = timed(world, LONG).await;
+    let mut by_due = Vec::new();
+    for id in &ids {
+        by_due.push((world.head(*id).await.due.expect("a timer is due"), *id));
+    }
+    by_due.sort();
+    world.until_after(by_due[3].0).await;
+    let expected: Vec<_> = by_due.iter().map(|(_, id)| *id).collect();
+    let (now, got) = due(world, all_lanes(), Duration::ZERO, 100).await;
+    assert_eq!(got, expected);
+    assert!(now >= by_due[3].0 && !got.contains(&later));
+    assert_eq!(due(world, all_lanes(), Duration::ZERO, 2).await.1, expected[..2]);
+    let (_, heads) = world.store().due(all_lanes(), Duration::ZERO, 1).await.expect("due");
+    assert_eq!(heads[0], world.head(expected[0]).await, "due gives whole heads");
+    let mut seen = BTreeSet::new();
+    for lane in 0..limits::LANES {
+        let (_, part) = due(world, vec![lane], Duration::ZERO, 100).await;
+        assert!(part.iter().all(|id| lane_of(*id) == lane));
+        seen.extend(part);
+    }
+    assert_eq!(seen, expected.iter().copied().collect());
+    assert!(due(world, vec![], Duration::ZERO, 100).await.1.is_empty());
+    assert!(due(world, all_lanes(), LONG, 100).await.1.is_empty(), "nothing is that late");
+    let just = now.since(by_due[0].0);
+    let (_, late) = due(world, all_lanes(), just, 100).await;
+    assert_eq!(late.first(), Some(&expected[0]), "the one that was due that long ago");
+}
+
+/// The loop may sleep until the earliest due of its lanes.
+pub async fn next_due_is_the_earliest_of_the_lanes(world: &World) {
+    let (now, none) = world.store().next_due(all_lanes()).await.expect("next");
+    assert!(none.is_none() && now > Timestamp::ZERO, "nothing is due in an empty store");
+    let far = timed(world, LONG).await;
+    let near = timed(world, Duration::from_secs(100)).await;
+    let due_of = |id| async move { world.head(id).await.due };
+    assert_eq!(world.store().next_due(all_lanes()).await.expect("next").1, due_of(near).await);
+    let other: Vec<u16> = all_lanes().into_iter().filter(|l| *l != lane_of(near)).collect();
+    let expected = if lane_of(far) == lane_of(near) { None } else { due_of(far).await };
+    assert_eq!(world.store().next_due(other).await.expect("next").1, expected);
+    world.end(near).await;
+    assert_eq!(world.store().next_due(all_lanes()).await.expect("next").1, due_of(far).await);
+    world.end(far).await;
+    assert_eq!(world.store().next_due(all_lanes()).await.expect("next").1, None);
+}
+
+/// A touch moves soft state of the head it saw, and no version; one that saw another head does nothing.
+pub async fn a_touch_counts_only_for_the_head_it_saw(world: &World) {
+    let id = timed(world, Duration::from_millis(1)).await;
+    let seen = world.head(id).await;
+    let later = seen.changed_at + LONG;
+    let moved = Touch { due: Some(later), faults: 3, ..touch(&seen) };
+    assert_eq!(world.one(Op::Touch(moved.clone())).await, Answer::Touch(true));
+    let head = world.head(id).await;
+    assert_eq!((head.due, head.faults, head.version), (Some(later), 3, seen.version));
+    assert_eq!(head.chain, seen.chain);
+    world.verify(id).await;
+    world.commit_ok(world.note(id).await).await;
+    let after = world.head(id).await;
+    assert_eq!(after.faults, 0, "a commit that succeeds ends the row of faults");
+    assert_eq!(world.one(Op::Touch(moved.clone())).await, Answer::Touch(false));
+    let ghost = Touch { entity: world.id(), ..moved };
+    assert_eq!(world.one(Op::Touch(ghost)).await, Answer::Touch(false));
+    let ring = Touch { ring_only: true, ..touch(&after) };
+    assert_eq!(world.one(Op::Touch(ring)).await, Answer::Touch(false), "nobody holds it");
+    assert_eq!(world.head(id).await, after);
+    world.end(id).await;
+    let ended = world.head(id).await;
+    assert_eq!(world.one(Op::Touch(touch(&ended))).await, Answer::Touch(false));
+    assert_eq!(world.head(id).await, ended);
+}
+
+/// No touch moves `due` past the deadline, or past mail that waits without a holder.
+pub async fn no_touch_postpones_the_deadline_or_unread_mail(world: &World) {
+    let open = world.specimen("made_blocked").await;
+    let seen = world.head(open).await;
+    let end = seen.must_end_by.expect("open means due");
+    for due in [None, Some(end + LONG)] {
+        assert_eq!(world.one(Op::Touch(Touch { due, ..touch(&seen) })).await, Answer::Touch(true));
+        assert_eq!(world.head(open).await.due, Some(end));
+    }
+    // Mail came after the loop looked: its touch must not put the entity to sleep.
+    let seen = world.head(open).await;
+    world.send(world.mail(open, "m")).await;
+    let sleep = Touch { due: Some(end), ..touch(&seen) };
+    assert_eq!(world.one(Op::Touch(sleep.clone())).await, Answer::Touch(true));
+    let now = world.now().await;
+    assert!(world.head(open).await.due.is_some_and(|due| due <= now));
+    // A decision that failed is tried again later, mail or not.
+    let backoff = Touch { due: Some(now + Duration::from_secs(9)), faults: 1, ..sleep };
+    assert_eq!(world.one(Op::Touch(backoff)).await, Answer::Touch(true));
+    assert_eq!(world.head(open).await.due, Some(now + Duration::from_secs(9)));
+    assert_eq!(world.head(open).await.must_end_by, Some(end));
+}
+
+/// `due` moves earlier at once and later only when it has fired.
+pub async fn due_is_a_lower_bound_that_moves_earlier_at_once(world: &World) {
+    let id = timed(world, Duration::from_secs(100)).await;
+    let first = world.head(id).await.due;
+    let set = |after| async move {
+        let mut commit = world.note(id).await;
+        commit.timers = vec![TimerChange::set("t", after)];
+        world.commit_ok(commit).await;
+        world.head(id).await
+    };
+    let later = set(Duration::from_secs(500)).await;
+    assert_eq!(later.due, first, "later only when it fires");
+    let earlier = set(Duration::from_millis(1)).await;
+    assert_eq!(earlier.due, earlier.timers.earliest(), "earlier at once");
+    world.until_after(earlier.due.expect("due")).await;
+    let fired = set(Duration::from_secs(500)).await;
+    assert_eq!(fired.due, fired.timers.earliest(), "fired: it moves on");
+}
+
+/// Filters narrow a listing, pages continue after an id, and every head is listed once.
+pub async fn heads_are_listed_by_filter_and_page(world: &World) {
+    let mut mine = BTreeSet::new();
+    for i in 0..7 {
+        let event = if i % 2 == 0 { "made_idle" } else { "made_queued" };
+        mine.insert(world.specimen_in(event, "lister", "q", 0).await);
+    }
+    let mut marked = world.birth_in("made_idle", "lister", "q", 0);
+    marked.attention = Some(Some("look".into()));
+    mine.insert(marked.entity);
+    world.commit_ok(marked.clone()).await;
+    let filter = HeadFilter { tenant: Some("lister".into()), ..HeadFilter::default() };
+    let mut seen = Vec::new();
+    loop {
+        let after = seen.last().copied();
+        let page =
+            world.store().heads(HeadFilter { after, ..filter.clone() }, 3).await.expect("heads");
+        assert!(page.len() <= 3);
+        if page.is_empty() {
+            break;
+        }
+        seen.extend(page.iter().map(|h| h.id));
+    }
+    assert_eq!(seen, mine.iter().copied().collect::<Vec<_>>(), "in id order, each once");
+    let count = |filter: HeadFilter| async move {
+        world.store().heads(filter, 100).await.expect("heads").len()
+    };
+    let status = HeadFilter { status: Some("queued".into()), ..filter.clone() };
+    assert_eq!(count(status).await, 3);
+    let kind = HeadFilter { kind: Some("specimen".into()), ..filter.clone() };
+    assert_eq!(count(kind).await, 8);
+    assert_eq!(count(HeadFilter { kind: Some("worker".into()), ..filter.clone() }).await, 0);
+    let attention =
+        world.store().heads(HeadFilter { attention: true, ..filter }, 9).await.expect("heads");
+    assert_eq!(attention, [world.head(marked.entity).await]);
+    let lanes = HeadFilter { kind: Some("lane".into()), ..HeadFilter::default() };
+    assert_eq!(count(lanes).await, usize::from(limits::LANES));
+}

@@ -1,0 +1,36 @@
+//! A protection that nothing misses is not one. For each: the world in which its absence shows.
+
+use crate::{faults::Fault, run::Options, scenario::Scenario};
+use tenure_kernel::judge::Protections;
+
+/// A protection and the run that misses it.
+#[derive(Clone, Debug)]
+pub struct Missed {
+    /// Its name.
+    pub name: &'static str,
+    /// With it on, these runs pass.
+    pub on: Options,
+    /// With it off, some of them fail.
+    pub off: Options,
+}
+
+/// Every field of [`Protections`].
+pub fn all() -> Vec<Missed> {
+    use Fault::*;
+    let world = |name, scenario, faults: &[Fault], switch: fn(&mut Protections)| {
+        let on = Options::new(scenario).with_only(faults);
+        let mut protections = Protections::default();
+        switch(&mut protections);
+        Missed { name, off: on.clone().protected(protections), on }
+    };
+    vec![
+        world("fencing", Scenario::Slice, &[Pause, Crash, StaleReads], |p| p.fencing = false),
+        world("versions", Scenario::Bowl, &[StaleReads, Latency, Pause], |p| p.versions = false),
+        world("mail", Scenario::Slice, &[Latency], |p| p.mail = false),
+        world("blocked", Scenario::Slice, &[StaleReads], |p| p.blocked = false),
+        world("finality", Scenario::Slice, &[], |p| p.finality = false),
+        world("outbox", Scenario::Fan, &[AnswerLost, StaleReads, Pause], |p| p.outbox = false),
+        world("repetition", Scenario::Slice, &[AnswerLost], |p| p.repetition = false),
+        world("pulse", Scenario::Slice, &[Outage], |p| p.pulse = false),
+    ]
+}
