@@ -22,8 +22,8 @@ const BACKOFF_MAX: Duration = Duration::from_millis(500);
 /// One connection with its prepared statements.
 pub(super) struct Conn {
     pub(super) client: Client,
-    /// By the address of the SQL text, which is always a constant of this module.
-    statements: Mutex<HashMap<usize, Statement>>,
+    /// By their text. Not by its address: a constant may lie at several.
+    statements: Mutex<HashMap<&'static str, Statement>>,
 }
 
 impl Conn {
@@ -48,13 +48,17 @@ impl Conn {
         &self,
         sql: &'static str,
     ) -> Result<Statement, tokio_postgres::Error> {
-        let key = sql.as_ptr() as usize;
-        if let Some(statement) = locked(&self.statements).get(&key) {
-            return Ok(statement.clone());
+        if let Some(statement) = self.prepared(sql) {
+            return Ok(statement);
         }
         let statement = self.client.prepare(sql).await?;
-        locked(&self.statements).insert(key, statement.clone());
+        locked(&self.statements).insert(sql, statement.clone());
         Ok(statement)
+    }
+
+    /// The statement, if it is prepared.
+    pub(super) fn prepared(&self, sql: &'static str) -> Option<Statement> {
+        locked(&self.statements).get(sql).cloned()
     }
 }
 

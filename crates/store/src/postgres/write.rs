@@ -13,17 +13,23 @@ use super::{
     pool::Conn,
     rows::{self, big},
 };
-use futures_util::future::{join, join_all};
-use std::collections::BTreeMap;
+use futures_util::future::{MaybeDone, join, join_all, maybe_done};
+use std::{
+    collections::BTreeMap,
+    future::{Future, poll_fn},
+    pin::Pin,
+    task::Poll,
+};
 use tenure_kernel::{
     batch::{HeadWrite, Writes},
+    error::StoreError,
     head::Head,
     runtime::BoxFuture,
     stream::Record,
     table::Class,
     time::Timestamp,
 };
-use tokio_postgres::{Error, types::ToSql};
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 /// The statement of almost every batch: heads by compare-and-set, and the records behind them.
@@ -87,13 +93,38 @@ const INSERT_BLOB_REFS: &str = "INSERT INTO blob_refs (entity, digest)
 
 type Sent<'a> = BoxFuture<'a, Result<(), Error>>;
 
-/// Sends one prepared statement.
+/// Why a write was not done.
+enum Error {
+    /// A statement that [`prepare`] does not know. A bug; nothing was sent.
+    Unprepared(&'static str),
+    Driver(tokio_postgres::Error),
+}
+
+impl From<tokio_postgres::Error> for Error {
+    fn from(e: tokio_postgres::Error) -> Self {
+        Error::Driver(e)
+    }
+}
+
+impl Error {
+    fn fault(self, driver: fn(tokio_postgres::Error) -> Fault) -> Fault {
+        match self {
+            Error::Unprepared(sql) => StoreError::Refused(format!("not prepared: {sql}")).into(),
+            Error::Driver(e) => driver(e),
+        }
+    }
+}
+
+/// Sends one statement. It leaves with the first poll, or never.
 async fn send(conn: &Conn, sql: &'static str, values: &[&(dyn ToSql + Sync)]) -> Result<(), Error> {
-    let statement = conn.prepare(sql).await?;
-    conn.client.execute(&statement, values).await.map(drop)
+    let statement = conn.prepared(sql).ok_or(Error::Unprepared(sql))?;
+    Ok(conn.client.execute(&statement, values).await.map(drop)?)
 }
 
 /// Sends every write and COMMIT, then waits for the answers.
+///
+/// COMMIT must not leave before, or without, any of them. So each is polled once by itself: what has
+/// failed by then was not sent, and COMMIT is not either.
 pub(super) async fn write_and_commit(
     conn: &Conn,
     writes: &Writes,
@@ -103,15 +134,30 @@ pub(super) async fn write_and_commit(
     let mut sent: Vec<Sent<'_>> = Vec::with_capacity(6);
     heads(conn, writes, &mut sent);
     side_rows(conn, writes, now, &mut sent);
-    let (answers, commit) = join(join_all(sent), conn.client.batch_execute("COMMIT")).await;
+    let mut sent: Vec<MaybeDone<Sent<'_>>> = sent.into_iter().map(maybe_done).collect();
+    poll_fn(|cx| {
+        for write in &mut sent {
+            let _ = Pin::new(write).poll(cx);
+        }
+        Poll::Ready(())
+    })
+    .await;
+    if let Some(i) = sent.iter().position(|s| matches!(s, MaybeDone::Done(Err(_)))) {
+        let failed = Pin::new(&mut sent[i]).take_output();
+        return failed.unwrap_or(Ok(())).map_err(|e| e.fault(Fault::from));
+    }
+    let (_, commit) = join(join_all(&mut sent), conn.client.batch_execute("COMMIT")).await;
     // The first error is the cause; what follows it only says that the transaction has failed.
-    answers.into_iter().collect::<Result<(), Error>>().map_err(of_pipelined)?;
+    for write in &mut sent {
+        let answer = Pin::new(write).take_output().unwrap_or(Ok(()));
+        answer.map_err(|e| e.fault(of_pipelined))?;
+    }
     commit.map_err(of_commit)
 }
 
-/// Prepares what a batch needs and this connection does not have yet. Only then do all statements leave
-/// in one go: a statement that is prepared on the way would let COMMIT overtake it.
-async fn prepare(conn: &Conn, w: &Writes) -> Result<(), Error> {
+/// Prepares what a batch needs and this connection does not have yet: a statement that was prepared on
+/// the way would let COMMIT overtake it.
+async fn prepare(conn: &Conn, w: &Writes) -> Result<(), tokio_postgres::Error> {
     let all = [
         (UPDATE_HEADS, !w.heads.is_empty()),
         (INSERT_HEADS, !w.heads.is_empty()),

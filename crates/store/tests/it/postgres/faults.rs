@@ -9,7 +9,7 @@ use std::{
     process::Command,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU8, Ordering},
     },
 };
 use tenure_kernel::{
@@ -148,8 +148,15 @@ async fn a_killed_postgres_loses_nothing_that_was_answered() {
     }
 }
 
-/// Forwards to Postgres. Once `cut` is set, the next COMMIT goes through and its answer does not.
-async fn proxy(cut: Arc<AtomicBool>) -> String {
+/// What a proxy does with the next COMMIT that comes by, once.
+const PASS: u8 = 0;
+/// It goes through and its answer does not.
+const CUT_BEHIND: u8 = 1;
+/// It never arrives, as from a server that was stopped in the middle; the connection stays up.
+const STOP_BEFORE: u8 = 2;
+
+/// Forwards to Postgres.
+async fn proxy(next: Arc<AtomicU8>) -> String {
     let target = url();
     let address = target.split(['@', '/']).find(|p| p.contains(':') && p.contains('.')).unwrap();
     let address = address.to_owned();
@@ -159,7 +166,7 @@ async fn proxy(cut: Arc<AtomicBool>) -> String {
     let serve = async move {
         while let Ok((client, _)) = listener.accept().await {
             let server = TcpStream::connect(&address).await.unwrap();
-            let (cut, pass) = (cut.clone(), Arc::new(AtomicBool::new(true)));
+            let (next, pass) = (next.clone(), Arc::new(AtomicBool::new(true)));
             let (mut from_client, mut to_client) = client.into_split();
             let (mut from_server, mut to_server) = server.into_split();
             let passes = pass.clone();
@@ -167,8 +174,10 @@ async fn proxy(cut: Arc<AtomicBool>) -> String {
                 let mut buffer = vec![0; 1 << 16];
                 while let Ok(n @ 1..) = from_client.read(&mut buffer).await {
                     let commits = buffer[..n].windows(7).any(|w| w == b"COMMIT\0");
-                    if commits && cut.swap(false, Ordering::SeqCst) {
-                        passes.store(false, Ordering::SeqCst);
+                    match if commits { next.swap(PASS, Ordering::SeqCst) } else { PASS } {
+                        CUT_BEHIND => passes.store(false, Ordering::SeqCst),
+                        STOP_BEFORE => std::future::pending().await,
+                        _ => {}
                     }
                     to_server.write_all(&buffer[..n]).await.unwrap();
                 }
@@ -199,8 +208,8 @@ async fn proxy(cut: Arc<AtomicBool>) -> String {
 #[tokio::test]
 async fn a_commit_whose_answer_is_lost_is_indeterminate_and_can_be_asked_again() {
     let db = TestDb::new().await;
-    let cut = Arc::new(AtomicBool::new(false));
-    let url = proxy(cut.clone()).await;
+    let next = Arc::new(AtomicU8::new(PASS));
+    let url = proxy(next.clone()).await;
     let store = PostgresStore::connect(&url, judge(), db.options()).await.unwrap();
     let (id, session) = (entity(), entity());
     // Twice, so that every statement is prepared and COMMIT travels with them.
@@ -208,13 +217,52 @@ async fn a_commit_whose_answer_is_lost_is_indeterminate_and_can_be_asked_again()
     let at = must(&store, note(id, &at, "one")).await;
     let mut commit = note(id, &at, "two");
     commit.id = commit_id();
-    cut.store(true, Ordering::SeqCst);
+    next.store(CUT_BEHIND, Ordering::SeqCst);
     let lost = store.apply(vec![op(commit.clone())]).await;
     assert!(matches!(lost, Err(StoreError::Indeterminate(_))), "{lost:?}");
-    let again = store.apply(vec![op(commit.clone())]).await.unwrap().remove(0);
-    let Answer::Commit(CommitAnswer::Committed(again)) = again else { panic!("{again:?}") };
+    // The first try may still hold its lock on a connection that only Postgres knows of.
+    let again = loop {
+        match store.apply(vec![op(commit.clone())]).await.unwrap().remove(0) {
+            Answer::Commit(CommitAnswer::Busy) => {}
+            Answer::Commit(CommitAnswer::Committed(again)) => break again,
+            other => panic!("{other:?}"),
+        }
+    };
     assert!(again.repeated);
     assert_eq!(again.version, 3);
     assert_eq!(store.stream(id, 1, 10).await.unwrap().len(), 3);
     must(&store, note(id, &again, "three")).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_stopped_in_a_transaction_loses_its_locks() {
+    let db = TestDb::new().await;
+    let next = Arc::new(AtomicU8::new(PASS));
+    let url = proxy(next.clone()).await;
+    let mut options = db.options();
+    options.idle_timeout = std::time::Duration::from_millis(300);
+    let stopped = PostgresStore::connect(&url, judge(), options).await.unwrap();
+    let other = db.store().await;
+    let (id, session) = (entity(), entity());
+    let at = must(&stopped, birth(id, Some(session))).await;
+    let at = must(&stopped, note(id, &at, "one")).await;
+    next.store(STOP_BEFORE, Ordering::SeqCst);
+    let late = stopped.apply(vec![op(note(id, &at, "late"))]);
+    let overtake = async {
+        // As soon as the stopped one has its lock.
+        eventually("the COMMIT is stopped", || async { next.load(Ordering::SeqCst) == PASS }).await;
+        loop {
+            let mut answers = other.apply(vec![op(note(id, &at, "two"))]).await.unwrap();
+            match answers.pop() {
+                Some(Answer::Commit(CommitAnswer::Busy)) => {}
+                other => return other,
+            }
+        }
+    };
+    let (late, overtaken) = futures_util::future::join(late, overtake).await;
+    let won = |a: &Answer| matches!(a, Answer::Commit(CommitAnswer::Committed(_)));
+    // Woken up, the late one asks again on a new connection: whoever came first, there is one.
+    let answers = [late.unwrap().remove(0), overtaken.unwrap()];
+    assert_eq!(answers.iter().filter(|a| won(a)).count(), 1, "{answers:?}");
+    assert_eq!(other.head(id).await.unwrap().unwrap().version, 3);
 }
