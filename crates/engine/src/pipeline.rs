@@ -56,7 +56,13 @@ struct Queue {
 
 struct Waiting {
     op: Op,
+    seat: Seat,
+}
+
+/// Who waits for an answer.
+struct Seat {
     reply: oneshot::Sender<Result<Answer, StoreError>>,
+    /// Batches in which its row was locked.
     busy: u32,
 }
 
@@ -101,7 +107,7 @@ impl Pipeline {
         let (reply, answer) = oneshot::channel();
         let start = {
             let mut queue = self.0.queue();
-            queue.waiting.push_back(Waiting { op, reply, busy: 0 });
+            queue.waiting.push_back(Waiting { op, seat: Seat { reply, busy: 0 } });
             let start = queue.flights < self.0.flights_max;
             queue.flights += usize::from(start);
             start
@@ -186,15 +192,16 @@ impl Inner {
     }
 
     /// Takes the next batch: in order, at most one commit per entity.
-    fn take(&self) -> Vec<Waiting> {
+    fn take(&self) -> (Vec<Op>, Vec<Seat>) {
         let mut queue = self.queue();
         let queue = &mut *queue;
-        let mut batch = Vec::with_capacity(queue.waiting.len().min(limits::BATCH_OPS_MAX));
+        let room = queue.waiting.len().min(limits::BATCH_OPS_MAX);
+        let (mut ops, mut seats) = (Vec::with_capacity(room), Vec::with_capacity(room));
         let mut left = VecDeque::new();
         let mut bytes = 0;
         while let Some(w) = queue.waiting.pop_front() {
             let entity = commits_to(&w.op);
-            let full = batch.len() >= limits::BATCH_OPS_MAX || bytes >= limits::BATCH_BYTES_MAX;
+            let full = ops.len() >= limits::BATCH_OPS_MAX || bytes >= limits::BATCH_BYTES_MAX;
             if full || entity.is_some_and(|e| !queue.aloft.insert(e)) {
                 left.push_back(w);
                 if full {
@@ -205,29 +212,30 @@ impl Inner {
             if let Op::Commit(c) = &w.op {
                 bytes += c.weight();
             }
-            batch.push(w);
+            ops.push(w.op);
+            seats.push(w.seat);
         }
         left.append(&mut queue.waiting);
         queue.waiting = left;
-        if batch.is_empty() {
+        if ops.is_empty() {
             queue.flights -= 1;
         }
-        batch
+        (ops, seats)
     }
 
-    fn landed(&self, batch: &[Waiting]) {
+    fn landed(&self, ops: &[Op]) {
         let mut queue = self.queue();
-        for entity in batch.iter().filter_map(|w| commits_to(&w.op)) {
+        for entity in ops.iter().filter_map(commits_to) {
             queue.aloft.remove(&entity);
         }
     }
 
     /// Tries until the store answers or patience is over.
-    async fn apply(&self, ops: &[Op]) -> Result<Vec<Answer>, StoreError> {
+    async fn apply(&self, ops: &Arc<Vec<Op>>) -> Result<Vec<Answer>, StoreError> {
         let since = self.rt.mono();
         let mut pause = Duration::from_millis(10);
         loop {
-            match self.store.apply(ops.to_vec()).await {
+            match self.store.apply_shared(ops.clone()).await {
                 Ok(answers) => return Ok(answers),
                 Err(e) if e.is_transient() && self.rt.mono() - since < self.patience => {
                     tracing::debug!(error = %e, ?pause, "the store did not take a batch; trying again");
@@ -311,58 +319,84 @@ async fn yield_once() {
     .await
 }
 
+/// Batches above this size are answered by a task of their own, while the next one is on its way.
+const ANSWERED_IN_FLIGHT_MAX: usize = 16;
+
 /// Sends batches until nothing is left.
 async fn fly(inner: Arc<Inner>) {
     loop {
-        let batch = inner.take();
-        if batch.is_empty() {
+        let (ops, seats) = inner.take();
+        if ops.is_empty() {
             return;
         }
-        let ops: Vec<Op> = batch.iter().map(|w| w.op.clone()).collect();
+        let ops = Arc::new(ops);
         let result = inner.apply(&ops).await;
-        inner.landed(&batch);
+        inner.landed(&ops);
         match result {
             Ok(answers) => {
-                if land(&inner, batch, answers) {
+                let (seats, answers, all_busy) = put_back(&inner, &ops, seats, answers);
+                if all_busy {
                     inner.rt.sleep(Duration::from_millis(1)).await;
-                } else if !inner.queue().waiting.is_empty() {
+                } else if seats.len() > ANSWERED_IN_FLIGHT_MAX {
+                    let answering = inner.clone();
+                    inner
+                        .rt
+                        .spawn(Box::pin(async move { answer(&answering, &ops, seats, answers) }));
+                } else {
+                    answer(&inner, &ops, seats, answers);
+                }
+                if !inner.queue().waiting.is_empty() {
                     yield_once().await;
                 }
             }
             Err(e) => {
-                for w in batch {
+                for seat in seats {
                     // A caller that has gone does not need the answer.
-                    let _ = w.reply.send(Err(e.clone()));
+                    let _ = seat.reply.send(Err(e.clone()));
                 }
             }
         }
     }
 }
 
-/// Answers a batch; what was locked goes to the front of the queue. Says whether that was everything.
-fn land(inner: &Inner, batch: Vec<Waiting>, answers: Vec<Answer>) -> bool {
+type Answered = (Vec<(usize, Seat)>, Vec<Answer>, bool);
+
+/// What was locked goes back to the front of the queue; the rest can be answered. Says whether
+/// everything was locked.
+fn put_back(inner: &Inner, ops: &[Op], seats: Vec<Seat>, answers: Vec<Answer>) -> Answered {
+    let is_busy = |a: &Answer| matches!(a, Answer::Busy | Answer::Commit(CommitAnswer::Busy));
     let mut again = Vec::new();
-    let total = batch.len();
-    for (mut w, answer) in batch.into_iter().zip(answers) {
-        if matches!(answer, Answer::Busy | Answer::Commit(CommitAnswer::Busy)) {
-            w.busy += 1;
-            if w.busy < BUSY_MAX {
-                again.push(w);
-            } else {
-                let e = StoreError::Unavailable(
-                    "the entity stays locked by another transaction".into(),
-                );
-                let _ = w.reply.send(Err(e));
-            }
+    let mut rest = Vec::with_capacity(seats.len());
+    for (i, mut seat) in seats.into_iter().enumerate() {
+        if !answers.get(i).is_some_and(is_busy) {
+            rest.push((i, seat));
             continue;
         }
-        inner.ring(&w.op, &answer);
-        let _ = w.reply.send(Ok(answer));
+        seat.busy += 1;
+        if seat.busy < BUSY_MAX {
+            again.push(Waiting { op: ops[i].clone(), seat });
+        } else {
+            let e =
+                StoreError::Unavailable("the entity stays locked by another transaction".into());
+            let _ = seat.reply.send(Err(e));
+        }
     }
-    let all_busy = again.len() == total;
+    let all_busy = !again.is_empty() && rest.is_empty();
     let mut queue = inner.queue();
     for w in again.into_iter().rev() {
         queue.waiting.push_front(w);
     }
-    all_busy
+    drop(queue);
+    (rest, answers, all_busy)
+}
+
+/// Rings and answers.
+fn answer(inner: &Inner, ops: &[Op], seats: Vec<(usize, Seat)>, answers: Vec<Answer>) {
+    let mut answers: Vec<Option<Answer>> = answers.into_iter().map(Some).collect();
+    for (i, seat) in seats {
+        if let Some(answer) = answers[i].take() {
+            inner.ring(&ops[i], &answer);
+            let _ = seat.reply.send(Ok(answer));
+        }
+    }
 }

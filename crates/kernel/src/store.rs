@@ -21,7 +21,7 @@ use crate::{
     stream::{Hash, Record},
     time::Timestamp,
 };
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 /// One operation of a batch.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,7 +110,13 @@ pub struct HeadFilter {
 pub trait Store: Send + Sync {
     /// Runs a batch in one transaction and answers each operation, in order. On an error nothing is
     /// known to be written; [`StoreError::Indeterminate`] says that it may be.
-    fn apply(&self, ops: Vec<Op>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>>;
+    /// Shared, because a pipeline that has to ask again asks with the same operations.
+    fn apply_shared(&self, ops: Arc<Vec<Op>>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>>;
+
+    /// [`Store::apply_shared`] for a caller who asks once.
+    fn apply(&self, ops: Vec<Op>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+        self.apply_shared(Arc::new(ops))
+    }
 
     /// Claims from a queue.
     fn claim(&self, request: ClaimRequest) -> BoxFuture<'_, Result<ClaimAnswer, StoreError>>;

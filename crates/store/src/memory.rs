@@ -295,7 +295,7 @@ fn ready(rows: &Rows, queue: &str, probe: &Probe) -> Vec<(Timestamp, EntityId)> 
 }
 
 impl Store for MemoryStore {
-    fn apply(&self, ops: Vec<Op>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+    fn apply_shared(&self, ops: Arc<Vec<Op>>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
         self.call("apply", true, move |s| s.run_batch(&ops))
     }
 

@@ -9,6 +9,10 @@ use tenure::{
     logs,
 };
 
+// Operations are made on one thread and dropped on another, which glibc's allocator pays for dearly.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match start(&cli) {

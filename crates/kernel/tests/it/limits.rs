@@ -221,7 +221,11 @@ fn the_named_numbers_fit_each_other() {
     const { assert!(BODY_INLINE_BYTES_MAX > HEAD_STATE_BYTES_MAX, "a seal holds a state") };
     const { assert!(BODY_INLINE_BYTES_MAX < BATCH_BYTES_MAX && BATCH_BYTES_MAX < BLOB_BYTES_MAX) };
     const { assert!(RENEWAL.as_millis() * 2 < LEASE.as_millis(), "one renewal may be lost") };
-    const { assert!(PULSE_GAP.as_millis() > TICK.as_millis() * 2, "one tick may be late") };
+    const { assert!(PULSE_GAP.as_millis() * 2 >= TICK.as_millis() * 3, "a tick may be late") };
+    const {
+        let survived = LEASE.as_millis() - RENEWAL.as_millis();
+        assert!(PULSE_GAP.as_millis() <= survived, "an outage that costs leases is seen");
+    };
     const { assert!(PULSE_GAP.as_millis() < LEASE.as_millis(), "an outage is seen before a lapse") };
     const { assert!(LANES > 0 && BATCH_OPS_MAX >= DUE_BATCH_MAX && HOLDS_MAX >= CLAIM_MAX) };
 }

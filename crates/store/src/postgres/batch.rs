@@ -9,7 +9,7 @@
 //!   operation runs alone, so that only the guilty one is refused and its neighbours are committed.
 
 use super::{Inner, error::Fault, load, pool::Conn, rows, rows::record_columns, write};
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 use tenure_kernel::{
     batch::{needs, plan, settle_repeat, suspected_repeats},
     commit::{CommitAnswer, Refusal},
@@ -33,7 +33,7 @@ const RECORDS_AT: &str = concat!(
 );
 
 /// Runs a batch.
-pub(super) async fn apply(store: &Inner, ops: Vec<Op>) -> Result<Vec<Answer>, StoreError> {
+pub(super) async fn apply(store: &Inner, ops: Arc<Vec<Op>>) -> Result<Vec<Answer>, StoreError> {
     if ops.is_empty() {
         return Ok(Vec::new());
     }

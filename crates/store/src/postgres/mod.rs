@@ -34,7 +34,7 @@ mod write;
 
 use error::Fault;
 use pool::{Conn, Pool};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tenure_kernel::{
     claims::{ClaimAnswer, ClaimRequest},
     error::StoreError,
@@ -229,7 +229,7 @@ fn configure(url: &str, options: &PostgresOptions) -> Result<Config, StoreError>
 }
 
 impl Store for PostgresStore {
-    fn apply(&self, ops: Vec<Op>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+    fn apply_shared(&self, ops: Arc<Vec<Op>>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
         Box::pin(batch::apply(&self.inner, ops))
     }
 

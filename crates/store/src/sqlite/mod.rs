@@ -307,7 +307,7 @@ fn start_readers(file: &Path) -> Result<mpsc::Sender<ReadJob>, StoreError> {
 }
 
 impl Store for SqliteStore {
-    fn apply(&self, ops: Vec<Op>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+    fn apply_shared(&self, ops: Arc<Vec<Op>>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
         self.write(move |w| w.apply(&ops))
     }
 

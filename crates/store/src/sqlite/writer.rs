@@ -203,8 +203,11 @@ impl Writer {
     fn facts(&mut self, needs: &Needs) -> Result<Facts, Trouble> {
         let mut facts = Facts { now: self.now(), ..Facts::default() };
         for id in &needs.heads {
-            if let Some(placed) = self.placed(*id)? {
-                facts.heads.insert(*id, placed.head);
+            if !self.cache.contains_key(id) {
+                self.placed(*id)?;
+            }
+            if let Some(placed) = self.cache.get(id) {
+                facts.heads.insert(*id, placed.head.clone());
             }
         }
         for id in &needs.peeks {

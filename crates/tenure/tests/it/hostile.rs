@@ -205,7 +205,10 @@ async fn a_family_cancelled_at_any_point_ends_whole(cluster: Cluster) {
         cluster.wait_for("the family", head_of_family, |h| h.class() == Class::Final).await;
     }
     // A family has about forty records: later points find it over, which is a point too.
-    assert!(cancelled >= points / 4, "{cancelled} of {points} were still open when the cancel came");
+    assert!(
+        cancelled >= points / 4,
+        "{cancelled} of {points} were still open when the cancel came"
+    );
     for member in cluster.all("family").await {
         cluster.wait_for("a member", member.id, |h| h.class() == Class::Final).await;
     }
