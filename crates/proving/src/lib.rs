@@ -2,7 +2,7 @@
 //! this crate.
 //!
 //! - [`machines`]: small hostile machines. Each takes one promise of the kernel to its edge.
-//! - [`conformance`]: one suite, run by every store's tests. Cases are named after rules.
+//! - [`mod@conformance`]: one suite, run by every store's tests. Cases are named after rules.
 //! - [`checkers`]: reads a whole store and says everything that is wrong with it.
 
 pub mod checkers;
