@@ -89,6 +89,10 @@ impl DueLoop {
             let nap = self.nap().await.min(next_pulse.saturating_sub(rt.mono()));
             stop.unless(first(ear.heard(), rt.sleep(nap))).await;
         }
+        // What the rules did since the last pulse must not go with the process.
+        if let Err(e) = self.pulse().await {
+            tracing::debug!(error = %e, "no last pulse");
+        }
     }
 
     /// Leaves a pulse with what the rules did, and learns from when on holders are judged.

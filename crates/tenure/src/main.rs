@@ -33,10 +33,8 @@ fn main() -> ExitCode {
 fn start(cli: &Cli) -> Result<String, Failure> {
     let settings = settings(&cli.common)?;
     logs::start(&settings).map_err(Failure::System)?;
-    // The simulation brings its own executor and must not run inside of Tokio, whose primitives hold back
-    // after a number of polls within one task.
-    if let Command::Sim(options) = &cli.command {
-        return commands::sim::run(options, cli.common.json);
+    if let Some(answer) = at_once(cli, &settings) {
+        return answer;
     }
     // One more thread than cores: an embedded store writes on the thread that brings the batch, and
     // the disk must not take a core's worth of work with it.
@@ -46,14 +44,23 @@ fn start(cli: &Cli) -> Result<String, Failure> {
     runtime.map_err(Failure::from)?.block_on(dispatch(cli, &settings))
 }
 
+/// Commands that need no runtime. The simulation brings its own executor and must not run inside of
+/// Tokio, whose primitives hold back after a number of polls within one task.
+fn at_once(cli: &Cli, settings: &Settings) -> Option<Result<String, Failure>> {
+    match &cli.command {
+        Command::Config => Some(commands::config::run(settings, cli.common.json)),
+        Command::Sim(options) => Some(commands::sim::run(options, cli.common.json)),
+        _ => None,
+    }
+}
+
 async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
     let json = cli.common.json;
     match &cli.command {
         Command::Demo(options) => commands::demo::run(options, json).await,
         Command::Rules => commands::rules::run(settings, json).await,
-        Command::Config => commands::config::run(settings, json),
         Command::Verify => commands::verify::run(settings, json).await,
-        Command::Sim(_) => Ok(String::new()),
+        Command::Config | Command::Sim(_) => at_once(cli, settings).unwrap_or(Ok(String::new())),
         Command::Bench(options) => {
             commands::bench::run(cli.common.store.as_deref(), options, json).await
         }

@@ -1,7 +1,7 @@
 //! One suite for every store. A store's test binary gives a factory and gets one test per case, each
 //! under the name of the rule it proves:
 //!
-//! ```ignore
+//! ```text
 //! tenure_proving::conformance!(my_store::fresh_world);
 //! ```
 //!

@@ -187,11 +187,13 @@ async fn report(dir: &Path, world: &World, json: bool) -> Result<String, Failure
                 "calls": calls, "problems": problems, "kept": kept })
         );
     } else {
-        for head in &errands {
-            if head.epoch > 2 {
-                println!("\nthe errand that lost its worker, from its own history:");
-                print!("{}", timeline(&*store, head).await?);
-            }
+        let lost: Vec<&Head> = errands.iter().filter(|h| h.epoch > 2).collect();
+        if let Some(head) = lost.first() {
+            println!("\nan errand that lost its worker, from its own history:");
+            print!("{}", timeline(&*store, head).await?);
+        }
+        if lost.len() > 1 {
+            println!("({} more were under way and went the same way)", lost.len() - 1);
         }
         println!("\n{done} of {} errands are done.", errands.len());
         println!(
