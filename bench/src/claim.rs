@@ -112,12 +112,13 @@ async fn case(
         claimed.extend(got.into_iter().map(|c| c.head));
     }
     let time = (rt.mono() - start).as_secs_f64();
+    let gathering = &pipeline.gathering();
     let ends = claimed.iter().map(|head| {
         let expect = Expect::Holder { epoch: head.epoch, version: head.version };
         let mut commit = Commit::new(pipeline.commit_id(), head.id, expect, vec![event("ended")]);
         commit.mail = MailStance::ReadAll(0);
         commit.tenure = TenureChange::End;
-        pipeline.commit(commit)
+        gathering.commit(commit)
     });
     expect_all(join_all(ends).await)?;
     took.sort_by(f64::total_cmp);
@@ -138,6 +139,7 @@ async fn make(
     must_end_in: Option<Duration>,
 ) -> Result<(), StoreError> {
     let now = pipeline.store().now().await?;
+    let pipeline = &pipeline.gathering();
     let births = (0..n).map(|_| {
         let birth =
             Birth { kind: TICKET.kind, tenant: "bench".into(), queue: QUEUE.into(), priority: 0 };

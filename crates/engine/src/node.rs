@@ -62,7 +62,7 @@ impl Node {
         if let Err(e) = lane_server.balance().await {
             tracing::warn!(error = %e, "no lanes yet");
         }
-        let server = Server { pipeline: pipeline.clone(), machines, config: config.clone() };
+        let server = Server { pipeline: pipeline.gathering(), machines, config: config.clone() };
         let mut due = DueLoop::new(server, lanes.clone());
         if !protect_outage {
             due = due.without_outage_protection();

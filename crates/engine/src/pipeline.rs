@@ -35,7 +35,10 @@ use tokio::sync::oneshot;
 
 /// Carries operations to a store. Cheap to clone.
 #[derive(Clone)]
-pub struct Pipeline(Arc<Inner>);
+pub struct Pipeline {
+    inner: Arc<Inner>,
+    gathers: bool,
+}
 
 struct Inner {
     store: Arc<dyn Store>,
@@ -72,43 +75,51 @@ const BUSY_MAX: u32 = 2_000;
 impl Pipeline {
     /// A pipeline to this store.
     pub fn new(store: Arc<dyn Store>, bell: Arc<dyn Bell>, rt: Rt, config: &EngineConfig) -> Self {
-        Pipeline(Arc::new(Inner {
+        let inner = Arc::new(Inner {
             store,
             bell,
             rt,
             patience: config.patience,
             flights_max: config.flights.max(1),
             queue: Mutex::default(),
-        }))
+        });
+        Pipeline { inner, gathers: false }
+    }
+
+    /// The same pipeline for a task that submits many operations at once and awaits them together, as
+    /// the due loop does. Its first one waits for the others; otherwise a store that writes on the
+    /// calling thread would sync once for each. A task that submits one at a time does not wait.
+    pub fn gathering(&self) -> Self {
+        Pipeline { inner: self.inner.clone(), gathers: true }
     }
 
     /// The store behind it, for reads.
     pub fn store(&self) -> &Arc<dyn Store> {
-        &self.0.store
+        &self.inner.store
     }
 
     /// The bell that it rings.
     pub fn bell(&self) -> &Arc<dyn Bell> {
-        &self.0.bell
+        &self.inner.bell
     }
 
     /// The runtime it runs on.
     pub fn rt(&self) -> &Rt {
-        &self.0.rt
+        &self.inner.rt
     }
 
     /// A fresh commit id.
     pub fn commit_id(&self) -> CommitId {
-        CommitId::new(self.0.rt.random(), self.0.rt.random())
+        CommitId::new(self.inner.rt.random(), self.inner.rt.random())
     }
 
     /// Sends an operation with the next batch and waits for its answer.
     pub async fn submit(&self, op: Op) -> Result<Answer, StoreError> {
         let (reply, answer) = oneshot::channel();
         let start = {
-            let mut queue = self.0.queue();
+            let mut queue = self.inner.queue();
             queue.waiting.push_back(Waiting { op, seat: Seat { reply, busy: 0 } });
-            let start = queue.flights < self.0.flights_max;
+            let start = queue.flights < self.inner.flights_max;
             queue.flights += usize::from(start);
             start
         };
@@ -116,8 +127,10 @@ impl Pipeline {
         if !start {
             return answer.await.unwrap_or_else(|_| Err(lost()));
         }
-        let mut flight =
-            Flight { rt: self.0.rt.clone(), left: Some(Box::pin(fly(self.0.clone()))) };
+        let mut flight = Flight {
+            rt: self.inner.rt.clone(),
+            left: Some(Box::pin(fly(self.inner.clone(), self.gathers))),
+        };
         let mut answer = answer;
         poll_fn(|cx| {
             flight.advance(cx);
@@ -148,7 +161,7 @@ impl Pipeline {
         {
             let bytes = std::mem::take(bytes);
             let len = bytes.len() as u64;
-            let digest = self.0.store.put_blob(bytes).await?;
+            let digest = self.inner.store.put_blob(bytes).await?;
             *body = Body::Blob { digest, len };
         }
         Ok(())
@@ -323,7 +336,10 @@ async fn yield_once() {
 const ANSWERED_IN_FLIGHT_MAX: usize = 16;
 
 /// Sends batches until nothing is left.
-async fn fly(inner: Arc<Inner>) {
+async fn fly(inner: Arc<Inner>, gathers: bool) {
+    if gathers {
+        yield_once().await;
+    }
     loop {
         let (ops, seats) = inner.take();
         if ops.is_empty() {
