@@ -109,7 +109,7 @@ async fn case(
         let sent = rt.mono();
         let got = claimer.claim(QUEUE, PER_CLAIM, false).await?;
         took.push((rt.mono() - sent).as_secs_f64() * 1000.0);
-        claimed.extend(got.into_iter().map(|c| c.head));
+        claimed.extend(got.into_iter().map(|f| f.claimed.head));
     }
     let time = (rt.mono() - start).as_secs_f64();
     let gathering = &pipeline.gathering();

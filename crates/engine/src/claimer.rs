@@ -16,6 +16,14 @@ struct Plan {
     refreshed: Option<Duration>,
 }
 
+/// Something that was just claimed.
+pub struct Fresh {
+    /// What.
+    pub claimed: Claimed,
+    /// When the claim was sent, on this process's clock: its lease counts from there.
+    pub sent: Duration,
+}
+
 /// Claims for one session.
 pub struct Claimer {
     keeper: Keeper,
@@ -35,7 +43,7 @@ impl Claimer {
         queue: &str,
         n: usize,
         rung: bool,
-    ) -> Result<Vec<Claimed>, StoreError> {
+    ) -> Result<Vec<Fresh>, StoreError> {
         let now = self.keeper.pipeline().rt().mono();
         let known =
             self.plans.get(queue).and_then(|p| p.refreshed).is_some_and(|at| now - at < RESCAN);
@@ -58,7 +66,7 @@ impl Claimer {
         queue: &str,
         n: usize,
         refresh: bool,
-    ) -> Result<Vec<Claimed>, StoreError> {
+    ) -> Result<Vec<Fresh>, StoreError> {
         let pipeline = self.keeper.pipeline().clone();
         let plan = self.plans.entry(queue.to_owned()).or_default();
         if refresh {
@@ -76,8 +84,13 @@ impl Claimer {
             probes: plan.planner.plan(n),
             limit: n,
         };
+        let (session, sent) = (request.session, pipeline.rt().mono());
         let answer = pipeline.store().claim(request).await?;
         plan.planner.settle(&answer.claimed);
-        Ok(answer.claimed)
+        if self.keeper.id() != session {
+            // The session that claimed is over: nobody may act on this, and the checks will free it.
+            return Ok(Vec::new());
+        }
+        Ok(answer.claimed.into_iter().map(|claimed| Fresh { claimed, sent }).collect())
     }
 }

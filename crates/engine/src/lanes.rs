@@ -29,7 +29,7 @@ use tenure_kernel::{
     machine::{Input, Machines},
     mail::kinds,
     outbox::{Delivery, DeliveryAnswer, Handover, Posted, Target},
-    runtime::{BoxFuture, first},
+    runtime::{BoxFuture, First, first},
     sessions::{LANE, lane_id},
     store::{Answer, Op},
     stream::{Body, NewEvent},
@@ -41,6 +41,17 @@ use tokio::sync::watch;
 pub trait Wire: Send + Sync {
     /// Returns once the other side has acknowledged. May be called again with the same id.
     fn publish(&self, subject: &str, posted: &Posted) -> BoxFuture<'_, Result<(), StoreError>>;
+}
+
+/// A wire to nowhere, for a deployment in which nobody outside listens. Chosen, never assumed: a server
+/// that was started without its wire would otherwise throw away what others wait for.
+#[derive(Clone, Copy, Debug)]
+pub struct Discard;
+
+impl Wire for Discard {
+    fn publish(&self, _subject: &str, _posted: &Posted) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }
 
 #[derive(Debug)]
@@ -78,19 +89,14 @@ pub struct LaneServer {
     keeper: Keeper,
     machines: Machines,
     lanes: Lanes,
-    wire: Option<Arc<dyn Wire>>,
+    wire: Arc<dyn Wire>,
     /// Holds less than its share: looks again whenever it is rung.
     short: AtomicBool,
 }
 
 impl LaneServer {
     /// For this server's session.
-    pub fn new(
-        keeper: Keeper,
-        machines: Machines,
-        lanes: Lanes,
-        wire: Option<Arc<dyn Wire>>,
-    ) -> Self {
+    pub fn new(keeper: Keeper, machines: Machines, lanes: Lanes, wire: Arc<dyn Wire>) -> Self {
         LaneServer { keeper, machines, lanes, wire, short: AtomicBool::new(true) }
     }
 
@@ -154,11 +160,14 @@ impl LaneServer {
                 self.take(lane).await?;
             }
         }
-        self.short.store(self.lanes.held().len() < share, Ordering::Relaxed);
+        // With servers that do not divide the lanes evenly the last one has fewer, which is fine.
+        let least = usize::from(limits::LANES) / servers;
+        self.short.store(self.lanes.held().len() < least, Ordering::Relaxed);
         Ok(())
     }
 
     async fn take(&self, lane: u16) -> Result<(), StoreError> {
+        let sent = self.pipeline().rt().mono();
         let (id, session) = (self.pipeline().commit_id(), self.keeper.id());
         let free = self.pipeline().store().head(lane_id(lane)).await?;
         if free.is_none_or(|h| !h.can_be_claimed(true) && h.holder != Some(session)) {
@@ -167,7 +176,7 @@ impl LaneServer {
         let op =
             Op::Claim { id, entity: lane_id(lane), session, lease: self.keeper.config().lease };
         if let Answer::Claim(Ok(head)) = self.pipeline().submit(op).await? {
-            let hints = self.keeper.hold(head.id, head.epoch);
+            let hints = self.keeper.hold(head.id, head.epoch, sent);
             self.lanes.map().insert(lane, HeldLane { epoch: head.epoch, hints });
         }
         Ok(())
@@ -236,18 +245,23 @@ impl LaneServer {
     async fn deliver(&self, rows: Vec<Posted>) -> Result<bool, StoreError> {
         let mut ops = Vec::with_capacity(rows.len());
         let mut sent = Vec::with_capacity(rows.len());
-        // One creation per entity and batch: a second one waits for the next.
+        // What is born in this batch hears everything else in the next: a creation may need a second
+        // try, and must not be overtaken by mail of the same source.
         let mut born = HashSet::new();
         for posted in rows {
             let with = match &posted.message.to {
+                Target::Mail(id) | Target::Create { id, .. } if born.contains(id) => continue,
                 Target::Mail(to) => mail_to(*to, &posted),
                 // A cancel for something that may not exist yet: first as mail.
                 Target::Create { id, .. } if posted.message.kind == kinds::CANCEL => {
                     mail_to(*id, &posted)
                 }
-                Target::Create { id, .. } if !born.insert(*id) => continue,
-                Target::Create { id, kind } => {
-                    self.creation(*id, kind, &posted, &Input::Create(&posted.message.body))
+                Target::Create { id, .. } => {
+                    born.insert(*id);
+                    match self.creation(&posted, &Input::Create(&posted.message.body)).await? {
+                        Some(with) => with,
+                        None => continue,
+                    }
                 }
                 Target::Wire(_) => continue,
             };
@@ -264,47 +278,86 @@ impl LaneServer {
         let mut moved = false;
         let mut second_try = Vec::new();
         for ((posted, queue), answer) in sent.iter().zip(&answers) {
-            match answer {
-                Answer::Deliver(DeliveryAnswer::Delivered { holder }) => {
-                    moved = true;
-                    self.pipeline().bell().ring(holder.map_or(Topic::Due, Topic::Session));
-                    if let Some(queue) = queue {
-                        self.pipeline().bell().ring(Topic::Queue(queue.clone()));
-                    }
-                }
-                Answer::Deliver(DeliveryAnswer::TargetFinal) => moved = true,
+            moved |= self.arrived(answer, queue.as_deref());
+            let with = match answer {
                 Answer::Deliver(DeliveryAnswer::StaleLane) => {
                     self.lanes.map().remove(&lane_of(posted.id.source));
+                    None
                 }
-                Answer::Deliver(DeliveryAnswer::UnknownTarget) => {
-                    let with = self.for_unknown(posted);
-                    second_try.extend(self.delivery(posted.id, with));
-                }
+                Answer::Deliver(DeliveryAnswer::UnknownTarget) => self.for_unknown(posted).await?,
                 Answer::Deliver(DeliveryAnswer::TargetExists) => {
-                    let with = self.for_existing(posted).await?;
-                    second_try.extend(self.delivery(posted.id, with));
+                    Some(self.for_existing(posted).await?)
                 }
                 Answer::Deliver(DeliveryAnswer::Refused(why)) => {
-                    tracing::warn!(message = %posted.id, %why, "a creation was refused");
-                    second_try.extend(self.delivery(posted.id, returned(posted, why)));
+                    tracing::warn!(message = %posted.id, %why, "a delivery was refused");
+                    Some(returned(posted, why))
                 }
-                _ => {}
+                _ => None,
+            };
+            if let Some(op) = with.and_then(|with| self.delivery(posted.id, with)) {
+                second_try.push((op, posted));
             }
         }
-        if !second_try.is_empty() {
-            self.pipeline().store().apply(second_try).await?;
-            self.pipeline().bell().ring(Topic::Due);
-            moved = true;
+        Ok(self.try_again(second_try).await? | moved)
+    }
+
+    /// The second try. What is refused here too goes back to its sender, who must not wait for it.
+    async fn try_again(&self, tries: Vec<(Op, &Posted)>) -> Result<bool, StoreError> {
+        if tries.is_empty() {
+            return Ok(false);
+        }
+        let (ops, rows): (Vec<Op>, Vec<&Posted>) = tries.into_iter().unzip();
+        let store = self.pipeline().store();
+        let answers = store.apply(ops).await?;
+        let mut moved = false;
+        let mut back = Vec::new();
+        for (posted, answer) in rows.iter().zip(&answers) {
+            moved |= self.arrived(answer, None);
+            if let Answer::Deliver(DeliveryAnswer::Refused(why)) = answer {
+                back.extend(self.delivery(posted.id, returned(posted, why)));
+            }
+        }
+        for answer in if back.is_empty() { Vec::new() } else { store.apply(back).await? } {
+            moved |= self.arrived(&answer, None);
         }
         Ok(moved)
     }
 
-    /// The birth of an entity, decided by its machine.
-    fn creation(&self, id: EntityId, kind: &str, posted: &Posted, input: &Input<'_>) -> Handover {
-        let wish = Wish { id, kind, tenant: &posted.tenant, at: posted.at };
+    /// Rings for what was delivered. Whether the row is gone.
+    fn arrived(&self, answer: &Answer, queue: Option<&str>) -> bool {
+        match answer {
+            Answer::Deliver(DeliveryAnswer::Delivered { holder }) => {
+                let bell = self.pipeline().bell();
+                bell.ring(holder.map_or(Topic::Due, Topic::Session));
+                if let Some(queue) = queue {
+                    bell.ring(Topic::Queue(queue.to_owned()));
+                }
+                true
+            }
+            Answer::Deliver(DeliveryAnswer::TargetFinal) => true,
+            _ => false,
+        }
+    }
+
+    /// The birth of an entity, decided by its machine. `None`: a server of another version knows the
+    /// kind, and will deliver it.
+    async fn creation(
+        &self,
+        posted: &Posted,
+        input: &Input<'_>,
+    ) -> Result<Option<Handover>, StoreError> {
+        let Target::Create { id, kind } = &posted.message.to else { return Ok(None) };
+        if self.machines.get(kind).is_none() {
+            tracing::warn!(message = %posted.id, %kind, "no machine of this kind is known here; left for another server");
+            return Ok(None);
+        }
+        let wish = Wish { id: *id, kind, tenant: &posted.tenant, at: posted.at };
         match birth(&self.machines, wish, input, self.pipeline().commit_id()) {
-            Ok(commit) => Handover::Create(Box::new(commit)),
-            Err(e) => returned(posted, &e.to_string()),
+            Ok(mut commit) => {
+                self.pipeline().offload_all(&mut commit).await?;
+                Ok(Some(Handover::Create(Box::new(commit))))
+            }
+            Err(e) => Ok(Some(returned(posted, &e.to_string()))),
         }
     }
 
@@ -322,12 +375,12 @@ impl LaneServer {
     }
 
     /// What becomes of mail to nobody.
-    fn for_unknown(&self, posted: &Posted) -> Handover {
+    async fn for_unknown(&self, posted: &Posted) -> Result<Option<Handover>, StoreError> {
         match &posted.message.to {
-            Target::Create { id, kind } => self.creation(*id, kind, posted, &Input::CancelUnborn),
+            Target::Create { .. } => self.creation(posted, &Input::CancelUnborn).await,
             // An answer that finds nobody ends here, or two unknowns would write to each other for ever.
-            _ if posted.message.kind == kinds::RETURNED => Handover::Nothing,
-            _ => returned(posted, "no such entity"),
+            _ if posted.message.kind == kinds::RETURNED => Ok(Some(Handover::Nothing)),
+            _ => Ok(Some(returned(posted, "no such entity"))),
         }
     }
 
@@ -340,9 +393,18 @@ impl LaneServer {
             if stuck.contains(&posted.id.source) {
                 continue;
             }
-            if let Some(wire) = &self.wire
-                && let Err(e) = wire.publish(subject, posted).await
-            {
+            // Only while the lane is ours: a successor's newer messages must not be overtaken.
+            if !self.keeper.live() || self.lanes.epoch(lane_of(posted.id.source)).is_none() {
+                break;
+            }
+            let patience = self.keeper.config().tick;
+            let sleep = self.pipeline().rt().sleep(patience);
+            let published = match first(self.wire.publish(subject, posted), sleep).await {
+                First::Left(published) => published,
+                // One that hangs must not hold back the mail inside.
+                First::Right(()) => Err(StoreError::Unavailable("the wire does not answer".into())),
+            };
+            if let Err(e) = published {
                 tracing::warn!(error = %e, subject, "not published; it stays in the outbox");
                 stuck.insert(posted.id.source);
                 continue;

@@ -43,7 +43,7 @@ pub struct Parts {
     /// Who it is, for people.
     pub name: String,
     /// Where messages for outside go.
-    pub wire: Option<Arc<dyn Wire>>,
+    pub wire: Arc<dyn Wire>,
     /// Drills only: `false` judges holders at once after an outage.
     pub protect_outage: bool,
 }
@@ -115,12 +115,18 @@ impl Drop for Done {
 
 /// Removes what is past its retention, a bounded amount at a time.
 async fn retain(pipeline: &Pipeline, rt: &Rt, config: &EngineConfig, mut stop: Stop) {
-    while stop.unless(rt.sleep(config.tick * 12)).await.is_some() {
+    let mut full = false;
+    while full || stop.unless(rt.sleep(config.tick * 12)).await.is_some() {
+        if stop.asked() {
+            return;
+        }
         let store = pipeline.store();
         let retired = match store.now().await {
             Ok(now) => store.retire(now - config.retention, limits::DUE_BATCH_MAX).await,
             Err(e) => Err(e),
         };
+        // More may be waiting: what ends faster than a batch per pause would only pile up.
+        full = matches!(&retired, Ok(r) if r.entities >= limits::DUE_BATCH_MAX as u64);
         match retired {
             Ok(r) if r.entities + r.records + r.blobs > 0 => {
                 tracing::info!(?r, "retention removed")

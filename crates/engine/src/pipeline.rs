@@ -65,12 +65,13 @@ struct Waiting {
 /// Who waits for an answer.
 struct Seat {
     reply: oneshot::Sender<Result<Answer, StoreError>>,
-    /// Batches in which its row was locked.
-    busy: u32,
+    /// Since when its row has been locked.
+    busy: Option<Duration>,
 }
 
-/// After so many batches in which its row was locked, an operation is given back as unavailable.
-const BUSY_MAX: u32 = 2_000;
+/// A row that stays locked for this long is given back as unavailable. Longer than the time after which a
+/// stopped server loses its locks.
+const BUSY_MAX: Duration = Duration::from_secs(30);
 
 impl Pipeline {
     /// A pipeline to this store.
@@ -118,7 +119,7 @@ impl Pipeline {
         let (reply, answer) = oneshot::channel();
         let start = {
             let mut queue = self.inner.queue();
-            queue.waiting.push_back(Waiting { op, seat: Seat { reply, busy: 0 } });
+            queue.waiting.push_back(Waiting { op, seat: Seat { reply, busy: None } });
             let start = queue.flights < self.inner.flights_max;
             queue.flights += usize::from(start);
             start
@@ -143,16 +144,22 @@ impl Pipeline {
 
     /// Commits. Bodies above the inline limit become blobs first, durable before the commit names them.
     pub async fn commit(&self, mut commit: Commit) -> Result<CommitAnswer, StoreError> {
+        self.offload_all(&mut commit).await?;
+        match self.submit(Op::Commit(Box::new(commit))).await? {
+            Answer::Commit(answer) => Ok(answer),
+            other => Err(mismatch(&other)),
+        }
+    }
+
+    /// Turns the large bodies of a commit into blobs.
+    pub(crate) async fn offload_all(&self, commit: &mut Commit) -> Result<(), StoreError> {
         for event in &mut commit.events {
             self.offload(&mut event.body).await?;
         }
         for message in &mut commit.messages {
             self.offload(&mut message.body).await?;
         }
-        match self.submit(Op::Commit(Box::new(commit))).await? {
-            Answer::Commit(answer) => Ok(answer),
-            other => Err(mismatch(&other)),
-        }
+        Ok(())
     }
 
     async fn offload(&self, body: &mut Body) -> Result<(), StoreError> {
@@ -313,7 +320,10 @@ impl Flight {
 
 impl Drop for Flight {
     fn drop(&mut self) {
-        if let Some(flight) = self.left.take() {
+        // One that is unwinding has nothing left to fly.
+        if let Some(flight) = self.left.take()
+            && !std::thread::panicking()
+        {
             self.rt.spawn(flight);
         }
     }
@@ -346,8 +356,9 @@ async fn fly(inner: Arc<Inner>, gathers: bool) {
             return;
         }
         let ops = Arc::new(ops);
+        let aloft = Aloft { inner: &inner, ops: &ops };
         let result = inner.apply(&ops).await;
-        inner.landed(&ops);
+        drop(aloft);
         match result {
             Ok(answers) => {
                 let (seats, answers, all_busy) = put_back(&inner, &ops, seats, answers);
@@ -375,6 +386,22 @@ async fn fly(inner: Arc<Inner>, gathers: bool) {
     }
 }
 
+/// A batch on its way. A store that panics must not leave its entities aloft and the pipeline closed: the
+/// callers then hear that nobody knows, and ask again.
+struct Aloft<'a> {
+    inner: &'a Inner,
+    ops: &'a [Op],
+}
+
+impl Drop for Aloft<'_> {
+    fn drop(&mut self) {
+        self.inner.landed(self.ops);
+        if std::thread::panicking() {
+            self.inner.queue().flights -= 1;
+        }
+    }
+}
+
 type Answered = (Vec<(usize, Seat)>, Vec<Answer>, bool);
 
 /// What was locked goes back to the front of the queue; the rest can be answered. Says whether
@@ -388,8 +415,8 @@ fn put_back(inner: &Inner, ops: &[Op], seats: Vec<Seat>, answers: Vec<Answer>) -
             rest.push((i, seat));
             continue;
         }
-        seat.busy += 1;
-        if seat.busy < BUSY_MAX {
+        let now = inner.rt.mono();
+        if now - *seat.busy.get_or_insert(now) < BUSY_MAX {
             again.push(Waiting { op: ops[i].clone(), seat });
         } else {
             let e =

@@ -76,6 +76,7 @@ impl Server {
         judge_after: Timestamp,
     ) -> Result<Served, StoreError> {
         let mut failed = None;
+        let mut told = None;
         for rule in rules(head, now, self.config.segment_events) {
             let lag = now.since(rule.at);
             let name = rule.what.name();
@@ -90,7 +91,12 @@ impl Server {
                     None => return Ok(Served::Nothing),
                 },
                 What::Guard(timer) => self.decide(head, &Input::Timer(timer), now).await?,
-                What::TimerDue(timer, at) => self.tell_holder(head, timer, at, now).await?,
+                // All that fired are told in one visit; a failing guard beside them is still pushed back.
+                What::TimerDue(timer, at) => {
+                    self.tell_holder(head, timer, at).await?;
+                    told = told.max(Some(lag));
+                    continue;
+                }
                 What::Mail => self.read_mail(head, now).await?,
                 What::Timer(timer) => self.decide(head, &Input::Timer(timer), now).await?,
                 What::Seal => self.seal(head).await?,
@@ -104,12 +110,18 @@ impl Server {
                 }
             }
         }
-        match failed {
-            Some((rule, why)) => {
+        match (failed, told) {
+            (Some((rule, why)), _) => {
                 self.push_back(head, now, &why).await?;
                 Ok(Served::Failed { rule })
             }
-            None => {
+            (None, Some(lag)) => {
+                let mine = head.timers.iter().filter(|t| t.guard || t.at > now).map(|t| t.at).min();
+                let due = [head.must_end_by, head.check_at, mine].into_iter().flatten().min();
+                self.touch(head, due, None, 0).await?;
+                Ok(Served::Fired { rule: "timer_due", lag })
+            }
+            (None, None) => {
                 self.touch(head, head.earliest(), None, 0).await?;
                 Ok(Served::Nothing)
             }
@@ -150,14 +162,6 @@ impl Server {
             // A timer that fired is gone, unless the machine has just set it again.
             draft.timers.insert(0, TimerChange::clear((*name).to_owned()));
         }
-        let overrule = head.holder.is_some();
-        if overrule && !draft.ends_tenure {
-            // A guard over the holder's head: the tenure ends with it.
-            let body = Body::json(&serde_json::json!({ "why": input.rule() }));
-            draft.events.insert(0, NewEvent::new(ke::TENURE_ENDED, body));
-            draft.ends_tenure = true;
-            draft.mail = draft.mail.or(Some(MailStance::Regardless));
-        }
         self.commit(head, draft).await
     }
 
@@ -168,15 +172,14 @@ impl Server {
             None => Expect::Nobody { epoch, version },
         };
         let commit = draft.into_commit(self.pipeline.commit_id(), head.id, expect);
-        Ok(match self.pipeline.commit(commit).await? {
-            CommitAnswer::Committed(_) => Outcome::Done,
-            CommitAnswer::Refused(why) => Outcome::Failed(why.to_string()),
-            CommitAnswer::StaleEpoch { .. }
-            | CommitAnswer::VersionConflict { .. }
-            | CommitAnswer::Final { .. }
-            | CommitAnswer::Exists { .. }
-            | CommitAnswer::Busy => Outcome::Overtaken,
-            CommitAnswer::MoreMail { .. } => Outcome::MoreMail,
+        Ok(match self.pipeline.commit(commit).await {
+            Ok(CommitAnswer::Committed(_)) => Outcome::Done,
+            Ok(CommitAnswer::Refused(why)) => Outcome::Failed(why.to_string()),
+            Ok(CommitAnswer::MoreMail { .. }) => Outcome::MoreMail,
+            Ok(_) => Outcome::Overtaken,
+            // A store that is away is nobody's fault; a body that no store takes is the machine's.
+            Err(e) if e.is_transient() => return Err(e),
+            Err(e) => Outcome::Failed(e.to_string()),
         })
     }
 
@@ -287,22 +290,11 @@ impl Server {
     }
 
     /// A timer of a held entity belongs to the holder, who is told by mail.
-    async fn tell_holder(
-        &self,
-        head: &Head,
-        timer: &str,
-        at: Timestamp,
-        now: Timestamp,
-    ) -> Result<Outcome, StoreError> {
+    async fn tell_holder(&self, head: &Head, timer: &str, at: Timestamp) -> Result<(), StoreError> {
         let id = MailId(format!("timer/{timer}/{}", at.as_micros()));
         let body = Body::json(&serde_json::json!({ "timer": timer, "at": at }));
-        self.pipeline
-            .mail(NewMail { to: head.id, id, kind: kinds::TIMER_DUE.into(), body })
-            .await?;
-        let later = head.timers.iter().filter(|t| t.guard || t.at > now).map(|t| t.at).min();
-        let due = [head.must_end_by, head.check_at, later].into_iter().flatten().min();
-        self.touch(head, due, None, 0).await?;
-        Ok(Outcome::Done)
+        let mail = NewMail { to: head.id, id, kind: kinds::TIMER_DUE.into(), body };
+        self.pipeline.mail(mail).await.map(|_| ())
     }
 
     async fn read_mail(&self, head: &Head, now: Timestamp) -> Result<Outcome, StoreError> {

@@ -38,6 +38,9 @@ pub enum Hint {
 struct Holding {
     epoch: u64,
     mark: u64,
+    /// Until when this process may act for it, on its own clock: counted from before the claim, or the
+    /// last renewal that named it, was sent. An answer that comes late is worth that much less.
+    valid_until: Duration,
     hint: watch::Sender<Hint>,
 }
 
@@ -136,10 +139,19 @@ impl Keeper {
         &self.config
     }
 
-    /// Names an entity in every renewal from now on.
-    pub fn hold(&self, entity: EntityId, epoch: u64) -> watch::Receiver<Hint> {
+    /// Whether this process may act for an entity that it holds under this epoch.
+    pub fn may_act(&self, entity: EntityId, epoch: u64) -> bool {
+        let now = self.pipeline.rt().mono();
+        let state = self.state();
+        let holding = state.holdings.get(&entity).filter(|h| h.epoch == epoch);
+        now < state.live_until && holding.is_some_and(|h| now < h.valid_until)
+    }
+
+    /// Names an entity in every renewal from now on. `sent` is when the claim was sent.
+    pub fn hold(&self, entity: EntityId, epoch: u64, sent: Duration) -> watch::Receiver<Hint> {
         let (hint, hints) = watch::channel(Hint::Quiet);
-        self.state().holdings.insert(entity, Holding { epoch, mark: 0, hint });
+        let valid_until = sent + self.lifetime();
+        self.state().holdings.insert(entity, Holding { epoch, mark: 0, valid_until, hint });
         hints
     }
 
@@ -210,6 +222,14 @@ impl Keeper {
             Ok(Answer::Renew(RenewalAnswer::Renewed { lost, mail, .. })) => {
                 let mut state = self.state();
                 state.live_until = sent + self.lifetime();
+                let valid_until = sent + self.lifetime();
+                for hold in named.iter().filter(|h| !lost.contains(&h.entity)) {
+                    if let Some(h) =
+                        state.holdings.get_mut(&hold.entity).filter(|h| h.epoch == hold.epoch)
+                    {
+                        h.valid_until = valid_until;
+                    }
+                }
                 for hold in named.iter().filter(|h| lost.contains(&h.entity)) {
                     // Given back and claimed again meanwhile: the new tenure is not the lost one.
                     let same = state.holdings.get(&hold.entity).map(|h| h.epoch);

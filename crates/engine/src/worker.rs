@@ -4,7 +4,7 @@
 //! the lease has lapsed on this process's own clock, and says when mail waits or the tenure is lost.
 
 use crate::{
-    claimer::Claimer,
+    claimer::{Claimer, Fresh},
     session::{Hint, Keeper},
     stop::Stop,
 };
@@ -14,7 +14,6 @@ use std::sync::{
 };
 use tenure_kernel::{
     bell::Topic,
-    claims::Claimed,
     commit::{Commit, CommitAnswer, Committed, Expect, MailStance, TenureChange},
     error::StoreError,
     head::Head,
@@ -65,8 +64,9 @@ pub struct Held {
 
 impl Held {
     /// Takes charge of something claimed.
-    pub fn new(keeper: Keeper, claimed: Claimed) -> Self {
-        let hints = keeper.hold(claimed.head.id, claimed.head.epoch);
+    pub fn new(keeper: Keeper, fresh: Fresh) -> Self {
+        let Fresh { claimed, sent } = fresh;
+        let hints = keeper.hold(claimed.head.id, claimed.head.epoch, sent);
         Held { keeper, head: claimed.head, mail: claimed.mail, hints, ended: false }
     }
 
@@ -82,7 +82,7 @@ impl Held {
 
     /// Whether this process may still act. Asked right before anything outside is touched.
     pub fn may_act(&self) -> bool {
-        !self.ended && *self.hints.borrow() != Hint::Lost && self.keeper.live()
+        !self.is_over() && self.keeper.may_act(self.head.id, self.head.epoch)
     }
 
     /// Whether the tenure is over.
@@ -233,9 +233,12 @@ impl Worker {
         let mut ears: Vec<_> =
             self.queues.iter().map(|q| bell.listen(Topic::Queue(q.clone()))).collect();
         let mut rung = false;
+        let mut turn = 0;
         while !stop.asked() {
             let mut got = 0;
-            for queue in &self.queues {
+            // From another one each time, or a backlog in the first starves the others.
+            turn = (turn + 1) % self.queues.len().max(1);
+            for queue in self.queues[turn..].iter().chain(&self.queues[..turn]) {
                 let free = self.slots.saturating_sub(running.load(Ordering::SeqCst));
                 if free == 0 || !self.keeper.live() {
                     break;
@@ -266,10 +269,10 @@ impl Worker {
         }
     }
 
-    fn start(&self, claimed: Claimed, running: &Arc<AtomicUsize>, freed: &Arc<Notify>) {
+    fn start(&self, fresh: Fresh, running: &Arc<AtomicUsize>, freed: &Arc<Notify>) {
         running.fetch_add(1, Ordering::SeqCst);
         let slot = Slot { running: running.clone(), freed: freed.clone() };
-        let held = Held::new(self.keeper.clone(), claimed);
+        let held = Held::new(self.keeper.clone(), fresh);
         let (id, epoch, keeper) = (held.head.id, held.head.epoch, self.keeper.clone());
         let work = self.handler.run(held);
         self.keeper.pipeline().rt().spawn(Box::pin(async move {

@@ -425,9 +425,13 @@ impl Batch<'_> {
                 CommitAnswer::Exists { entity, .. } if entity == commit.entity => {
                     DeliveryAnswer::TargetExists
                 }
-                // Created; or its unique key is taken, and what it asks for is there already.
-                CommitAnswer::Committed(_) | CommitAnswer::Exists { .. } => {
-                    DeliveryAnswer::Delivered { holder: None }
+                CommitAnswer::Committed(_) => DeliveryAnswer::Delivered { holder: None },
+                // Its creator waits for an id that will never exist, and has to hear of the other one.
+                CommitAnswer::Exists { entity, same } => {
+                    let input = if same { "the same" } else { "another" };
+                    DeliveryAnswer::Refused(format!(
+                        "its key belongs to {entity}, for {input} input"
+                    ))
                 }
                 other => DeliveryAnswer::Refused(format!("{other:?}")),
             },

@@ -12,7 +12,7 @@ use crate::{
     mail::Mail,
     outbox::Message,
     stream::{Body, NewEvent, Record},
-    table::{Class, Table, Tables, kernel_events as ke},
+    table::{Class, Status, Table, Tables, kernel_events as ke},
     time::Timestamp,
     timers::TimerChange,
 };
@@ -65,7 +65,8 @@ pub struct Cx {
 /// The events that follow from an input, and what goes with them.
 #[derive(Clone, Debug)]
 pub struct Decision<E> {
-    /// In order. Empty: nothing happened, the input is only ticked off.
+    /// In order. At least one for every input that has to be ticked off: mail is covered and a timer
+    /// cleared by a commit, and a commit has events. No answer counts as a failed decision.
     pub events: Vec<E>,
     /// Timers to set or clear.
     pub timers: Vec<TimerChange>,
@@ -319,24 +320,30 @@ pub fn draft<M: Machine>(
     if events.is_empty() {
         return Ok(None);
     }
-    let mut status = head.map(|h| h.status);
-    for event in &events {
-        status = Some(M::TABLE.step(status, &event.name).map_err(|e| Undecided(e.to_string()))?);
+    // A guard over a holder's head ends the tenure: by ending the entity, or else as an event in front.
+    let overrules = held && matches!(input, Input::Timer(_));
+    let mut status = path::<M>(head, &events);
+    if overrules && !matches!(&status, Ok(s) if s.class() == Class::Final) {
+        let body = Body::json(&serde_json::json!({ "why": input.rule() }));
+        events.insert(0, NewEvent::new(ke::TENURE_ENDED, body));
+        status = path::<M>(head, &events);
     }
+    let status = Some(status?);
     let is_final = status.is_some_and(|s| s.class() == Class::Final);
     let read = match input {
         Input::Mail(mail) => mail.last().map(|m| m.seq),
         _ => None,
     };
     let so_far = head.map_or(0, |h| h.mail_read);
-    let forced = decision.regardless || matches!(input, Input::MustEnd | Input::TenureEnded(_));
+    let forced =
+        decision.regardless || overrules || matches!(input, Input::MustEnd | Input::TenureEnded(_));
     let mail = match (is_final, forced, read) {
         (_, true, None) | (true, true, _) => Some(MailStance::Regardless),
         (true, false, n) => Some(MailStance::ReadAll(n.unwrap_or(so_far))),
         (false, _, Some(n)) => Some(MailStance::Read(n)),
         (false, false, None) => None,
     };
-    let ends_tenure = held && (is_final || matches!(input, Input::TenureEnded(_)));
+    let ends_tenure = held && (is_final || overrules || matches!(input, Input::TenureEnded(_)));
     Ok(Some(Draft {
         events,
         state: Some(encode_state::<M>(&state)),
@@ -349,6 +356,15 @@ pub fn draft<M: Machine>(
         placement: decision.placement.unwrap_or_default(),
         keys: decision.keys,
     }))
+}
+
+/// Where events lead from a head.
+fn path<M: Machine>(head: Option<&Head>, events: &[NewEvent]) -> Result<Status, Undecided> {
+    let mut status = head.map(|h| h.status);
+    for event in events {
+        status = Some(M::TABLE.step(status, &event.name).map_err(|e| Undecided(e.to_string()))?);
+    }
+    status.ok_or_else(|| Undecided("no events".into()))
 }
 
 /// All machines of a process.

@@ -384,6 +384,17 @@ pub fn verify(head: &Head, records: &[Record], tables: &Tables) -> Result<(), Fa
     if head.attention != fold.attention {
         return differs("attention", &head.attention, &fold.attention);
     }
+    if (&head.tenant, &head.queue, head.priority) != (&fold.tenant, &fold.queue, fold.priority) {
+        let of = |h: &Head| (h.tenant.clone(), h.queue.clone(), h.priority);
+        return differs("tenant, queue and priority", &of(head), &of(&fold));
+    }
+    if (head.created_at, head.sealed) != (fold.created_at, fold.sealed) {
+        return differs(
+            "birth and seal",
+            &(head.created_at, head.sealed),
+            &(fold.created_at, fold.sealed),
+        );
+    }
     if head.ready_at != fold.ready_at {
         return differs("ready_at", &head.ready_at, &fold.ready_at);
     }

@@ -14,6 +14,7 @@ use crate::world::{Boot, Env, World};
 use std::{sync::Arc, time::Duration};
 use tenure_engine::{
     config::EngineConfig,
+    lanes::Discard,
     node::{Node, Parts},
     pipeline::Pipeline,
     session::Keeper,
@@ -115,7 +116,7 @@ impl Scenario {
                         machines: machines.clone(),
                         config: config(),
                         name: env.name.clone(),
-                        wire: None,
+                        wire: Arc::new(Discard),
                         protect_outage,
                     };
                     match Node::start(parts).await {

@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 use tenure_edge::TokioRuntime;
 use tenure_engine::{
     birth::create,
+    lanes::Discard,
     node::{Node, Parts},
     session::Keeper,
     stop::stopper,
@@ -37,7 +38,7 @@ pub async fn run(settings: &Settings, options: &cli::Errands) -> Result<String, 
         machines: machines(),
         config: config.clone(),
         name: format!("errands, pid {}", std::process::id()),
-        wire: None,
+        wire: Arc::new(Discard),
         protect_outage: true,
     };
     let mut node = Node::start(parts).await?;

@@ -9,6 +9,7 @@ use tenure::{
     config::Settings,
     engine::{
         birth::create,
+        lanes::Discard,
         node::{Node, Parts},
     },
     kernel::{
@@ -59,7 +60,7 @@ impl Cluster {
                 machines: machines(),
                 config,
                 name: format!("hostile-{n}"),
-                wire: None,
+                wire: Arc::new(Discard),
                 protect_outage: true,
             };
             nodes.push(Node::start(parts).await.unwrap());
