@@ -72,6 +72,8 @@ pub struct Facts {
     pub outbox: HashSet<MessageId>,
     /// Session rows.
     pub sessions: HashMap<SessionId, Session>,
+    /// From when until when holders are judged, as the last pulse said: loaded with sessions.
+    pub judging: Option<(Timestamp, Timestamp)>,
 }
 
 /// What a renewal has to know of an entity it names.
@@ -449,7 +451,15 @@ impl Batch<'_> {
         else {
             return RenewalAnswer::Ended;
         };
-        let expires_at = self.facts.now + session.lease;
+        // A lapsed session is not revived: a loop may have read it as lapsed and be about to end its
+        // tenures, which a renewal does not stop. While nobody judges, in an outage and for one lease
+        // after it, everybody may come back.
+        let now = self.facts.now;
+        let judged = self.facts.judging.is_some_and(|(from, until)| from <= now && now <= until);
+        if session.expires_at <= now && judged && self.judge.protections.fencing {
+            return RenewalAnswer::Ended;
+        }
+        let expires_at = now + session.lease;
         let mine = |h: &Hold| {
             let peek = self.facts.peeks.get(&h.entity);
             peek.is_some_and(|p| p.holder == Some(r.session) && p.epoch == h.epoch)

@@ -1,0 +1,47 @@
+//! The pipeline beside a store that fails in its own way.
+
+use crate::support::{machines, store};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+use tenure_edge::TokioRuntime;
+use tenure_engine::{birth::create, config::EngineConfig, pipeline::Pipeline};
+use tenure_kernel::{bell::Silent, stream::Body};
+
+/// Answers `random` like any runtime, and panics once when told: a panic on the way to the store.
+struct Trap(TokioRuntime, Arc<AtomicBool>);
+
+impl tenure_kernel::runtime::Runtime for Trap {
+    fn mono(&self) -> std::time::Duration {
+        assert!(!self.1.swap(false, Ordering::SeqCst), "a trap");
+        self.0.mono()
+    }
+    fn sleep(&self, d: std::time::Duration) -> tenure_kernel::runtime::BoxFuture<'static, ()> {
+        self.0.sleep(d)
+    }
+    fn spawn(&self, future: tenure_kernel::runtime::BoxFuture<'static, ()>) {
+        self.0.spawn(future);
+    }
+    fn random(&self) -> u64 {
+        self.0.random()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_under_way_does_not_close_the_pipeline() {
+    let set = Arc::new(AtomicBool::new(false));
+    let rt = Arc::new(Trap(TokioRuntime::current(), set.clone()));
+    let pipeline = Pipeline::new(store(), Arc::new(Silent), rt, &EngineConfig::default());
+    let body = Body::json(&crate::support::Order::default());
+    create(&pipeline, &machines(), "clock", "t", &body).await.unwrap();
+    set.store(true, Ordering::SeqCst);
+    let (caught, again) = (pipeline.clone(), body.clone());
+    let panicked = tokio::task::spawn_blocking(move || {
+        tokio::runtime::Handle::current().block_on(async {
+            create(&caught, &machines(), "clock", "t", &again).await.map(|_| ())
+        })
+    });
+    assert!(panicked.await.is_err(), "the caller who flew it panics");
+    create(&pipeline, &machines(), "clock", "t", &body).await.unwrap();
+}
