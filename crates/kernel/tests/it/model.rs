@@ -137,6 +137,7 @@ impl Model {
                 .iter()
                 .filter_map(|id| Some((*id, self.sessions.get(id)?.clone())))
                 .collect(),
+            judging: None,
         }
     }
 }
