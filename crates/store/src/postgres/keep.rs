@@ -92,7 +92,7 @@ async fn beat(conn: &Conn, request: &PulseRequest) -> Result<Pulse, Fault> {
     let last_at = get::<Option<i64>>(&row, 0)?.map(Timestamp::from_micros);
     let pulse = Pulse::next(last_at, rows::time(&row, 1)?, rows::time(&row, 2)?, request);
     let values = (pulse.now.as_micros(), pulse.judge_after.as_micros());
-    conn.client.execute(&next, &[&values.0, &values.1]).await?;
+    conn.client.execute(&next, &[&values.0, &values.1, &until]).await?;
     if !request.tallies.is_empty() {
         let t = &request.tallies;
         let micros = |d: std::time::Duration| i64::try_from(d.as_micros()).unwrap_or(i64::MAX);

@@ -22,10 +22,11 @@ use rusqlite::Connection;
 use std::{
     fs::{self, File, TryLockError},
     io::{Read as _, Write as _},
+    panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, TryLockError as Contended,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicI64, AtomicU8, Ordering},
         mpsc,
     },
     thread,
@@ -53,10 +54,6 @@ use tenure_kernel::{
 use tokio::sync::oneshot;
 use writer::Writer;
 
-/// Pages in the write-ahead log after which the checkpointer is told. Small enough that the log soon
-/// has its full size and is then overwritten in place: a sync of a growing file costs three times as
-/// much, because the file system has to record the growth as well.
-const CHECKPOINT_PAGES: u32 = 4_000;
 /// Threads that read.
 const READERS: usize = 2;
 
@@ -74,22 +71,57 @@ pub struct SqliteStore {
     _lock: Option<File>,
 }
 
+/// The store's time, which never runs backwards while the store is open: one for reads and writes, so
+/// that what a write has set by it is due by it as well.
+struct Forward {
+    clock: Arc<dyn Clock>,
+    last: AtomicI64,
+}
+
+impl Forward {
+    fn of(clock: Arc<dyn Clock>) -> Arc<dyn Clock> {
+        Arc::new(Forward { clock, last: AtomicI64::new(0) })
+    }
+}
+
+impl Clock for Forward {
+    fn now(&self) -> Timestamp {
+        let now = self.clock.now().as_micros();
+        Timestamp::from_micros(self.last.fetch_max(now, Ordering::AcqRel).max(now))
+    }
+}
+
+/// Nobody copies the log.
+const IDLE: u8 = 0;
+/// The checkpointer has been told, once: its pass would keep the writer from starting the log over.
+const TOLD: u8 = 1;
+/// The bulk of the log has been copied: the next writer starts it over.
+const COPIED: u8 = 2;
+
 /// The writer, for whoever writes next.
 struct Shared {
     writer: Mutex<Writer>,
-    tell: mpsc::SyncSender<()>,
-    /// The bulk of the log has been copied: the next writer starts it over.
-    copied: Arc<AtomicBool>,
+    tell: mpsc::Sender<()>,
+    /// Where the checkpoint stands: [`IDLE`], [`TOLD`] or [`COPIED`].
+    checkpoint: Arc<AtomicU8>,
 }
 
 impl Shared {
     fn run<T>(&self, mut writer: MutexGuard<'_, Writer>, work: impl FnOnce(&mut Writer) -> T) -> T {
         let result = work(&mut writer);
-        if self.copied.swap(false, Ordering::AcqRel) {
-            writer.restart_log();
-        } else if writer.log_pages() >= CHECKPOINT_PAGES {
-            // Full means that it has been told already.
-            let _ = self.tell.try_send(());
+        if writer.log_is_long() {
+            match self.checkpoint.load(Ordering::Acquire) {
+                IDLE => {
+                    self.checkpoint.store(TOLD, Ordering::Release);
+                    // It listens for as long as this sender is there.
+                    let _ = self.tell.send(());
+                }
+                COPIED => {
+                    writer.restart_log();
+                    self.checkpoint.store(IDLE, Ordering::Release);
+                }
+                _ => {}
+            }
         }
         result
     }
@@ -128,15 +160,16 @@ impl SqliteStore {
         let lock = lock(dir)?;
         let file = dir.join("tenure.db");
         let tables = judge.tables.clone();
+        let clock = Forward::of(clock);
         let writer = Writer::open(file.clone(), judge, clock.clone(), incarnation)?;
         let (writes, jobs) = mpsc::channel::<WriteJob>();
-        let (tell, told) = mpsc::sync_channel::<()>(1);
+        let (tell, told) = mpsc::channel::<()>();
         let name = || thread::Builder::new().name("tenure-sqlite".into());
         let checkpointed = file.clone();
-        let copied = Arc::new(AtomicBool::new(false));
-        let done = copied.clone();
+        let checkpoint = Arc::new(AtomicU8::new(IDLE));
+        let done = checkpoint.clone();
         spawn(name(), move || checkpoint_when_told(&checkpointed, &told, &done))?;
-        let writer = Arc::new(Shared { writer: Mutex::new(writer), tell, copied });
+        let writer = Arc::new(Shared { writer: Mutex::new(writer), tell, checkpoint });
         let behind = writer.clone();
         let thread = Some(spawn(name(), move || write_until_dropped(&behind, &jobs))?);
         let reads = start_readers(&file)?;
@@ -156,6 +189,7 @@ impl SqliteStore {
             return Err(StoreError::Unavailable(why));
         }
         let reads = start_readers(&file)?;
+        let clock = Forward::of(clock);
         Ok(SqliteStore {
             writer: None,
             writes: None,
@@ -172,6 +206,15 @@ impl SqliteStore {
         self.write(move |w| w.limit_pages(pages)).await
     }
 
+    /// Limits the heads kept in memory: for tests of what happens without them.
+    pub async fn limit_cache(&self, heads: usize) -> Result<(), StoreError> {
+        let limit = move |w: &mut Writer| {
+            w.limit_cache(heads);
+            Ok(())
+        };
+        self.write(limit).await
+    }
+
     fn write<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Writer) -> Result<T, StoreError> + Send + 'static,
@@ -181,15 +224,15 @@ impl SqliteStore {
                 return Err(StoreError::ReadOnly("the store was opened for reading".into()));
             };
             if let Some(guard) = writer.free() {
-                return writer.run(guard, work);
+                // As on the thread: a panic poisons the lock, and the next writer starts afresh.
+                let run = AssertUnwindSafe(|| writer.run(guard, work));
+                return catch_unwind(run).unwrap_or_else(|_| Err(panicked()));
             }
             let (reply, answer) = oneshot::channel();
             let job: WriteJob = Box::new(move |w| drop(reply.send(work(w))));
             writes.send(job).map_err(|_| closed())?;
-            // The thread drops an answer only when the work panicked: what it had begun is unknown.
-            answer
-                .await
-                .unwrap_or_else(|_| Err(StoreError::Indeterminate("a write panicked".into())))
+            // The thread drops an answer only when the work panicked.
+            answer.await.unwrap_or_else(|_| Err(panicked()))
         })
     }
 
@@ -217,6 +260,11 @@ impl Drop for SqliteStore {
             let _ = thread.join();
         }
     }
+}
+
+/// What a write had begun when it panicked is unknown.
+fn panicked() -> StoreError {
+    StoreError::Indeterminate("a write panicked".into())
 }
 
 fn closed() -> StoreError {
@@ -260,13 +308,11 @@ fn spawn(
 fn write_until_dropped(shared: &Shared, jobs: &mpsc::Receiver<WriteJob>) {
     while let Ok(job) = jobs.recv() {
         // A panic drops the job's reply, poisons the lock, and the next writer starts afresh.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            shared.run(shared.wait(), job)
-        }));
+        let _ = catch_unwind(AssertUnwindSafe(|| shared.run(shared.wait(), job)));
     }
 }
 
-fn checkpoint_when_told(file: &Path, told: &mpsc::Receiver<()>, copied: &AtomicBool) {
+fn checkpoint_when_told(file: &Path, told: &mpsc::Receiver<()>, state: &AtomicU8) {
     let mut conn = None;
     while told.recv().is_ok() {
         let checkpoint = |c: Connection| {
@@ -275,10 +321,13 @@ fn checkpoint_when_told(file: &Path, told: &mpsc::Receiver<()>, copied: &AtomicB
         match conn.take().map_or_else(|| Connection::open(file), Ok).and_then(checkpoint) {
             Ok(c) => {
                 conn = Some(c);
-                copied.store(true, Ordering::Release);
+                state.store(COPIED, Ordering::Release);
             }
             // The log grows until the next time; nothing is lost.
-            Err(e) => tracing::warn!(error = %e, "a checkpoint did not finish"),
+            Err(e) => {
+                tracing::warn!(error = %e, "a checkpoint did not finish");
+                state.store(IDLE, Ordering::Release);
+            }
         }
     }
 }
@@ -297,7 +346,8 @@ fn start_readers(file: &Path) -> Result<mpsc::Sender<ReadJob>, StoreError> {
                     Err(_) => break,
                 };
                 match job {
-                    Ok(job) => job(&conn),
+                    // A panic drops the job's answer; the thread is there for the next one.
+                    Ok(job) => drop(catch_unwind(AssertUnwindSafe(|| job(&conn)))),
                     Err(_) => break,
                 }
             }
@@ -444,4 +494,35 @@ impl Store for SqliteStore {
 /// Where the database file of a data directory is.
 pub fn database_file(dir: &Path) -> PathBuf {
     dir.join("tenure.db")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Still;
+
+    impl Clock for Still {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_micros(1)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_write_that_panics_is_indeterminate_and_the_next_one_starts_afresh() {
+        let dir = tempfile::tempdir().unwrap();
+        let judge = Judge::new(Tables::default());
+        let store = SqliteStore::open(dir.path(), judge, Arc::new(Still), 7).unwrap();
+        let sql = "INSERT INTO tallies (rule, fired, failed, lag_us) VALUES ('r', 1, 0, 0)";
+        let halfway = |w: &mut Writer| -> Result<(), Trouble> {
+            rows::run(&w.conn, sql, &[])?;
+            panic!("deliberate");
+        };
+        let work = move |w: &mut Writer| w.transaction(halfway).map_err(Trouble::into_error);
+        let panicked = store.write(work).await;
+        assert!(matches!(panicked, Err(StoreError::Indeterminate(_))), "{panicked:?}");
+        assert!(store.tallies().await.unwrap().is_empty());
+        store.put_blob(vec![1]).await.unwrap();
+        assert!(store.tallies().await.unwrap().is_empty(), "nothing of it was committed");
+    }
 }

@@ -134,11 +134,18 @@ pub(super) fn feed(conn: &Connection, after: Cursor, limit: usize) -> Result<Fee
     let number = |v: i64| u64::try_from(v).unwrap_or(0);
     let incarnation = number(schema::meta(&tx, "incarnation")?);
     let floor = schema::meta(&tx, "feed_floor")?;
+    let newest: Option<i64> =
+        tx.prepare_cached("SELECT max(seq) FROM records")?.query_row([], |r| r.get(0))?;
+    let newest = newest.unwrap_or(0);
     let restart = Cursor { incarnation, transaction: 0, row: number(floor) };
     let from = match after.incarnation {
         0 => floor,
         i if i != incarnation => return Err(lost(Lost::OtherIncarnation { restart })),
         _ if count(after.row) < floor => return Err(lost(Lost::BelowFloor { restart })),
+        // An older copy of the file was put back: what comes next has numbers that were seen before.
+        _ if count(after.row) > newest.max(floor) => {
+            return Err(lost(Lost::OtherIncarnation { restart }));
+        }
         _ => count(after.row),
     };
     let mut q = tx.prepare_cached(&SQL)?;

@@ -18,6 +18,9 @@ const MIGRATIONS: &[&str] = &[include_str!("schema.sql")];
 /// The schema version this program writes.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
 
+/// How long the writer waits for a lock that another process has.
+pub(super) const WRITER_PATIENCE: Duration = Duration::from_secs(30);
+
 /// Opens for writing and migrates.
 pub(super) fn open_writer(
     file: &Path,
@@ -26,7 +29,7 @@ pub(super) fn open_writer(
 ) -> Result<Connection, StoreError> {
     let open = || -> Result<Connection, Trouble> {
         let mut conn = Connection::open(file)?;
-        conn.busy_timeout(Duration::from_secs(30))?;
+        conn.busy_timeout(WRITER_PATIENCE)?;
         conn.pragma_update(None, "journal_mode", "wal")?;
         conn.pragma_update(None, "synchronous", "full")?;
         // Checkpoints run on a thread of their own; the writer never pays for one.

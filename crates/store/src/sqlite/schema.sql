@@ -65,6 +65,14 @@ CREATE TABLE records (
   bytes     BLOB NOT NULL
 );
 
+-- A record that names none before it is the first of its stream. (Retention cuts streams below a seal,
+-- by an update: hence no CHECK.)
+CREATE TRIGGER records_guard BEFORE INSERT ON records
+WHEN NEW.prev = 0 AND NEW.first > 1
+BEGIN
+  SELECT RAISE(ABORT, 'records_guard: a record in the middle of a stream follows another');
+END;
+
 CREATE TABLE ready (
   queue    TEXT NOT NULL,
   priority INTEGER NOT NULL,

@@ -18,15 +18,19 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
+    time::Duration,
 };
 use tenure_kernel::{
     batch::{self, Facts, HeadWrite, Needs, Peek, Writes},
     claims::{ClaimAnswer, ClaimRequest, Claimed},
     commit::{CommitAnswer, Refusal},
     error::StoreError,
+    evidence::EvidenceAnswer,
     ids::{EntityId, MessageId},
     judge::Judge,
     limits,
+    mail::MailAnswer,
+    outbox::DeliveryAnswer,
     runtime::Clock,
     store::{Answer, Op},
     stream::{Hash, Record},
@@ -34,8 +38,17 @@ use tenure_kernel::{
     time::Timestamp,
 };
 
-/// Heads kept in memory. Past this the cache starts afresh: simple, and a miss costs one read.
+/// Heads kept in memory. Past this the cache starts afresh before the next transaction: simple, and a
+/// miss costs one read.
 const CACHED_HEADS_MAX: usize = 100_000;
+
+/// Pages in the write-ahead log after which the checkpointer is told. Small enough that the log soon
+/// has its full size and is then overwritten in place: a sync of a growing file costs three times as
+/// much, because the file system has to record the growth as well.
+const CHECKPOINT_PAGES: u32 = 4_000;
+
+/// How long the log's restart waits for reads that are under way; they mostly take less than one.
+const RESTART_PATIENCE: Duration = Duration::from_millis(5);
 
 pub(super) struct Writer {
     pub(super) conn: Connection,
@@ -44,10 +57,12 @@ pub(super) struct Writer {
     file: PathBuf,
     incarnation: u64,
     cache: HashMap<EntityId, Placed>,
+    cached_max: usize,
     next_seq: i64,
-    last_now: Timestamp,
     /// Pages in the write-ahead log after the last commit.
     log: Arc<AtomicU32>,
+    /// Pages at which the log is to be started over. Raised when a reader was in the way.
+    restart_at: u32,
     broken: bool,
 }
 
@@ -67,9 +82,10 @@ impl Writer {
             file,
             incarnation,
             cache: HashMap::new(),
+            cached_max: CACHED_HEADS_MAX,
             next_seq: 0,
-            last_now: Timestamp::ZERO,
             log,
+            restart_at: CHECKPOINT_PAGES,
             broken: false,
         };
         writer.next_seq = writer.newest_record().map_err(Trouble::into_error)?;
@@ -83,10 +99,9 @@ impl Writer {
         Ok(newest.unwrap_or(0).max(schema::meta(&self.conn, "feed_floor")?) + 1)
     }
 
-    /// The store's time, which never runs backwards while the store is open.
-    pub(super) fn now(&mut self) -> Timestamp {
-        self.last_now = self.last_now.max(self.clock.now());
-        self.last_now
+    /// The store's time: the same clock that the reads ask.
+    pub(super) fn now(&self) -> Timestamp {
+        self.clock.now()
     }
 
     /// Runs `work` in a transaction. After a failed write or sync the connection is closed, never
@@ -97,6 +112,10 @@ impl Writer {
     ) -> Result<T, Trouble> {
         if self.broken {
             self.reopen()?;
+        }
+        // Only here: within a transaction the cache holds what it has written and not yet committed.
+        if self.cache.len() >= self.cached_max {
+            self.cache.clear();
         }
         run(&self.conn, "BEGIN IMMEDIATE", &[])?;
         let result = work(self).and_then(|value| match run(&self.conn, "COMMIT", &[]) {
@@ -116,19 +135,39 @@ impl Writer {
         result
     }
 
-    /// Pages in the write-ahead log after the last commit.
-    pub(super) fn log_pages(&self) -> u32 {
-        self.log.load(Ordering::Relaxed)
+    /// Whether the log is long enough to be started over.
+    pub(super) fn log_is_long(&mut self) -> bool {
+        let pages = self.log.load(Ordering::Relaxed);
+        // Shorter than at the last try: SQLite has started it over by itself.
+        if pages < self.restart_at - CHECKPOINT_PAGES {
+            self.restart_at = CHECKPOINT_PAGES;
+        }
+        pages >= self.restart_at
     }
 
-    /// Copies what the checkpointer has not, and starts the log over.
+    /// Copies what the checkpointer has not, and starts the log over. Short reads are waited for, a
+    /// long one (a backup) is not: every write waits behind this one. Then the log grows, and the next
+    /// try comes when it has grown by as much again.
     pub(super) fn restart_log(&mut self) {
-        let done =
-            self.conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], |r| r.get::<_, i64>(0));
+        let restart = |conn: &Connection| {
+            conn.busy_timeout(RESTART_PATIENCE)?;
+            conn.query_row("PRAGMA wal_checkpoint(RESTART)", [], |r| r.get::<_, i64>(0))
+        };
+        let done = restart(&self.conn);
+        if let Err(e) = self.conn.busy_timeout(schema::WRITER_PATIENCE) {
+            tracing::warn!(error = %e, "the writer's patience could not be restored");
+            self.distrust();
+        }
+        if let Ok(0) = done {
+            self.log.store(0, Ordering::Relaxed);
+            self.restart_at = CHECKPOINT_PAGES;
+            return;
+        }
+        let pages = self.log.load(Ordering::Relaxed);
+        self.restart_at = pages.saturating_add(CHECKPOINT_PAGES);
         match done {
-            Ok(0) => self.log.store(0, Ordering::Relaxed),
-            Ok(_) => tracing::debug!("a reader keeps the log from starting over"),
             Err(e) => tracing::warn!(error = %e, "a checkpoint did not finish"),
+            Ok(_) => tracing::debug!(pages, "a reader keeps the log from starting over"),
         }
     }
 
@@ -151,16 +190,39 @@ impl Writer {
     pub(super) fn apply(&mut self, ops: &[Op]) -> Result<Vec<Answer>, StoreError> {
         match self.transaction(|w| w.batch(ops)) {
             Ok(answers) => Ok(answers),
-            Err(Trouble::Constraint(why)) if ops.len() == 1 => {
-                tracing::error!(%why, op = ?ops[0], "the database refused what the kernel allowed");
-                Ok(vec![refused(&ops[0], why)])
+            Err(Trouble::Constraint(why)) => {
+                tracing::error!(%why, ops = ops.len(), "the database refused what the kernel allowed");
+                self.isolate(ops, why)
             }
-            Err(Trouble::Constraint(_)) => ops
-                .iter()
-                .map(|op| self.apply(std::slice::from_ref(op)).map(|mut a| a.remove(0)))
-                .collect(),
             Err(trouble) => Err(trouble.into_error()),
         }
+    }
+
+    /// Runs every operation alone.
+    fn isolate(&mut self, ops: &[Op], why: String) -> Result<Vec<Answer>, StoreError> {
+        if let [op] = ops {
+            return match refused(op, &why) {
+                Some(answer) => Ok(vec![answer]),
+                None => Err(StoreError::Refused(why)),
+            };
+        }
+        let mut answers = Vec::with_capacity(ops.len());
+        for (i, op) in ops.iter().enumerate() {
+            match self.transaction(|w| w.batch(std::slice::from_ref(op))) {
+                Ok(one) => answers.extend(one),
+                // An operation whose answers have no word for this stays where it is: sent again
+                // alone, it fails as an error.
+                Err(Trouble::Constraint(why)) => {
+                    answers.push(refused(op, &why).unwrap_or(Answer::Busy));
+                }
+                // Some of the others are committed by now, so the call as a whole is neither.
+                Err(trouble) if i > 0 => {
+                    return Err(StoreError::Indeterminate(trouble.into_error().to_string()));
+                }
+                Err(trouble) => return Err(trouble.into_error()),
+            }
+        }
+        Ok(answers)
     }
 
     fn batch(&mut self, ops: &[Op]) -> Result<Vec<Answer>, Trouble> {
@@ -194,9 +256,6 @@ impl Writer {
     }
 
     fn remember(&mut self, placed: Placed) {
-        if self.cache.len() >= CACHED_HEADS_MAX {
-            self.cache.clear();
-        }
         self.cache.insert(placed.head.id, placed);
     }
 
@@ -368,7 +427,16 @@ impl Writer {
         let seq = self.next_seq;
         let prev = match earlier {
             Some(seq) => seq,
-            None => self.cache.get(&record.entity).map_or(0, |p| p.tail),
+            None if record.first == 1 => 0,
+            // Without it everything before this record could not be found again.
+            None => {
+                let tail = self.placed(record.entity)?.map(|p| p.tail).filter(|tail| *tail != 0);
+                tail.ok_or_else(|| {
+                    let (entity, first) = (record.entity, record.first);
+                    let why = format!("nothing comes before version {first} of {entity}");
+                    Trouble::Clean(StoreError::Corrupt(why))
+                })?
+            }
         };
         let mut q = self.conn.prepare_cached("INSERT INTO records (seq, prev, entity, first, count, commit_id, at, epoch, hash, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?;
         q.execute(params![
@@ -603,6 +671,11 @@ impl Writer {
         let set = self.conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()));
         set.map_err(|e| Trouble::from(e).into_error())
     }
+    /// See [`super::SqliteStore::limit_cache`].
+    pub(super) fn limit_cache(&mut self, heads: usize) {
+        self.cached_max = heads;
+    }
+
 
     /// Stores a blob's bytes.
     pub(super) fn put_blob(&mut self, bytes: &[u8]) -> Result<Hash, StoreError> {
@@ -628,17 +701,17 @@ pub(super) fn outbox_has(conn: &Connection, id: MessageId) -> Result<bool, Troub
     Ok(q.exists((id.source.as_bytes(), count(id.version), id.ordinal))?)
 }
 
-/// The answer to an operation whose row the database refused.
-fn refused(op: &Op, why: String) -> Answer {
-    let refusal = CommitAnswer::Refused(Refusal::Constraint(why));
+/// The answer to an operation whose row the database refused, if it has a word for that.
+fn refused(op: &Op, why: &str) -> Option<Answer> {
+    let refusal = || Refusal::Constraint(why.to_owned());
     match op {
-        Op::Commit(_) => Answer::Commit(refusal),
-        Op::Claim { .. } => Answer::Claim(Err(refusal)),
-        Op::Touch(_) => Answer::Touch(false),
-        Op::Mail(_) => Answer::Mail(tenure_kernel::mail::MailAnswer::Unknown),
-        Op::Evidence(_) => Answer::Evidence(tenure_kernel::evidence::EvidenceAnswer::Unknown),
-        Op::Deliver(_) => Answer::Deliver(tenure_kernel::outbox::DeliveryAnswer::UnknownTarget),
-        Op::Renew(_) => Answer::Renew(tenure_kernel::sessions::RenewalAnswer::Ended),
+        Op::Commit(_) => Some(Answer::Commit(CommitAnswer::Refused(refusal()))),
+        Op::Claim { .. } => Some(Answer::Claim(Err(CommitAnswer::Refused(refusal())))),
+        Op::Touch(_) => Some(Answer::Touch(false)),
+        Op::Mail(_) => Some(Answer::Mail(MailAnswer::Refused(refusal()))),
+        Op::Evidence(_) => Some(Answer::Evidence(EvidenceAnswer::Refused(refusal()))),
+        Op::Deliver(_) => Some(Answer::Deliver(DeliveryAnswer::Refused(why.to_owned()))),
+        Op::Renew(_) => None,
     }
 }
 

@@ -193,6 +193,9 @@ async fn the_database_itself_refuses_what_breaks_a_law() {
     refuses("UPDATE heads SET class = 2 WHERE id = ?1", open_one);
     refuses("UPDATE heads SET attention = 'x' WHERE id = ?1", over);
     refuses("UPDATE heads SET class = 0, due = 1, must_end_by = 2 WHERE id = ?1", over);
+    let orphan = "INSERT INTO records (prev, entity, first, count, commit_id, at, epoch, hash, bytes)
+        SELECT 0, entity, 2, 1, commit_id, at, epoch, hash, bytes FROM records WHERE entity = ?1 LIMIT 1";
+    refuses(orphan, open_one);
 }
 
 /// A page limit is SQLite's own way to be out of space.
@@ -280,6 +283,180 @@ async fn tenure_can_not_be_taken_without_a_lease_that_is_checked() {
     assert_eq!(head.due, head.check_at);
 }
 
+/// Every write to a cache that is full leaves the streams of all others whole.
+#[tokio::test]
+async fn a_full_cache_breaks_no_stream() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    store.limit_cache(2).await.unwrap();
+    let ids: Vec<EntityId> = (20..30).map(id).collect();
+    let op = |c| Op::Commit(Box::new(c));
+    store.apply(ids.iter().map(|e| op(birth(*e))).collect()).await.unwrap();
+    for version in 1..4 {
+        store.apply(ids.iter().map(|e| op(note(*e, version, 10))).collect()).await.unwrap();
+    }
+    for entity in ids {
+        assert_eq!(intact(&store, entity).await, 4);
+        assert_eq!(store.stream(entity, 1, 10).await.unwrap().len(), 4);
+    }
+}
+
+#[tokio::test]
+async fn a_long_read_neither_stops_writes_nor_the_log_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    let entity = id(30);
+    let mut version = committed(&store, birth(entity)).await;
+    let log = || std::fs::metadata(dir.path().join("tenure.db-wal")).unwrap().len();
+    // A backup, say: it keeps the moment it began with.
+    let backup = Connection::open(database_file(dir.path())).unwrap();
+    backup.execute_batch("BEGIN").unwrap();
+    backup.query_row("SELECT count(*) FROM records", [], |_| Ok(())).unwrap();
+    let mut slowest = Duration::ZERO;
+    // Three times as long as the log becomes before it is started over.
+    while log() < 50_000_000 {
+        let start = SystemClock.now();
+        version = committed(&store, note(entity, version, 30_000)).await;
+        slowest = slowest.max(SystemClock.now().since(start));
+    }
+    assert!(slowest < Duration::from_secs(10), "a write took {slowest:?}");
+    backup.execute_batch("COMMIT").unwrap();
+    for _ in 0..4_000 {
+        version = committed(&store, note(entity, version, 30_000)).await;
+    }
+    // 4,000 commits of nine pages each are 140 MB; the log is started over at the next try.
+    assert!(log() < 100_000_000, "the log has {} bytes", log());
+    assert_eq!(intact(&store, entity).await, version);
+}
+
+/// A clock that somebody sets.
+struct SetClock(std::sync::atomic::AtomicI64);
+
+impl tenure_kernel::runtime::Clock for SetClock {
+    fn now(&self) -> tenure_kernel::time::Timestamp {
+        tenure_kernel::time::Timestamp::from_micros(
+            self.0.load(std::sync::atomic::Ordering::SeqCst),
+        )
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_steps_back_stops_for_reads_and_writes_alike() {
+    const HOUR: i64 = 3_600_000_000;
+    let dir = tempfile::tempdir().unwrap();
+    let start = SystemClock.now().as_micros();
+    let clock = Arc::new(SetClock(start.into()));
+    let store = SqliteStore::open(dir.path(), judge(), clock.clone(), 7).unwrap();
+    let entity = id(31);
+    let mut timed = birth(entity);
+    timed.timers = vec![tenure_kernel::timers::TimerChange::set("t", Duration::ZERO)];
+    committed(&store, timed).await;
+    clock.0.store(start - HOUR, std::sync::atomic::Ordering::SeqCst);
+    let lanes: Vec<u16> = (0..tenure_kernel::limits::LANES).collect();
+    let (now, due) = store.due(lanes.clone(), Duration::ZERO, 10).await.unwrap();
+    assert_eq!(due.len(), 1, "it was due before the step and still is");
+    assert_eq!(now.as_micros(), start);
+    let (next_now, next) = store.next_due(lanes).await.unwrap();
+    assert!(next.is_some_and(|at| at <= next_now));
+    assert_eq!(store.now().await.unwrap().as_micros(), start);
+    // A read that saw a later time binds the writes as well.
+    clock.0.store(start + HOUR, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(store.now().await.unwrap().as_micros(), start + HOUR);
+    clock.0.store(start, std::sync::atomic::Ordering::SeqCst);
+    committed(&store, note(entity, 1, 1)).await;
+    let head = store.head(entity).await.unwrap().unwrap();
+    assert_eq!(head.changed_at.as_micros(), start + HOUR);
+}
+
+#[tokio::test]
+async fn a_cursor_of_a_newer_file_than_the_one_put_back_is_lost() {
+    use tenure_kernel::feed::{Cursor, Lost};
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    committed(&store, birth(id(32))).await;
+    let copy = dir.path().join("copy");
+    let raw = Connection::open(database_file(dir.path())).unwrap();
+    raw.execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
+    drop(raw);
+    committed(&store, birth(id(33))).await;
+    let cursor = store.feed(Cursor::START, 10).await.unwrap().next;
+    drop(store);
+    for file in ["tenure.db-wal", "tenure.db-shm"] {
+        // Removed by the last one to close, or not.
+        let _ = std::fs::remove_file(dir.path().join(file));
+    }
+    std::fs::rename(copy, database_file(dir.path())).unwrap();
+    let store = open(dir.path()).unwrap();
+    let lost = store.feed(cursor, 10).await.err().unwrap();
+    let StoreError::FeedLost(Lost::OtherIncarnation { restart }) = lost else { panic!("{lost:?}") };
+    let page = store.feed(restart, 10).await.unwrap();
+    assert_eq!(page.items.len(), 1);
+    assert!(store.feed(page.next, 10).await.unwrap().items.is_empty());
+}
+
+/// A note with a text in it, for triggers to find.
+fn text(entity: EntityId, version: u64, text: &str) -> Op {
+    let mut commit = note(entity, version, 0);
+    commit.events = vec![NewEvent::new("noted", Body::Inline(text.as_bytes().to_vec()))];
+    Op::Commit(Box::new(commit))
+}
+
+#[tokio::test]
+async fn a_row_that_the_database_refuses_leaves_its_neighbours_alone() {
+    use tenure_kernel::{
+        commit::Refusal,
+        evidence::{EvidenceAnswer, NewEvidence},
+        ids::MailId,
+        mail::{MailAnswer, NewMail},
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    let raw = Connection::open(database_file(dir.path())).unwrap();
+    raw.execute_batch(
+        "CREATE TRIGGER planted BEFORE INSERT ON records WHEN instr(NEW.bytes, CAST('bad' AS BLOB)) > 0
+         BEGIN SELECT RAISE(ABORT, 'planted'); END;
+         CREATE TRIGGER planted_mail BEFORE INSERT ON mail WHEN NEW.kind = 'bad'
+         BEGIN SELECT RAISE(ABORT, 'planted'); END;
+         CREATE TRIGGER planted_evidence BEFORE INSERT ON evidence WHEN NEW.key = 'bad'
+         BEGIN SELECT RAISE(ABORT, 'planted'); END;
+         CREATE TRIGGER broken BEFORE INSERT ON records WHEN instr(NEW.bytes, CAST('broken' AS BLOB)) > 0
+         BEGIN SELECT abs(-9223372036854775807 - 1); END;",
+    )
+    .unwrap();
+    let ids: Vec<EntityId> = (34..37).map(id).collect();
+    for entity in &ids {
+        committed(&store, birth(*entity)).await;
+    }
+    let mail = |kind: &'static str| {
+        let body = Body::Inline(Vec::new());
+        Op::Mail(NewMail { to: ids[0], id: MailId(kind.into()), kind: kind.into(), body })
+    };
+    let evidence = Op::Evidence(NewEvidence {
+        entity: ids[1],
+        key: "bad".into(),
+        epoch: 0,
+        call: 0,
+        who: "w".into(),
+        body: Body::Inline(vec![1]),
+    });
+    let all = vec![text(ids[2], 1, "bad"), mail("good"), mail("bad"), evidence];
+    let answers = store.apply(all).await.unwrap();
+    let planted = |r: &Refusal| matches!(r, Refusal::Constraint(why) if why.contains("planted"));
+    let Answer::Commit(CommitAnswer::Refused(why)) = &answers[0] else { panic!("{answers:?}") };
+    assert!(planted(why));
+    assert!(matches!(answers[1], Answer::Mail(MailAnswer::Accepted { .. })), "{answers:?}");
+    let Answer::Mail(MailAnswer::Refused(why)) = &answers[2] else { panic!("{answers:?}") };
+    assert!(planted(why));
+    let Answer::Evidence(EvidenceAnswer::Refused(why)) = &answers[3] else { panic!("{answers:?}") };
+    assert!(planted(why));
+    // What fails behind one that is committed leaves the call as a whole undecided.
+    let all = vec![text(ids[1], 1, "fine"), text(ids[2], 1, "bad"), text(ids[0], 1, "broken")];
+    let undecided = store.apply(all).await;
+    assert!(matches!(undecided, Err(StoreError::Indeterminate(_))), "{undecided:?}");
+    assert_eq!(intact(&store, ids[1]).await, 2, "the first is committed");
+    assert_eq!((intact(&store, ids[0]).await, intact(&store, ids[2]).await), (1, 1));
+}
+
 /// The suite that every store passes.
 mod conformance {
     use std::sync::Arc;
@@ -294,6 +471,27 @@ mod conformance {
         let dir = tempfile::tempdir().expect("a directory");
         let store =
             SqliteStore::open(dir.path(), judge(), Arc::new(SystemClock), 7).expect("opens");
+        let store: Arc<dyn Store> = Arc::new(store);
+        World::new(vec![store; 4], rt, dir).await
+    }
+
+    tenure_proving::conformance!(fresh);
+}
+
+/// The same with a cache that is full all the time.
+mod conformance_without_cache {
+    use std::sync::Arc;
+    use tenure_edge::{SystemClock, TokioRuntime};
+    use tenure_kernel::store::Store;
+    use tenure_proving::conformance::{World, judge};
+    use tenure_store::sqlite::SqliteStore;
+
+    async fn fresh() -> World {
+        let rt = Arc::new(TokioRuntime::current());
+        let dir = tempfile::tempdir().expect("a directory");
+        let store =
+            SqliteStore::open(dir.path(), judge(), Arc::new(SystemClock), 7).expect("opens");
+        store.limit_cache(2).await.expect("limits");
         let store: Arc<dyn Store> = Arc::new(store);
         World::new(vec![store; 4], rt, dir).await
     }
