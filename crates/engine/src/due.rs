@@ -162,8 +162,11 @@ impl DueLoop {
                 self.count(rule, lag, false, now);
                 true
             }
-            Ok(Served::Failed { rule }) => {
+            Ok(Served::Failed { rule, marked }) => {
                 self.count(rule, Duration::ZERO, true, now);
+                if marked {
+                    self.count("attention", Duration::ZERO, false, now);
+                }
                 false
             }
             Ok(Served::Nothing) => false,

@@ -40,6 +40,8 @@ pub enum Served {
     Failed {
         /// Which.
         rule: &'static str,
+        /// The entity was marked for a person.
+        marked: bool,
     },
     /// Nothing was due after all; `due` was only a lower bound.
     Nothing,
@@ -112,8 +114,8 @@ impl Server {
         }
         match (failed, told) {
             (Some((rule, why)), _) => {
-                self.push_back(head, now, &why).await?;
-                Ok(Served::Failed { rule })
+                let marked = self.push_back(head, now, &why).await?;
+                Ok(Served::Failed { rule, marked })
             }
             (None, Some(lag)) => {
                 let mine = head.timers.iter().filter(|t| t.guard || t.at > now).map(|t| t.at).min();
@@ -321,24 +323,27 @@ impl Server {
         self.commit(head, draft).await
     }
 
-    /// A failing rule: later, and after a while a person is asked to look.
-    async fn push_back(&self, head: &Head, now: Timestamp, why: &str) -> Result<(), StoreError> {
+    /// A failing rule: later, and after a while a person is asked to look. Whether that was now.
+    async fn push_back(&self, head: &Head, now: Timestamp, why: &str) -> Result<bool, StoreError> {
         let faults = head.faults.saturating_add(1);
-        if faults >= self.config.faults_before_attention && head.attention.is_none() {
-            let body = Body::json(&serde_json::json!({ "why": why, "faults": faults }));
-            let expect = match head.holder {
-                None => Expect::Nobody { epoch: head.epoch, version: head.version },
-                // Only the holder writes while there is one; the log line must do.
-                Some(_) => return self.later(head, now, faults).await,
-            };
-            let event = NewEvent::new(ke::ATTENTION_RAISED, body);
-            let mut commit = Commit::new(self.pipeline.commit_id(), head.id, expect, vec![event]);
-            commit.attention = Some(Some(limits::clip(why, limits::KEY_BYTES_MAX).to_owned()));
-            self.pipeline.commit(commit).await?;
-            let Some(fresh) = self.pipeline.store().head(head.id).await? else { return Ok(()) };
-            return self.later(&fresh, now, faults).await;
+        // Only the holder writes while there is one; the log line must do.
+        let mark = faults >= self.config.faults_before_attention
+            && head.attention.is_none()
+            && head.holder.is_none();
+        if !mark {
+            self.later(head, now, faults).await?;
+            return Ok(false);
         }
-        self.later(head, now, faults).await
+        let body = Body::json(&serde_json::json!({ "why": why, "faults": faults }));
+        let expect = Expect::Nobody { epoch: head.epoch, version: head.version };
+        let event = NewEvent::new(ke::ATTENTION_RAISED, body);
+        let mut commit = Commit::new(self.pipeline.commit_id(), head.id, expect, vec![event]);
+        commit.attention = Some(Some(limits::clip(why, limits::KEY_BYTES_MAX).to_owned()));
+        self.pipeline.commit(commit).await?;
+        if let Some(fresh) = self.pipeline.store().head(head.id).await? {
+            self.later(&fresh, now, faults).await?;
+        }
+        Ok(true)
     }
 
     async fn later(&self, head: &Head, now: Timestamp, faults: u16) -> Result<(), StoreError> {

@@ -64,6 +64,13 @@ pub static KERNEL: &[Rule] = &[
         action: "decide over the holder's head",
     },
     Rule {
+        name: "seal",
+        state: "resting, many events",
+        key: None,
+        default_ms: None,
+        action: "seal the segment, so that older records can go",
+    },
+    Rule {
         name: "attention",
         state: "a decision keeps failing",
         key: Some("server.faults_before_attention"),

@@ -115,3 +115,18 @@ async fn a_lapsed_session_is_not_revived_while_holders_are_judged() {
     assert_ne!(keeper.id(), session, "it had to open a new one");
     assert!(!keeper.may_act(id, 1));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_that_keeps_failing_marks_the_entity_for_a_person_and_is_counted() {
+    let store = store();
+    let node = quiet_node(store.clone()).await;
+    let id = clock(&node, &order(&[("g", true)], "fail")).await;
+    let head = until(&*store, id, "attention", |h| h.attention.is_some()).await;
+    assert_eq!(head.attention.as_deref(), Some("this guard does not know"));
+    let rt = TokioRuntime::current();
+    let end = rt.mono() + Duration::from_secs(10);
+    while store.tallies().await.unwrap().get("attention").is_none_or(|t| t.fired == 0) {
+        assert!(rt.mono() < end, "the pulse carries the count");
+        rt.sleep(Duration::from_millis(10)).await;
+    }
+}
