@@ -230,6 +230,7 @@ impl MemoryStore {
         facts.outbox.extend(outbox.filter(|id| contents.rows.outbox.contains_key(id)));
         let row = |id: SessionId| contents.rows.sessions.get(&id).map(|s| (id, Session::clone(s)));
         facts.sessions.extend(needs.sessions.into_iter().filter_map(row));
+        facts.judging = contents.pulse_at.map(|_| (contents.judge_after, contents.judges_until));
         facts
     }
 
@@ -481,6 +482,7 @@ impl Store for MemoryStore {
             let all = &mut inner.contents;
             let pulse = Pulse::next(all.pulse_at, all.judge_after, now, &request);
             (all.pulse_at, all.judge_after) = (Some(now), pulse.judge_after);
+            all.judges_until = now + request.gap;
             rules::add(&mut all.tallies, &request.tallies);
             Ok(pulse)
         })

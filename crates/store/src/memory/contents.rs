@@ -53,6 +53,8 @@ pub struct Contents {
     pub blob_names: BTreeSet<(EntityId, Hash)>,
     /// The last pulse.
     pub pulse_at: Option<Timestamp>,
+    /// Until when that pulse says that holders are judged.
+    pub judges_until: Timestamp,
     /// See [`tenure_kernel::housekeeping::Pulse::judge_after`].
     pub judge_after: Timestamp,
     /// What the rules did.

@@ -14,7 +14,7 @@ use uuid::Uuid;
 const PUT_BLOB: &str = "INSERT INTO blobs (digest, at, bytes) VALUES ($1, moment(), $2)
     ON CONFLICT (digest) DO UPDATE SET at = excluded.at";
 const LAST_PULSE: &str = "SELECT last_at, judge_after, moment() FROM pulse FOR UPDATE";
-const NEXT_PULSE: &str = "UPDATE pulse SET last_at = $1, judge_after = $2";
+const NEXT_PULSE: &str = "UPDATE pulse SET last_at = $1, judge_after = $2, judges_until = $3";
 const ADD_TALLIES: &str = "INSERT INTO tallies AS t (rule, fired, failed, lag_max_us, last_at)
     SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])
     ON CONFLICT (rule) DO UPDATE SET fired = t.fired + excluded.fired,
@@ -91,6 +91,7 @@ async fn beat(conn: &Conn, request: &PulseRequest) -> Result<Pulse, Fault> {
     let row = conn.client.query_one(&last, &[]).await?;
     let last_at = get::<Option<i64>>(&row, 0)?.map(Timestamp::from_micros);
     let pulse = Pulse::next(last_at, rows::time(&row, 1)?, rows::time(&row, 2)?, request);
+    let until = (pulse.now + request.gap).as_micros();
     let values = (pulse.now.as_micros(), pulse.judge_after.as_micros());
     conn.client.execute(&next, &[&values.0, &values.1, &until]).await?;
     if !request.tallies.is_empty() {

@@ -46,8 +46,11 @@ const KEYS: &str = "SELECT key, entity, digest FROM keys WHERE key = ANY($1::tex
 const OUTBOX: &str = "SELECT o.source, o.version, o.ordinal
     FROM unnest($1::uuid[], $2::bigint[], $3::integer[]) AS n(source, version, ordinal)
     JOIN outbox o ON o.source = n.source AND o.version = n.version AND o.ordinal = n.ordinal";
-const SESSIONS: &str =
-    concat!("SELECT ", session_columns!(), " FROM sessions s WHERE s.id = ANY($1::uuid[])");
+const SESSIONS: &str = concat!(
+    "SELECT ",
+    session_columns!(),
+    ", p.judge_after, p.judges_until FROM sessions s, pulse p WHERE s.id = ANY($1::uuid[])"
+);
 
 /// Opens a transaction, locks, and loads.
 pub(super) async fn facts(
@@ -127,6 +130,9 @@ fn fill(
     for row in &sessions {
         let session = rows::session(row)?;
         facts.sessions.insert(session.id, session);
+        let moment =
+            |name| Ok::<_, Error>(tenure_kernel::time::Timestamp::from_micros(row.try_get(name)?));
+        facts.judging = Some((moment("judge_after")?, moment("judges_until")?));
     }
     Ok(())
 }

@@ -212,9 +212,10 @@ CREATE INDEX blob_refs_digest ON blob_refs (digest);
 CREATE TABLE pulse (
     only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     last_at bigint,
-    judge_after bigint NOT NULL
+    judge_after bigint NOT NULL,
+    judges_until bigint NOT NULL
 );
-INSERT INTO pulse (last_at, judge_after) VALUES (NULL, 0);
+INSERT INTO pulse (last_at, judge_after, judges_until) VALUES (NULL, 0, 0);
 
 CREATE TABLE tallies (
     rule text COLLATE "C" PRIMARY KEY,

@@ -210,9 +210,11 @@ pub(super) fn pulse(w: &mut Writer, request: &PulseRequest) -> Result<Pulse, Tro
         .optional()?;
     let judge_after = time(last.map_or(0, |l| l.1));
     let pulse = Pulse::next(last.map(|l| time(l.0)), judge_after, now, request);
-    let sql = "INSERT INTO pulse (one, last_at, judge_after) VALUES (1, ?1, ?2)
-        ON CONFLICT (one) DO UPDATE SET last_at = excluded.last_at, judge_after = excluded.judge_after";
-    run(&w.conn, sql, &[&now.as_micros(), &pulse.judge_after.as_micros()])?;
+    let sql = "INSERT INTO pulse (one, last_at, judge_after, judges_until) VALUES (1, ?1, ?2, ?3)
+        ON CONFLICT (one) DO UPDATE SET last_at = excluded.last_at, judge_after = excluded.judge_after,
+        judges_until = excluded.judges_until";
+    let until = (now + request.gap).as_micros();
+    run(&w.conn, sql, &[&now.as_micros(), &pulse.judge_after.as_micros(), &until])?;
     for (rule, t) in &request.tallies {
         let sql = "INSERT INTO tallies (rule, fired, failed, lag_us, last_at) VALUES (?1, ?2, ?3, ?4, ?5)
             ON CONFLICT (rule) DO UPDATE SET fired = fired + excluded.fired, failed = failed + excluded.failed,

@@ -153,9 +153,10 @@ CREATE TABLE blob_refs (
 CREATE INDEX blob_refs_entity ON blob_refs (entity);
 
 CREATE TABLE pulse (
-  one         INTEGER PRIMARY KEY CHECK (one = 1),
-  last_at     INTEGER NOT NULL,
-  judge_after INTEGER NOT NULL
+  one          INTEGER PRIMARY KEY CHECK (one = 1),
+  last_at      INTEGER NOT NULL,
+  judge_after  INTEGER NOT NULL,
+  judges_until INTEGER NOT NULL
 );
 
 CREATE TABLE tallies (

@@ -305,6 +305,11 @@ impl Writer {
                 facts.outbox.insert(*id);
             }
         }
+        if !needs.sessions.is_empty() {
+            let mut q = conn.prepare_cached("SELECT judge_after, judges_until FROM pulse")?;
+            let pair = |r: &rusqlite::Row<'_>| Ok((rows::time(r.get(0)?), rows::time(r.get(1)?)));
+            facts.judging = q.query_row([], pair).optional()?;
+        }
         for id in &needs.sessions {
             let mut q = conn.prepare_cached(SESSION_BY_ID)?;
             if let Some(session) = q.query_row([id.as_bytes()], rows::session).optional()? {
@@ -666,16 +671,16 @@ impl Writer {
         self.cache.remove(&id);
     }
 
-    /// See [`super::SqliteStore::limit_pages`].
-    pub(super) fn limit_pages(&mut self, pages: u32) -> Result<(), StoreError> {
-        let set = self.conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()));
-        set.map_err(|e| Trouble::from(e).into_error())
-    }
     /// See [`super::SqliteStore::limit_cache`].
     pub(super) fn limit_cache(&mut self, heads: usize) {
         self.cached_max = heads;
     }
 
+    /// See [`super::SqliteStore::limit_pages`].
+    pub(super) fn limit_pages(&mut self, pages: u32) -> Result<(), StoreError> {
+        let set = self.conn.pragma_update_and_check(None, "max_page_count", pages, |_| Ok(()));
+        set.map_err(|e| Trouble::from(e).into_error())
+    }
 
     /// Stores a blob's bytes.
     pub(super) fn put_blob(&mut self, bytes: &[u8]) -> Result<Hash, StoreError> {
