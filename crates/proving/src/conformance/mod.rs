@@ -100,6 +100,7 @@ macro_rules! with_conformance_cases {
             retention: a_retired_entity_leaves_nothing_behind;
             retention: an_entity_with_undelivered_messages_stays;
             retention: records_below_a_seal_leave_and_the_rest_verifies;
+            retention: read_mail_of_what_is_sealed_leaves_when_it_is_old;
             retention: a_silent_pulse_is_an_outage_and_defers_judgement;
             retention: tallies_add_up_over_pulses;
             sessions: a_session_opens_alive_and_holds_itself;

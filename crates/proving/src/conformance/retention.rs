@@ -3,9 +3,11 @@
 use super::world::{LONG, World, expect_now};
 use std::time::Duration;
 use tenure_kernel::{
+    commit::MailStance,
     error::StoreError,
     head::lane_of,
     housekeeping::{PulseRequest, Retired, seal},
+    ids::EntityId,
     limits,
     mail::NewMail,
     outbox::{Delivery, DeliveryAnswer, Handover, Message},
@@ -160,6 +162,57 @@ pub async fn records_below_a_seal_leave_and_the_rest_verifies(world: &World) {
     world.commit_ok(world.note(id).await).await;
     world.verify(id).await;
     assert_eq!(retire(world).await.records, 0, "nothing is left to remove");
+}
+
+/// Sends one mail to an idle entity and reads it.
+async fn read_mail(world: &World, id: EntityId, name: &str) {
+    world.send(world.mail(id, name)).await;
+    let mut reading = world.note(id).await;
+    reading.mail = MailStance::ReadAll(world.head(id).await.mail_count);
+    world.commit_ok(reading).await;
+}
+
+async fn sealed(world: &World) -> EntityId {
+    let id = world.specimen("made_idle").await;
+    world.commit_ok(world.note(id).await).await;
+    let head = world.head(id).await;
+    let mut sealing = world.note(id).await;
+    sealing.events = vec![seal(&head)];
+    world.commit_ok(sealing).await;
+    id
+}
+
+/// Of an entity that is sealed and not over, mail that was read and is older than the moment leaves
+/// with the records below the seal. Unread mail, young mail, mail of what was never sealed and
+/// everything of what is over (it leaves as a whole, later) stay.
+pub async fn read_mail_of_what_is_sealed_leaves_when_it_is_old(world: &World) {
+    let (old, young, over) = (sealed(world).await, sealed(world).await, sealed(world).await);
+    let never = world.specimen("made_idle").await;
+    for id in [old, over, never] {
+        read_mail(world, id, "read").await;
+    }
+    world.send(world.mail(old, "unread")).await;
+    let moment = world.now().await;
+    world.until_after(moment).await;
+    read_mail(world, young, "young").await;
+    world.end(over).await;
+    let before = world.store().retire(Timestamp::from_micros(1), 100).await.expect("retire");
+    assert_eq!(before, Retired::default(), "everything is younger than that");
+    world.until_after(world.now().await).await;
+    let gone = world.store().retire(moment, 100).await.expect("retire");
+    assert_eq!((gone.entities, gone.records), (0, 4), "two each of `old` and `young`");
+    let mail = |id| async move {
+        let all = world.store().mail(id, 0, 10).await.expect("mail");
+        all.into_iter().map(|m| m.id.0).collect::<Vec<_>>()
+    };
+    assert_eq!(mail(old).await, ["unread"]);
+    assert_eq!(mail(young).await, ["young"]);
+    assert_eq!(mail(never).await, ["read"]);
+    assert_eq!(mail(over).await, ["read"]);
+    assert_eq!(world.records(over).await[0].first, 1, "it leaves as a whole");
+    for id in [old, young, over, never] {
+        world.verify(id).await;
+    }
 }
 
 /// A silence of the pulse longer than the gap is an outage, and puts judgement off by one lease.

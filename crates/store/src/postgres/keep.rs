@@ -32,10 +32,13 @@ const DELETE_RECORDS: &str = "WITH gone AS (
     SELECT tx, ord FROM gone ORDER BY tx DESC, ord DESC LIMIT 1";
 const DELETE_SEALED: &str = "WITH gone AS (
         DELETE FROM records r USING heads h
-        WHERE h.sealed > 0 AND r.entity = h.id AND r.first < h.sealed
+        WHERE h.sealed > 0 AND h.class <> 2 AND r.entity = h.id AND r.first < h.sealed
             AND r.first + r.count - 1 < h.sealed AND r.at < $1
         RETURNING r.tx, r.ord)
     SELECT tx, ord, count(*) OVER () FROM gone ORDER BY tx DESC, ord DESC LIMIT 1";
+// `mail_read` only rises: what was read at the snapshot stays read.
+const DELETE_READ_MAIL: &str = "DELETE FROM mail m USING heads h
+    WHERE h.sealed > 0 AND h.class <> 2 AND m.entity = h.id AND m.seq <= h.mail_read AND m.at < $1";
 const RAISE_FLOOR: &str = "UPDATE meta SET floor_tx = $1, floor_ord = $2
     WHERE (floor_tx, floor_ord) < ($1, $2)";
 const DELETE_REST: [&str; 6] = [
@@ -149,6 +152,7 @@ async fn clear(conn: &Conn, before: Timestamp, limit: usize) -> Result<Retired, 
         last = last.max(Some((get::<i64>(row, 0)?, get::<i32>(row, 1)?)));
         retired.records = rows::count(row, 2)?;
     }
+    query(conn, DELETE_READ_MAIL, &[&before]).await?;
     if let Some((tx, ord)) = last {
         query(conn, RAISE_FLOOR, &[&tx, &ord]).await?;
     }

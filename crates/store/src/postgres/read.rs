@@ -20,6 +20,7 @@ use tenure_kernel::{
     time::Timestamp,
 };
 use tokio_postgres::Row;
+use uuid::Uuid;
 
 const NOW: &str = "SELECT moment()";
 const HEAD: &str = concat!("SELECT ", head_columns!(), " FROM heads h WHERE h.id = $1");
@@ -49,15 +50,11 @@ const DUE: &str = concat!(
     " FROM unnest($1::smallint[]) AS l(lane), LATERAL (
             SELECT * FROM heads
             WHERE heads.lane = l.lane AND heads.due IS NOT NULL AND heads.due <= t.now - $2
-                AND heads.kind = ANY($4::text[])
+                AND heads.kind = ANY($4::text[]) AND heads.id <> ALL($5::uuid[])
             ORDER BY heads.due, heads.id LIMIT $3) h
         ORDER BY h.due, h.id LIMIT $3) h ON true
     ORDER BY h.due, h.id"
 );
-const NEXT_DUE: &str = "SELECT moment(), (
-    SELECT min(f.due) FROM unnest($1::smallint[]) AS l(lane), LATERAL (
-        SELECT due FROM heads WHERE heads.lane = l.lane AND heads.due IS NOT NULL
-        ORDER BY due LIMIT 1) f)";
 const MAIL: &str = "SELECT seq, id, kind, body, at FROM mail
     WHERE entity = $1 AND seq > $2 ORDER BY seq LIMIT $3";
 // A commit is found by any of its versions: the row that holds `from` may start before it.
@@ -124,16 +121,31 @@ pub(super) async fn heads(
     limit: usize,
 ) -> Result<Vec<Head>, StoreError> {
     let sql = if filter.attention { HEADS_IN_ATTENTION } else { HEADS };
-    let after = filter.after.map(|e| e.uuid());
-    let (kinds, limit) = (store.kinds(), rows::limit(limit));
-    let found = store
-        .query(sql, &[&filter.kind, &filter.status, &filter.tenant, &after, &kinds, &limit])
-        .await?;
-    known(store, &found, 0)
+    let mut after = filter.after.map(|e| e.uuid());
+    let kinds = store.kinds();
+    let mut heads = Vec::new();
+    loop {
+        let want = limit - heads.len();
+        let asked = rows::limit(want);
+        let found = store
+            .query(sql, &[&filter.kind, &filter.status, &filter.tenant, &after, &kinds, &asked])
+            .await?;
+        heads.extend(found.iter().filter_map(|row| readable(store, row, 0)));
+        // A full page with gaps in it: the rest of what was asked for comes behind it.
+        let Some(last) = found.last().filter(|_| found.len() == want && heads.len() < limit) else {
+            return Ok(heads);
+        };
+        after = Some(get(last, 0)?);
+    }
 }
 
-fn known(store: &Inner, found: &[Row], at: usize) -> Result<Vec<Head>, StoreError> {
-    found.iter().filter_map(|row| rows::head(&store.judge, row, at).transpose()).collect()
+/// A head, if this program can read it. One that it can not read must not keep it from the others.
+fn readable(store: &Inner, row: &Row, at: usize) -> Option<Head> {
+    rows::head(&store.judge, row, at).unwrap_or_else(|e| {
+        let id = rows::id(row, at);
+        tracing::error!(?id, error = %e, "a head that can not be read is passed over");
+        None
+    })
 }
 
 pub(super) async fn due(
@@ -142,23 +154,53 @@ pub(super) async fn due(
     overdue: Duration,
     limit: usize,
 ) -> Result<(Timestamp, Vec<Head>), StoreError> {
-    let lanes: Vec<i16> = lanes.into_iter().map(rows::lane).collect();
     let overdue = i64::try_from(overdue.as_micros()).unwrap_or(i64::MAX);
-    let (kinds, limit) = (store.kinds(), rows::limit(limit));
-    let mut found = store.query(DUE, &[&lanes, &overdue, &limit, &kinds]).await?;
-    let now = rows::time(only(&found)?, 0)?;
-    found.retain(|row| matches!(row.try_get::<_, Option<&str>>(2), Ok(Some(_))));
-    Ok((now, known(store, &found, 1)?))
+    earliest_due(store, lanes, overdue, limit).await
 }
 
 pub(super) async fn next_due(
     store: &Inner,
     lanes: Vec<u16>,
 ) -> Result<(Timestamp, Option<Timestamp>), StoreError> {
+    // Whole heads: one that `due` passes over must not keep the loop awake.
+    let (now, first) = earliest_due(store, lanes, -FAR_AHEAD, 1).await?;
+    Ok((now, first.into_iter().next().and_then(|h| h.due)))
+}
+
+/// Later than any `due`, and far enough from the end of the numbers to be added to the time.
+const FAR_AHEAD: i64 = i64::MAX / 2;
+/// Rows asked for at a time once some could not be read.
+const LOOK_FURTHER: usize = 64;
+
+async fn earliest_due(
+    store: &Inner,
+    lanes: Vec<u16>,
+    overdue: i64,
+    limit: usize,
+) -> Result<(Timestamp, Vec<Head>), StoreError> {
     let lanes: Vec<i16> = lanes.into_iter().map(rows::lane).collect();
-    let found = store.query(NEXT_DUE, &[&lanes]).await?;
-    let row = only(&found)?;
-    Ok((rows::time(row, 0)?, get::<Option<i64>>(row, 1)?.map(Timestamp::from_micros)))
+    let kinds = store.kinds();
+    let mut unreadable: Vec<Uuid> = Vec::new();
+    let mut asked = limit;
+    loop {
+        let most = rows::limit(asked);
+        let mut found = store.query(DUE, &[&lanes, &overdue, &most, &kinds, &unreadable]).await?;
+        let now = rows::time(only(&found)?, 0)?;
+        found.retain(|row| matches!(row.try_get::<_, Option<&str>>(2), Ok(Some(_))));
+        let before = unreadable.len();
+        let mut heads = Vec::with_capacity(found.len());
+        for row in &found {
+            match readable(store, row, 1) {
+                Some(head) => heads.push(head),
+                None => unreadable.push(get(row, 1)?),
+            }
+        }
+        if unreadable.len() == before || found.len() < asked || heads.len() >= limit {
+            heads.truncate(limit);
+            return Ok((now, heads));
+        }
+        asked = limit.max(LOOK_FURTHER);
+    }
 }
 
 pub(super) async fn mail(

@@ -106,7 +106,8 @@ pub(super) fn class(class: Class) -> i16 {
 pub(super) fn head(judge: &Judge, row: &Row, at: usize) -> Result<Option<Head>, StoreError> {
     let (kind, status): (&str, &str) = (get(row, at + 1)?, get(row, at + 3)?);
     let Some(status) = judge.tables.get(kind).and_then(|t| t.status(status)) else {
-        tracing::warn!(kind, status, "a head of a kind or status that this program does not know");
+        let id = id(row, at)?;
+        tracing::error!(%id, kind, status, "a head of a kind or status that this program does not know");
         return Ok(None);
     };
     Ok(Some(Head {

@@ -403,8 +403,8 @@ impl Store for SqliteStore {
         &self,
         lanes: Vec<u16>,
     ) -> BoxFuture<'_, Result<(Timestamp, Option<Timestamp>), StoreError>> {
-        let now = self.clock.now();
-        self.read(move |c| Ok((now, read::next_due(c, &lanes)?)))
+        let (tables, now) = (self.tables.clone(), self.clock.now());
+        self.read(move |c| Ok((now, read::next_due(c, &tables, &lanes)?)))
     }
 
     fn mail(
@@ -505,6 +505,34 @@ mod tests {
     impl Clock for Still {
         fn now(&self) -> Timestamp {
             Timestamp::from_micros(1)
+        }
+    }
+
+    /// What SQLite says it will do.
+    fn plan(conn: &Connection, sql: &str) -> String {
+        let mut q = conn.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let parameters = vec![0; q.parameter_count()];
+        let steps = q.query_map(rusqlite::params_from_iter(parameters), |r| r.get::<_, String>(3));
+        steps.unwrap().map(Result::unwrap).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn what_is_looked_for_is_found_by_an_index() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Arc::default();
+        let conn = schema::open_writer(&dir.path().join("db"), 7, &log).unwrap();
+        let lanes = [0, 1, 2];
+        let looks = [
+            (read::outbox_sql(&lanes, false), "outbox_inside"),
+            (read::outbox_sql(&lanes, true), "outbox_wire"),
+            (writer::OVER.to_owned(), "heads_ended"),
+            (writer::SEALED.to_owned(), "heads_sealed"),
+            (writer::DELETE_BLOBS.to_owned(), "COVERING INDEX blobs_put"),
+        ];
+        for (sql, index) in looks {
+            let plan = plan(&conn, &sql);
+            assert!(plan.contains(index), "{sql}: {plan}");
+            assert!(!plan.contains("TEMP B-TREE"), "{sql}: {plan}");
         }
     }
 

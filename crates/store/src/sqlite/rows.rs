@@ -167,6 +167,30 @@ pub(super) fn walk_back(
     Ok(found)
 }
 
+/// Where a record lies and what it spans, without its bytes.
+pub(super) struct Span {
+    pub seq: i64,
+    pub last: i64,
+    pub at: Timestamp,
+}
+
+/// The spans of a stream from its tail back to where it begins or was cut, newest first.
+pub(super) fn spans(conn: &Connection, tail: i64) -> Result<Vec<Span>, Trouble> {
+    let mut q = conn.prepare_cached("SELECT prev, first, count, at FROM records WHERE seq = ?1")?;
+    let mut found = Vec::new();
+    let mut seq = tail;
+    while seq != 0 {
+        let read = |r: &Row<'_>| {
+            let last = r.get::<_, i64>(1)? + r.get::<_, i64>(2)? - 1;
+            Ok((r.get(0)?, Span { seq, last, at: time(r.get(3)?) }))
+        };
+        let Some((prev, span)) = q.query_row([seq], read).optional()? else { break };
+        found.push(span);
+        seq = prev;
+    }
+    Ok(found)
+}
+
 pub(super) fn body_bytes(body: &Body) -> Vec<u8> {
     let mut w = Writer(Vec::with_capacity(body.inline().map_or(40, |b| b.len() + 6)));
     body.write(&mut w);

@@ -51,6 +51,9 @@ BEGIN
 END;
 
 CREATE INDEX heads_due ON heads (due, lane) WHERE due IS NOT NULL;
+-- For retention. Nothing that changes with every step is in them: an index costs a page per write.
+CREATE INDEX heads_ended ON heads (changed_at) WHERE class = 2;
+CREATE INDEX heads_sealed ON heads (sealed) WHERE sealed > 0;
 
 CREATE TABLE records (
   seq       INTEGER PRIMARY KEY,           -- the order of the global feed: there is one writer
@@ -120,6 +123,9 @@ CREATE TABLE outbox (
   at       INTEGER NOT NULL,
   UNIQUE (source, version, ordinal)
 );
+-- Apart, so that a wire that is down holds nothing back but itself.
+CREATE INDEX outbox_inside ON outbox (position, lane) WHERE target <> 2;
+CREATE INDEX outbox_wire ON outbox (position, lane) WHERE target = 2;
 
 CREATE TABLE keys (
   key    TEXT PRIMARY KEY,
@@ -141,9 +147,10 @@ CREATE TABLE sessions (
 
 CREATE TABLE blobs (
   digest BLOB PRIMARY KEY,
-  bytes  BLOB NOT NULL,
-  put_at INTEGER NOT NULL
+  put_at INTEGER NOT NULL,
+  bytes  BLOB NOT NULL                     -- last: what stands before it is read without it
 );
+CREATE INDEX blobs_put ON blobs (put_at, digest);
 
 CREATE TABLE blob_refs (
   entity BLOB NOT NULL,

@@ -26,6 +26,7 @@ use tenure_kernel::{
     commit::{CommitAnswer, Refusal},
     error::StoreError,
     evidence::EvidenceAnswer,
+    housekeeping::Retired,
     ids::{EntityId, MessageId},
     judge::Judge,
     limits,
@@ -34,7 +35,6 @@ use tenure_kernel::{
     runtime::Clock,
     store::{Answer, Op},
     stream::{Hash, Record},
-    table::Class,
     time::Timestamp,
 };
 
@@ -460,8 +460,8 @@ impl Writer {
         Ok(seq)
     }
 
-    /// Inserts or updates one head. Two forms of the update: naming `due` makes SQLite rewrite its
-    /// index entry even where the value stays, and it mostly stays.
+    /// Inserts or updates one head. The update has several forms: naming `due` or `sealed` makes SQLite
+    /// rewrite its index entry even where the value stays, and it mostly stays.
     fn write_head(
         &mut self,
         id: EntityId,
@@ -517,11 +517,21 @@ impl Writer {
             .ok_or_else(|| Trouble::Clean(StoreError::Corrupt(format!("no row of head {id}"))))?;
         let tail = tail.unwrap_or(placed.tail);
         let (version, epoch) = (count(before.version), count(before.epoch));
-        let due_moves = before.due != h.due;
-        let sql = if due_moves {
-            "UPDATE heads SET status = ?2, class = ?3, version = ?4, epoch = ?5, holder = ?6, chain = ?7, changed_at = ?8, mail_count = ?9, mail_read = ?10, must_end_by = ?11, check_at = ?12, faults = ?13, ready_at = ?14, attention = ?15, sealed = ?16, tail = ?17, timers = ?18, state = ?19, due = ?22 WHERE row = ?1 AND version = ?20 AND epoch = ?21"
-        } else {
-            "UPDATE heads SET status = ?2, class = ?3, version = ?4, epoch = ?5, holder = ?6, chain = ?7, changed_at = ?8, mail_count = ?9, mail_read = ?10, must_end_by = ?11, check_at = ?12, faults = ?13, ready_at = ?14, attention = ?15, sealed = ?16, tail = ?17, timers = ?18, state = ?19 WHERE row = ?1 AND version = ?20 AND epoch = ?21"
+        let (due_moves, seal_moves) = (before.due != h.due, before.sealed != h.sealed);
+        macro_rules! update {
+            ($moving:literal) => {
+                concat!(
+                    "UPDATE heads SET status = ?2, class = ?3, version = ?4, epoch = ?5, holder = ?6, chain = ?7, changed_at = ?8, mail_count = ?9, mail_read = ?10, must_end_by = ?11, check_at = ?12, faults = ?13, ready_at = ?14, attention = ?15, tail = ?16, timers = ?17, state = ?18",
+                    $moving,
+                    " WHERE row = ?1 AND version = ?19 AND epoch = ?20"
+                )
+            };
+        }
+        let sql = match (seal_moves, due_moves) {
+            (false, false) => update!(""),
+            (false, true) => update!(", due = ?22"),
+            (true, false) => update!(", sealed = ?21"),
+            (true, true) => update!(", sealed = ?21, due = ?22"),
         };
         let mut q = self.conn.prepare_cached(sql)?;
         let due = micros(h.due);
@@ -547,13 +557,16 @@ impl Writer {
             &h.faults,
             &ready,
             &h.attention,
-            &sealed,
             &tail,
             &timers,
             &h.state,
             &version,
             &epoch,
         ]);
+        // Bound by number: the last of them needs the one before it.
+        if seal_moves || due_moves {
+            all.push(&sealed);
+        }
         if due_moves {
             all.push(&due);
         }
@@ -720,27 +733,35 @@ fn refused(op: &Op, why: &str) -> Option<Answer> {
     }
 }
 
+/// Final entities, longest over first.
+pub(super) const OVER: &str = "SELECT row, id, tail FROM heads WHERE class = 2 AND changed_at < ?1
+    AND NOT EXISTS (SELECT 1 FROM outbox WHERE source = heads.id) ORDER BY changed_at LIMIT ?2";
+/// Entities that are not over and have been sealed.
+pub(super) const SEALED: &str =
+    "SELECT id, tail, sealed, mail_read FROM heads WHERE sealed > 0 AND class <> 2";
+/// A blob is durable before the commit that names it: a young one may still be waiting for that.
+pub(super) const DELETE_BLOBS: &str = "DELETE FROM blobs WHERE put_at < ?1
+    AND NOT EXISTS (SELECT 1 FROM blob_refs WHERE blob_refs.digest = blobs.digest)";
+
 /// Removes what retention may remove; see `Store::retire`.
 pub(super) fn retire(
     w: &mut Writer,
     ended_before: Timestamp,
     limit: usize,
-) -> Result<tenure_kernel::housekeeping::Retired, Trouble> {
-    let mut retired = tenure_kernel::housekeeping::Retired::default();
+) -> Result<Retired, Trouble> {
+    let mut retired = Retired::default();
     let mut floor = schema::meta(&w.conn, "feed_floor")?;
-    let mut q = w.conn.prepare_cached(
-        "SELECT row, id, tail FROM heads WHERE class = ?1 AND changed_at < ?2
-         AND NOT EXISTS (SELECT 1 FROM outbox WHERE source = heads.id) ORDER BY row LIMIT ?3",
-    )?;
-    let params = (class_number(Class::Final), ended_before.as_micros(), limit as i64);
+    let mut q = w.conn.prepare_cached(OVER)?;
     let found: Vec<(i64, EntityId, i64)> = q
-        .query_map(params, |r| Ok((r.get(0)?, rows::entity(r, 1)?, r.get(2)?)))?
+        .query_map((ended_before.as_micros(), limit as i64), |r| {
+            Ok((r.get(0)?, rows::entity(r, 1)?, r.get(2)?))
+        })?
         .collect::<Result<_, _>>()?;
     drop(q);
     for (row, id, tail) in found {
-        for (seq, _) in rows::walk_back(&w.conn, tail, |_| false)? {
-            run(&w.conn, "DELETE FROM records WHERE seq = ?1", &[&seq])?;
-            floor = floor.max(seq);
+        for span in rows::spans(&w.conn, tail)? {
+            run(&w.conn, "DELETE FROM records WHERE seq = ?1", &[&span.seq])?;
+            floor = floor.max(span.seq);
         }
         let key = id.as_bytes();
         run(&w.conn, "DELETE FROM mail WHERE entity = ?1", &[key])?;
@@ -752,28 +773,26 @@ pub(super) fn retire(
         w.forget(id);
         retired.entities += 1;
     }
-    // Sealed segments: what lies below the seal, and the mail that was read below it.
-    let mut q = w.conn.prepare_cached(
-        "SELECT id, tail, sealed, mail_read FROM heads WHERE sealed > 0 AND class <> 2",
-    )?;
+    // Sealed streams: the records below the seal, and the mail that was read.
+    let mut q = w.conn.prepare_cached(SEALED)?;
     let sealed: Vec<(EntityId, i64, i64, i64)> = q
         .query_map([], |r| Ok((rows::entity(r, 0)?, r.get(1)?, r.get(2)?, r.get(3)?)))?
         .collect::<Result<_, _>>()?;
     drop(q);
     for (id, tail, seal, mail_read) in sealed {
-        let mut keep_from = None;
-        for (seq, record) in rows::walk_back(&w.conn, tail, |_| false)? {
-            let below = count(record.last()) < seal;
-            if below && record.at < ended_before {
-                run(&w.conn, "DELETE FROM records WHERE seq = ?1", &[&seq])?;
-                floor = floor.max(seq);
-                retired.records += 1;
-            } else {
-                keep_from = Some(seq);
-            }
+        // From the oldest on, up to the first that stays: a stream is cut at one place only, even
+        // where a clock once stepped back.
+        let spans = rows::spans(&w.conn, tail)?;
+        let mut oldest_first = spans.iter().rev();
+        let stays = oldest_first.position(|s| s.last >= seal || s.at >= ended_before);
+        let gone = stays.unwrap_or(spans.len());
+        for span in spans.iter().rev().take(gone) {
+            run(&w.conn, "DELETE FROM records WHERE seq = ?1", &[&span.seq])?;
+            floor = floor.max(span.seq);
+            retired.records += 1;
         }
-        if let Some(seq) = keep_from {
-            run(&w.conn, "UPDATE records SET prev = 0 WHERE seq = ?1", &[&seq])?;
+        if let (1.., Some(first)) = (gone, spans.iter().rev().nth(gone)) {
+            run(&w.conn, "UPDATE records SET prev = 0 WHERE seq = ?1", &[&first.seq])?;
         }
         run(
             &w.conn,
@@ -781,11 +800,7 @@ pub(super) fn retire(
             &[id.as_bytes(), &mail_read, &ended_before.as_micros()],
         )?;
     }
-    retired.blobs = run(
-        &w.conn,
-        "DELETE FROM blobs WHERE put_at < ?1 AND NOT EXISTS (SELECT 1 FROM blob_refs WHERE blob_refs.digest = blobs.digest)",
-        &[&ended_before.as_micros()],
-    )? as u64;
+    retired.blobs = run(&w.conn, DELETE_BLOBS, &[&ended_before.as_micros()])? as u64;
     run(&w.conn, "UPDATE meta SET value = ?1 WHERE name = 'feed_floor'", &[&floor])?;
     Ok(retired)
 }

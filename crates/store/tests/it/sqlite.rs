@@ -394,6 +394,34 @@ async fn a_cursor_of_a_newer_file_than_the_one_put_back_is_lost() {
     assert!(store.feed(page.next, 10).await.unwrap().items.is_empty());
 }
 
+#[tokio::test]
+async fn a_head_that_can_not_be_read_keeps_nobody_from_the_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    let ids: Vec<EntityId> = (40..44).map(id).collect();
+    for entity in &ids {
+        let mut timed = birth(*entity);
+        timed.timers = vec![tenure_kernel::timers::TimerChange::set("t", Duration::ZERO)];
+        committed(&store, timed).await;
+    }
+    let raw = Connection::open(database_file(dir.path())).unwrap();
+    let spoils = ["kind = 'alien'", "status = 'odd'", "timers = x'ffffff'"];
+    for (spoil, entity) in spoils.iter().zip(&ids) {
+        let sql = format!("UPDATE heads SET {spoil}, due = 1 WHERE id = ?1");
+        assert_eq!(raw.execute(&sql, [entity.as_bytes()]).unwrap(), 1);
+    }
+    let lanes: Vec<u16> = (0..tenure_kernel::limits::LANES).collect();
+    let good = store.head(ids[3]).await.unwrap().unwrap();
+    let (_, due) = store.due(lanes.clone(), Duration::ZERO, 1).await.unwrap();
+    assert_eq!(due, std::slice::from_ref(&good));
+    assert_eq!(store.next_due(lanes).await.unwrap().1, good.due);
+    let filter = tenure_kernel::store::HeadFilter::default();
+    assert_eq!(store.heads(filter, 1).await.unwrap(), [good]);
+    for entity in &ids[..3] {
+        assert!(store.head(*entity).await.is_err(), "asked for, it is an error");
+    }
+}
+
 /// A note with a text in it, for triggers to find.
 fn text(entity: EntityId, version: u64, text: &str) -> Op {
     let mut commit = note(entity, version, 0);

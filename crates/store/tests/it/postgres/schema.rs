@@ -1,11 +1,14 @@
 //! Migrations, and opening what is there.
 
-use super::db::{TestDb, birth, entity, judge, must, op};
+use super::db::{TestDb, birth, entity, eventually, judge, must, op};
 use futures_util::future::join_all;
+use std::time::Duration;
 use tenure_kernel::{
     error::StoreError,
     feed::{Cursor, Lost},
-    store::Store,
+    limits,
+    store::{HeadFilter, Store},
+    timers::TimerChange,
 };
 use tenure_store::postgres::PostgresStore;
 
@@ -50,6 +53,11 @@ async fn a_restored_store_gets_a_new_incarnation_and_keeps_its_records() {
     for _ in 0..3 {
         must(&store, birth(entity(), None)).await;
     }
+    // Other tests of this run hold transactions open for a while.
+    eventually("all is below the horizon", || async {
+        store.feed(Cursor::START, 10).await.unwrap().items.len() == 3
+    })
+    .await;
     let before = store.feed(Cursor::START, 10).await.unwrap();
     // As a dump brings them: from another cluster, with transactions far above this one's.
     let moved = "UPDATE meta SET cluster = 'elsewhere/1'; UPDATE records SET tx = tx + 1000000000";
@@ -90,4 +98,32 @@ async fn a_database_that_takes_no_writes_says_so() {
     let refused = store.apply(vec![op(birth(entity(), None))]).await;
     assert!(matches!(refused, Err(StoreError::ReadOnly(_))), "{refused:?}");
     assert!(store.now().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_head_that_can_not_be_read_keeps_nobody_from_the_others() {
+    let db = TestDb::new().await;
+    let store = db.store().await;
+    let ids: Vec<_> = (0..5).map(|_| entity()).collect();
+    for id in &ids {
+        let mut timed = birth(*id, None);
+        timed.timers = vec![TimerChange::set("t", Duration::ZERO)];
+        must(&store, timed).await;
+    }
+    // Two of the last kind, so that one more look than the first is needed.
+    let spoils =
+        ["kind = 'alien'", "status = 'odd'", "timers = '\\xffffff'", "timers = '\\xffffff'"];
+    for (spoil, id) in spoils.iter().zip(&ids) {
+        let sql = format!("UPDATE heads SET {spoil}, due = 1 WHERE id = $1");
+        assert_eq!(db.plain.execute(&sql, &[&id.uuid()]).await.unwrap(), 1);
+    }
+    let lanes: Vec<u16> = (0..limits::LANES).collect();
+    let good = store.head(ids[4]).await.unwrap().unwrap();
+    let (_, due) = store.due(lanes.clone(), Duration::ZERO, 1).await.unwrap();
+    assert_eq!(due, std::slice::from_ref(&good));
+    assert_eq!(store.next_due(lanes).await.unwrap().1, good.due);
+    assert_eq!(store.heads(HeadFilter::default(), 1).await.unwrap(), [good]);
+    for id in &ids[..4] {
+        assert!(store.head(*id).await.is_err(), "asked for, it is an error");
+    }
 }
