@@ -228,6 +228,7 @@ pub async fn node(store: Arc<dyn Store>, wire: Arc<dyn Wire>) -> Node {
     let config = EngineConfig {
         tick: Duration::from_millis(50),
         pulse_gap: Duration::from_secs(1),
+        faults_before_attention: 2,
         ..config
     };
     let rt = Arc::new(TokioRuntime::current());
