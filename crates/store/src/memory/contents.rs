@@ -196,9 +196,9 @@ impl Contents {
         for (id, head) in &self.rows.heads {
             let Some(stream) = self.streams.get_mut(id) else { continue };
             if head.sealed > 0 && head.class() != Class::Final {
-                let length = stream.len();
-                stream.retain(|r| r.last() >= head.sealed || r.at >= before);
-                retired.records += (length - stream.len()) as u64;
+                // From the oldest on, up to the first that stays: a stream is cut at one place only.
+                let stays = stream.iter().position(|r| r.last() >= head.sealed || r.at >= before);
+                retired.records += stream.drain(..stays.unwrap_or(0)).count() as u64;
                 if let Some(mail) = self.mail.get_mut(id) {
                     let old = |m: &Mail| m.seq <= head.mail_read && m.at < before;
                     let gone = mail.iter().filter(|m| old(m)).map(|m| (*id, m.id.clone()));

@@ -30,10 +30,14 @@ const OVER: &str = "SELECT h.id FROM heads h
 const DELETE_RECORDS: &str = "WITH gone AS (
         DELETE FROM records WHERE entity = ANY($1::uuid[]) RETURNING tx, ord)
     SELECT tx, ord FROM gone ORDER BY tx DESC, ord DESC LIMIT 1";
+// From the oldest on, up to the first that stays: a stream is cut at one place only, even where a clock
+// once stepped back.
 const DELETE_SEALED: &str = "WITH gone AS (
-        DELETE FROM records r USING heads h
-        WHERE h.sealed > 0 AND h.class <> 2 AND r.entity = h.id AND r.first < h.sealed
-            AND r.first + r.count - 1 < h.sealed AND r.at < $1
+        DELETE FROM records r USING heads h, LATERAL (
+            SELECT coalesce(min(k.first), h.sealed) AS first FROM records k
+            WHERE k.entity = h.id AND k.first < h.sealed
+                AND (k.first + k.count - 1 >= h.sealed OR k.at >= $1)) stays
+        WHERE h.sealed > 0 AND h.class <> 2 AND r.entity = h.id AND r.first < stays.first
         RETURNING r.tx, r.ord)
     SELECT tx, ord, count(*) OVER () FROM gone ORDER BY tx DESC, ord DESC LIMIT 1";
 // `mail_read` only rises: what was read at the snapshot stays read.

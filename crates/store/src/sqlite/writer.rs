@@ -785,7 +785,8 @@ pub(super) fn retire(
         let spans = rows::spans(&w.conn, tail)?;
         let mut oldest_first = spans.iter().rev();
         let stays = oldest_first.position(|s| s.last >= seal || s.at >= ended_before);
-        let gone = stays.unwrap_or(spans.len());
+        // The seal itself stays; a stream without one is not ours to cut.
+        let gone = stays.unwrap_or(0);
         for span in spans.iter().rev().take(gone) {
             run(&w.conn, "DELETE FROM records WHERE seq = ?1", &[&span.seq])?;
             floor = floor.max(span.seq);

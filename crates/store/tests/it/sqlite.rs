@@ -422,6 +422,29 @@ async fn a_head_that_can_not_be_read_keeps_nobody_from_the_others() {
     }
 }
 
+#[tokio::test]
+async fn a_sealed_stream_is_cut_at_one_place_even_if_a_clock_stepped_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path()).unwrap();
+    let entity = id(45);
+    let mut version = committed(&store, birth(entity)).await;
+    while version < 5 {
+        version = committed(&store, note(entity, version, 1)).await;
+    }
+    let raw = Connection::open(database_file(dir.path())).unwrap();
+    raw.execute("UPDATE heads SET sealed = 4", []).unwrap();
+    raw.execute("UPDATE records SET at = at + 3600000000 WHERE first = 2", []).unwrap();
+    let soon = SystemClock.now() + Duration::from_secs(1);
+    assert_eq!(store.retire(soon, 10).await.unwrap().records, 1);
+    let firsts = |records: Vec<tenure_kernel::stream::Record>| {
+        records.into_iter().map(|r| r.first).collect::<Vec<_>>()
+    };
+    assert_eq!(firsts(store.stream(entity, 1, 10).await.unwrap()), [2, 3, 4, 5]);
+    let later = soon + Duration::from_secs(7_200);
+    assert_eq!(store.retire(later, 10).await.unwrap().records, 2);
+    assert_eq!(firsts(store.stream(entity, 1, 10).await.unwrap()), [4, 5]);
+}
+
 /// A note with a text in it, for triggers to find.
 fn text(entity: EntityId, version: u64, text: &str) -> Op {
     let mut commit = note(entity, version, 0);

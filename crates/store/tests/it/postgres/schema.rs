@@ -1,6 +1,6 @@
 //! Migrations, and opening what is there.
 
-use super::db::{TestDb, birth, entity, eventually, judge, must, op};
+use super::db::{TestDb, birth, entity, eventually, judge, must, note, op};
 use futures_util::future::join_all;
 use std::time::Duration;
 use tenure_kernel::{
@@ -126,4 +126,27 @@ async fn a_head_that_can_not_be_read_keeps_nobody_from_the_others() {
     for id in &ids[..4] {
         assert!(store.head(*id).await.is_err(), "asked for, it is an error");
     }
+}
+
+#[tokio::test]
+async fn a_sealed_stream_is_cut_at_one_place_even_if_a_clock_stepped_back() {
+    let db = TestDb::new().await;
+    let store = db.store().await;
+    let id = entity();
+    let mut at = must(&store, birth(id, Some(entity()))).await;
+    while at.version < 5 {
+        at = must(&store, note(id, &at, "x")).await;
+    }
+    let spoil = "UPDATE heads SET sealed = 4;
+        UPDATE records SET at = at + 3600000000 WHERE first = 2";
+    db.plain.batch_execute(spoil).await.unwrap();
+    let soon = store.now().await.unwrap() + Duration::from_secs(1);
+    assert_eq!(store.retire(soon, 10).await.unwrap().records, 1);
+    let firsts = |records: Vec<tenure_kernel::stream::Record>| {
+        records.into_iter().map(|r| r.first).collect::<Vec<_>>()
+    };
+    assert_eq!(firsts(store.stream(id, 1, 10).await.unwrap()), [2, 3, 4, 5]);
+    let later = soon + Duration::from_secs(7_200);
+    assert_eq!(store.retire(later, 10).await.unwrap().records, 2);
+    assert_eq!(firsts(store.stream(id, 1, 10).await.unwrap()), [4, 5]);
 }
