@@ -155,7 +155,7 @@ pub(super) fn walk_back(
 ) -> Result<Vec<(i64, Record)>, Trouble> {
     let mut found = Vec::new();
     let mut at = tail;
-    while at != 0 {
+    while at > 0 {
         let Some((prev, record)) = load_record(conn, at)? else { break };
         let stop = until(&record);
         found.push((at, record));
@@ -179,7 +179,7 @@ pub(super) fn spans(conn: &Connection, tail: i64) -> Result<Vec<Span>, Trouble> 
     let mut q = conn.prepare_cached("SELECT prev, first, count, at FROM records WHERE seq = ?1")?;
     let mut found = Vec::new();
     let mut seq = tail;
-    while seq != 0 {
+    while seq > 0 {
         let read = |r: &Row<'_>| {
             let last = r.get::<_, i64>(1)? + r.get::<_, i64>(2)? - 1;
             Ok((r.get(0)?, Span { seq, last, at: time(r.get(3)?) }))

@@ -57,7 +57,7 @@ CREATE INDEX heads_sealed ON heads (sealed) WHERE sealed > 0;
 
 CREATE TABLE records (
   seq       INTEGER PRIMARY KEY,           -- the order of the global feed: there is one writer
-  prev      INTEGER NOT NULL,              -- the record before it of the same entity, 0 for none
+  prev      INTEGER NOT NULL,              -- the record before it of the same entity; 0 for none, -1 for one that is gone
   entity    BLOB NOT NULL,
   first     INTEGER NOT NULL,
   count     INTEGER NOT NULL CHECK (count > 0),
@@ -65,16 +65,10 @@ CREATE TABLE records (
   at        INTEGER NOT NULL,
   epoch     INTEGER NOT NULL,
   hash      BLOB NOT NULL,
-  bytes     BLOB NOT NULL
+  bytes     BLOB NOT NULL,
+  -- A record in the middle of a stream that does not name the one before it would hide all of them.
+  CONSTRAINT streams_are_linked CHECK (prev <> 0 OR first = 1)
 );
-
--- A record that names none before it is the first of its stream. (Retention cuts streams below a seal,
--- by an update: hence no CHECK.)
-CREATE TRIGGER records_guard BEFORE INSERT ON records
-WHEN NEW.prev = 0 AND NEW.first > 1
-BEGIN
-  SELECT RAISE(ABORT, 'records_guard: a record in the middle of a stream follows another');
-END;
 
 CREATE TABLE ready (
   queue    TEXT NOT NULL,

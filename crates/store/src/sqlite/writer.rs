@@ -255,6 +255,14 @@ impl Writer {
         Ok(loaded)
     }
 
+    /// Where a head's row and its newest record are, without copying the head.
+    fn place(&mut self, id: EntityId) -> Result<Option<(i64, i64)>, Trouble> {
+        if let Some(placed) = self.cache.get(&id) {
+            return Ok(Some((placed.row, placed.tail)));
+        }
+        Ok(self.placed(id)?.map(|p| (p.row, p.tail)))
+    }
+
     fn remember(&mut self, placed: Placed) {
         self.cache.insert(placed.head.id, placed);
     }
@@ -435,7 +443,8 @@ impl Writer {
             None if record.first == 1 => 0,
             // Without it everything before this record could not be found again.
             None => {
-                let tail = self.placed(record.entity)?.map(|p| p.tail).filter(|tail| *tail != 0);
+                let tail =
+                    self.place(record.entity)?.map(|(_, tail)| tail).filter(|tail| *tail != 0);
                 tail.ok_or_else(|| {
                     let (entity, first) = (record.entity, record.first);
                     let why = format!("nothing comes before version {first} of {entity}");
@@ -512,10 +521,10 @@ impl Writer {
             self.remember(Placed { head: write.after, row, tail });
             return Ok(());
         };
-        let placed = self
-            .placed(id)?
+        let (row, old_tail) = self
+            .place(id)?
             .ok_or_else(|| Trouble::Clean(StoreError::Corrupt(format!("no row of head {id}"))))?;
-        let tail = tail.unwrap_or(placed.tail);
+        let tail = tail.unwrap_or(old_tail);
         let (version, epoch) = (count(before.version), count(before.epoch));
         let (due_moves, seal_moves) = (before.due != h.due, before.sealed != h.sealed);
         macro_rules! update {
@@ -542,7 +551,7 @@ impl Writer {
             (micros(h.must_end_by), micros(h.check_at), micros(h.ready_at), count(h.sealed));
         let (new_version, new_epoch) = (count(h.version), count(h.epoch));
         all.extend([
-            &placed.row as &dyn rusqlite::ToSql,
+            &row as &dyn rusqlite::ToSql,
             &name,
             &class,
             &new_version,
@@ -577,7 +586,6 @@ impl Writer {
                 "head {id} moved under the batch"
             ))));
         }
-        let row = placed.row;
         self.remember(Placed { head: write.after, row, tail });
         Ok(())
     }
@@ -793,7 +801,7 @@ pub(super) fn retire(
             retired.records += 1;
         }
         if let (1.., Some(first)) = (gone, spans.iter().rev().nth(gone)) {
-            run(&w.conn, "UPDATE records SET prev = 0 WHERE seq = ?1", &[&first.seq])?;
+            run(&w.conn, "UPDATE records SET prev = -1 WHERE seq = ?1", &[&first.seq])?;
         }
         run(
             &w.conn,
