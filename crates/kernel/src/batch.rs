@@ -6,7 +6,7 @@
 //! arrives with a commit that parks does not refuse it, it wakes the parked entity.
 
 use crate::{
-    commit::{Commit, CommitAnswer, Committed, UniqueKey},
+    commit::{Commit, CommitAnswer, Committed, Refusal, UniqueKey},
     evidence::{EvidenceAnswer, NewEvidence},
     head::{Head, lane_of},
     ids::{CommitId, EntityId, MailId, MessageId, SessionId},
@@ -275,9 +275,7 @@ impl Batch<'_> {
             return Answer::Busy;
         }
         let Some(head) = self.facts.heads.get(&entity) else {
-            return Answer::Claim(Err(CommitAnswer::Refused(crate::commit::Refusal::Unknown(
-                entity,
-            ))));
+            return Answer::Claim(Err(CommitAnswer::Refused(Refusal::Unknown(entity))));
         };
         // Asking again after a lost answer: it is mine already.
         if head.holder == Some(session) && self.judge.protections.repetition {
@@ -534,5 +532,20 @@ pub fn settle_repeat(
             ready_in: None,
             due_soon: false,
         }));
+    }
+}
+
+/// The answer to an operation whose row the database itself refused, though the judge had allowed it. A
+/// renewal has no word for that.
+pub fn refused_by_the_database(op: &Op, why: &str) -> Option<Answer> {
+    let refusal = || Refusal::Constraint(why.to_owned());
+    match op {
+        Op::Commit(_) => Some(Answer::Commit(CommitAnswer::Refused(refusal()))),
+        Op::Claim { .. } => Some(Answer::Claim(Err(CommitAnswer::Refused(refusal())))),
+        Op::Touch(_) => Some(Answer::Touch(false)),
+        Op::Mail(_) => Some(Answer::Mail(MailAnswer::Refused(refusal()))),
+        Op::Evidence(_) => Some(Answer::Evidence(EvidenceAnswer::Refused(refusal()))),
+        Op::Deliver(_) => Some(Answer::Deliver(DeliveryAnswer::Refused(why.to_owned()))),
+        Op::Renew(_) => None,
     }
 }

@@ -12,13 +12,9 @@ use super::{Inner, error::Fault, load, pool::Conn, rows, rows::record_columns, w
 use std::{collections::HashMap, sync::Arc};
 use tenure_kernel::{
     batch::{needs, plan, settle_repeat, suspected_repeats},
-    commit::{CommitAnswer, Refusal},
     error::StoreError,
-    evidence::EvidenceAnswer,
     head::Head,
     ids::EntityId,
-    mail::MailAnswer,
-    outbox::DeliveryAnswer,
     store::{Answer, Op},
     stream::Record,
 };
@@ -52,7 +48,7 @@ pub(super) async fn apply(store: &Inner, ops: Arc<Vec<Op>>) -> Result<Vec<Answer
 /// Runs every operation alone.
 async fn isolate(store: &Inner, ops: &[Op], why: String) -> Result<Vec<Answer>, StoreError> {
     if let [op] = ops {
-        return match refused(op, &why) {
+        return match tenure_kernel::batch::refused_by_the_database(op, &why) {
             Some(answer) => Ok(vec![answer]),
             None => Err(StoreError::Refused(why)),
         };
@@ -63,7 +59,9 @@ async fn isolate(store: &Inner, ops: &[Op], why: String) -> Result<Vec<Answer>, 
             Ok(mut one) => one.pop(),
             // An operation whose answers have no word for this stays where it is: sent again alone, it
             // fails as an error.
-            Err(Fault::Constraint(why)) => Some(refused(op, &why).unwrap_or(Answer::Busy)),
+            Err(Fault::Constraint(why)) => Some(
+                tenure_kernel::batch::refused_by_the_database(op, &why).unwrap_or(Answer::Busy),
+            ),
             // Some of the others are committed by now, so the call as a whole is neither.
             Err(fault) if i > 0 => {
                 return Err(StoreError::Indeterminate(fault.into_store().to_string()));
@@ -73,20 +71,6 @@ async fn isolate(store: &Inner, ops: &[Op], why: String) -> Result<Vec<Answer>, 
         answers.extend(alone);
     }
     Ok(answers)
-}
-
-/// The answer to an operation whose row the database refused, if it has a word for that.
-fn refused(op: &Op, why: &str) -> Option<Answer> {
-    let refusal = || Refusal::Constraint(why.to_owned());
-    match op {
-        Op::Commit(_) => Some(Answer::Commit(CommitAnswer::Refused(refusal()))),
-        Op::Claim { .. } => Some(Answer::Claim(Err(CommitAnswer::Refused(refusal())))),
-        Op::Touch(_) => Some(Answer::Touch(false)),
-        Op::Mail(_) => Some(Answer::Mail(MailAnswer::Refused(refusal()))),
-        Op::Evidence(_) => Some(Answer::Evidence(EvidenceAnswer::Refused(refusal()))),
-        Op::Deliver(_) => Some(Answer::Deliver(DeliveryAnswer::Refused(why.to_owned()))),
-        Op::Renew(_) => None,
-    }
 }
 
 /// Runs a batch until it is decided.

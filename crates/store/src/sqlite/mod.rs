@@ -11,8 +11,10 @@
 //!   restarting pass on the other thread would wait for the write lock for ever under constant load.)
 //! * The data directory is locked for as long as the store is open for writing.
 
+mod claim;
 mod error;
 mod read;
+mod retire;
 mod rows;
 mod schema;
 mod writer;
@@ -486,7 +488,7 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> BoxFuture<'_, Result<Retired, StoreError>> {
         self.write(move |w| {
-            w.transaction(|w| writer::retire(w, ended_before, limit)).map_err(Trouble::into_error)
+            w.transaction(|w| retire::retire(w, ended_before, limit)).map_err(Trouble::into_error)
         })
     }
 }
@@ -525,9 +527,9 @@ mod tests {
         let looks = [
             (read::outbox_sql(&lanes, false), "outbox_inside"),
             (read::outbox_sql(&lanes, true), "outbox_wire"),
-            (writer::OVER.to_owned(), "heads_ended"),
-            (writer::SEALED.to_owned(), "heads_sealed"),
-            (writer::DELETE_BLOBS.to_owned(), "COVERING INDEX blobs_put"),
+            (retire::OVER.to_owned(), "heads_ended"),
+            (retire::SEALED.to_owned(), "heads_sealed"),
+            (retire::DELETE_BLOBS.to_owned(), "COVERING INDEX blobs_put"),
         ];
         for (sql, index) in looks {
             let plan = plan(&conn, &sql);

@@ -12,7 +12,7 @@ use super::{
 };
 use rusqlite::{Connection, OptionalExtension, params};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     path::PathBuf,
     sync::{
         Arc,
@@ -22,16 +22,9 @@ use std::{
 };
 use tenure_kernel::{
     batch::{self, Facts, HeadWrite, Needs, Peek, Writes},
-    claims::{ClaimAnswer, ClaimRequest, Claimed},
-    commit::{CommitAnswer, Refusal},
     error::StoreError,
-    evidence::EvidenceAnswer,
-    housekeeping::Retired,
     ids::{EntityId, MessageId},
     judge::Judge,
-    limits,
-    mail::MailAnswer,
-    outbox::DeliveryAnswer,
     runtime::Clock,
     store::{Answer, Op},
     stream::{Hash, Record},
@@ -201,7 +194,7 @@ impl Writer {
     /// Runs every operation alone.
     fn isolate(&mut self, ops: &[Op], why: String) -> Result<Vec<Answer>, StoreError> {
         if let [op] = ops {
-            return match refused(op, &why) {
+            return match batch::refused_by_the_database(op, &why) {
                 Some(answer) => Ok(vec![answer]),
                 None => Err(StoreError::Refused(why)),
             };
@@ -213,7 +206,7 @@ impl Writer {
                 // An operation whose answers have no word for this stays where it is: sent again
                 // alone, it fails as an error.
                 Err(Trouble::Constraint(why)) => {
-                    answers.push(refused(op, &why).unwrap_or(Answer::Busy));
+                    answers.push(batch::refused_by_the_database(op, &why).unwrap_or(Answer::Busy));
                 }
                 // Some of the others are committed by now, so the call as a whole is neither.
                 Err(trouble) if i > 0 => {
@@ -244,7 +237,7 @@ impl Writer {
         Ok(walked.into_iter().map(|(_, r)| r).next_back().filter(|r| r.first == first))
     }
 
-    fn placed(&mut self, id: EntityId) -> Result<Option<Placed>, Trouble> {
+    pub(super) fn placed(&mut self, id: EntityId) -> Result<Option<Placed>, Trouble> {
         if let Some(placed) = self.cache.get(&id) {
             return Ok(Some(placed.clone()));
         }
@@ -327,7 +320,7 @@ impl Writer {
         Ok(facts)
     }
 
-    fn write(&mut self, writes: Writes, now: Timestamp) -> Result<(), Trouble> {
+    pub(super) fn write(&mut self, writes: Writes, now: Timestamp) -> Result<(), Trouble> {
         let mut tails: HashMap<EntityId, i64> = HashMap::with_capacity(writes.records.len());
         for record in &writes.records {
             let seq = self.append(record, tails.get(&record.entity).copied())?;
@@ -613,80 +606,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Claims from a queue, probe by probe.
-    pub(super) fn claim(&mut self, request: &ClaimRequest) -> Result<ClaimAnswer, StoreError> {
-        self.transaction(|w| w.claim_in(request)).map_err(Trouble::into_error)
-    }
-
-    fn claim_in(&mut self, request: &ClaimRequest) -> Result<ClaimAnswer, Trouble> {
-        let now = self.now();
-        let limit = request.limit.min(limits::CLAIM_MAX);
-        let mut answer = ClaimAnswer::default();
-        let mut writes = Writes::default();
-        let mut seen = HashSet::new();
-        for probe in &request.probes {
-            let left = limit - answer.claimed.len();
-            if left == 0 {
-                break;
-            }
-            let found = self.ready(&request.queue, probe, left.min(probe.want), &seen)?;
-            answer.found.push(found.len());
-            for (id, ready_at) in found {
-                seen.insert(id);
-                let Some(placed) = self.placed(id)? else { continue };
-                let commit = request.id.nth(answer.claimed.len() as u64);
-                let claim = self.judge.claim(
-                    &placed.head,
-                    request.session,
-                    request.lease,
-                    false,
-                    commit,
-                    now,
-                );
-                let Ok(written) = claim else { continue };
-                let mail = match written.head.has_mail() {
-                    true => rows::load_mail(
-                        &self.conn,
-                        id,
-                        written.head.mail_read,
-                        limits::MAIL_PER_DECISION_MAX,
-                    )?,
-                    false => Vec::new(),
-                };
-                answer.claimed.push(Claimed { head: written.head.clone(), mail, ready_at });
-                writes.records.push(written.record);
-                writes
-                    .heads
-                    .insert(id, HeadWrite { before: Some(placed.head), after: written.head });
-            }
-        }
-        self.write(writes, now)?;
-        Ok(answer)
-    }
-
-    fn ready(
-        &self,
-        queue: &str,
-        probe: &tenure_kernel::claims::Probe,
-        want: usize,
-        seen: &HashSet<EntityId>,
-    ) -> Result<Vec<(EntityId, Timestamp)>, Trouble> {
-        let mut q = self.conn.prepare_cached("SELECT entity, ready_at FROM ready WHERE queue = ?1 AND priority = ?2 AND tenant = ?3 AND ready_at >= ?4 ORDER BY ready_at, entity")?;
-        let mut rows =
-            q.query(params![queue, probe.priority, probe.tenant, probe.floor.as_micros()])?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next()? {
-            let id = rows::entity(row, 0)?;
-            if !seen.contains(&id) {
-                found.push((id, rows::time(row.get(1)?)));
-            }
-            if found.len() == want {
-                break;
-            }
-        }
-        Ok(found)
-    }
-
     /// Forgets a head that was changed or removed behind the cache's back.
     pub(super) fn forget(&mut self, id: EntityId) {
         self.cache.remove(&id);
@@ -725,91 +644,4 @@ pub(super) fn outbox_has(conn: &Connection, id: MessageId) -> Result<bool, Troub
         "SELECT 1 FROM outbox WHERE source = ?1 AND version = ?2 AND ordinal = ?3",
     )?;
     Ok(q.exists((id.source.as_bytes(), count(id.version), id.ordinal))?)
-}
-
-/// The answer to an operation whose row the database refused, if it has a word for that.
-fn refused(op: &Op, why: &str) -> Option<Answer> {
-    let refusal = || Refusal::Constraint(why.to_owned());
-    match op {
-        Op::Commit(_) => Some(Answer::Commit(CommitAnswer::Refused(refusal()))),
-        Op::Claim { .. } => Some(Answer::Claim(Err(CommitAnswer::Refused(refusal())))),
-        Op::Touch(_) => Some(Answer::Touch(false)),
-        Op::Mail(_) => Some(Answer::Mail(MailAnswer::Refused(refusal()))),
-        Op::Evidence(_) => Some(Answer::Evidence(EvidenceAnswer::Refused(refusal()))),
-        Op::Deliver(_) => Some(Answer::Deliver(DeliveryAnswer::Refused(why.to_owned()))),
-        Op::Renew(_) => None,
-    }
-}
-
-/// Final entities, longest over first.
-pub(super) const OVER: &str = "SELECT row, id, tail FROM heads WHERE class = 2 AND changed_at < ?1
-    AND NOT EXISTS (SELECT 1 FROM outbox WHERE source = heads.id) ORDER BY changed_at LIMIT ?2";
-/// Entities that are not over and have been sealed.
-pub(super) const SEALED: &str =
-    "SELECT id, tail, sealed, mail_read FROM heads WHERE sealed > 0 AND class <> 2";
-/// A blob is durable before the commit that names it: a young one may still be waiting for that.
-pub(super) const DELETE_BLOBS: &str = "DELETE FROM blobs WHERE put_at < ?1
-    AND NOT EXISTS (SELECT 1 FROM blob_refs WHERE blob_refs.digest = blobs.digest)";
-
-/// Removes what retention may remove; see `Store::retire`.
-pub(super) fn retire(
-    w: &mut Writer,
-    ended_before: Timestamp,
-    limit: usize,
-) -> Result<Retired, Trouble> {
-    let mut retired = Retired::default();
-    let mut floor = schema::meta(&w.conn, "feed_floor")?;
-    let mut q = w.conn.prepare_cached(OVER)?;
-    let found: Vec<(i64, EntityId, i64)> = q
-        .query_map((ended_before.as_micros(), limit as i64), |r| {
-            Ok((r.get(0)?, rows::entity(r, 1)?, r.get(2)?))
-        })?
-        .collect::<Result<_, _>>()?;
-    drop(q);
-    for (row, id, tail) in found {
-        for span in rows::spans(&w.conn, tail)? {
-            run(&w.conn, "DELETE FROM records WHERE seq = ?1", &[&span.seq])?;
-            floor = floor.max(span.seq);
-        }
-        let key = id.as_bytes();
-        run(&w.conn, "DELETE FROM mail WHERE entity = ?1", &[key])?;
-        run(&w.conn, "DELETE FROM evidence WHERE entity = ?1", &[key])?;
-        run(&w.conn, "DELETE FROM keys WHERE entity = ?1", &[key])?;
-        run(&w.conn, "DELETE FROM blob_refs WHERE entity = ?1", &[key])?;
-        run(&w.conn, "DELETE FROM sessions WHERE id = ?1", &[key])?;
-        run(&w.conn, "DELETE FROM heads WHERE row = ?1", &[&row])?;
-        w.forget(id);
-        retired.entities += 1;
-    }
-    // Sealed streams: the records below the seal, and the mail that was read.
-    let mut q = w.conn.prepare_cached(SEALED)?;
-    let sealed: Vec<(EntityId, i64, i64, i64)> = q
-        .query_map([], |r| Ok((rows::entity(r, 0)?, r.get(1)?, r.get(2)?, r.get(3)?)))?
-        .collect::<Result<_, _>>()?;
-    drop(q);
-    for (id, tail, seal, mail_read) in sealed {
-        // From the oldest on, up to the first that stays: a stream is cut at one place only, even
-        // where a clock once stepped back.
-        let spans = rows::spans(&w.conn, tail)?;
-        let mut oldest_first = spans.iter().rev();
-        let stays = oldest_first.position(|s| s.last >= seal || s.at >= ended_before);
-        // The seal itself stays; a stream without one is not ours to cut.
-        let gone = stays.unwrap_or(0);
-        for span in spans.iter().rev().take(gone) {
-            run(&w.conn, "DELETE FROM records WHERE seq = ?1", &[&span.seq])?;
-            floor = floor.max(span.seq);
-            retired.records += 1;
-        }
-        if let (1.., Some(first)) = (gone, spans.iter().rev().nth(gone)) {
-            run(&w.conn, "UPDATE records SET prev = -1 WHERE seq = ?1", &[&first.seq])?;
-        }
-        run(
-            &w.conn,
-            "DELETE FROM mail WHERE entity = ?1 AND seq <= ?2 AND at < ?3",
-            &[id.as_bytes(), &mail_read, &ended_before.as_micros()],
-        )?;
-    }
-    retired.blobs = run(&w.conn, DELETE_BLOBS, &[&ended_before.as_micros()])? as u64;
-    run(&w.conn, "UPDATE meta SET value = ?1 WHERE name = 'feed_floor'", &[&floor])?;
-    Ok(retired)
 }

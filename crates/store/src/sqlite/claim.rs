@@ -1,0 +1,89 @@
+//! Claims from a queue: index probes in the planner's order, judged and written like a batch.
+
+use super::{error::Trouble, rows, writer::Writer};
+use rusqlite::params;
+use std::collections::HashSet;
+use tenure_kernel::{
+    batch::{HeadWrite, Writes},
+    claims::{ClaimAnswer, ClaimRequest, Claimed},
+    error::StoreError,
+    ids::EntityId,
+    limits,
+    time::Timestamp,
+};
+
+impl Writer {
+    /// Claims from a queue, probe by probe.
+    pub(super) fn claim(&mut self, request: &ClaimRequest) -> Result<ClaimAnswer, StoreError> {
+        self.transaction(|w| w.claim_in(request)).map_err(Trouble::into_error)
+    }
+
+    fn claim_in(&mut self, request: &ClaimRequest) -> Result<ClaimAnswer, Trouble> {
+        let now = self.now();
+        let limit = request.limit.min(limits::CLAIM_MAX);
+        let mut answer = ClaimAnswer::default();
+        let mut writes = Writes::default();
+        let mut seen = HashSet::new();
+        for probe in &request.probes {
+            let left = limit - answer.claimed.len();
+            if left == 0 {
+                break;
+            }
+            let found = self.ready(&request.queue, probe, left.min(probe.want), &seen)?;
+            answer.found.push(found.len());
+            for (id, ready_at) in found {
+                seen.insert(id);
+                let Some(placed) = self.placed(id)? else { continue };
+                let commit = request.id.nth(answer.claimed.len() as u64);
+                let claim = self.judge.claim(
+                    &placed.head,
+                    request.session,
+                    request.lease,
+                    false,
+                    commit,
+                    now,
+                );
+                let Ok(written) = claim else { continue };
+                let mail = match written.head.has_mail() {
+                    true => rows::load_mail(
+                        &self.conn,
+                        id,
+                        written.head.mail_read,
+                        limits::MAIL_PER_DECISION_MAX,
+                    )?,
+                    false => Vec::new(),
+                };
+                answer.claimed.push(Claimed { head: written.head.clone(), mail, ready_at });
+                writes.records.push(written.record);
+                writes
+                    .heads
+                    .insert(id, HeadWrite { before: Some(placed.head), after: written.head });
+            }
+        }
+        self.write(writes, now)?;
+        Ok(answer)
+    }
+
+    fn ready(
+        &self,
+        queue: &str,
+        probe: &tenure_kernel::claims::Probe,
+        want: usize,
+        seen: &HashSet<EntityId>,
+    ) -> Result<Vec<(EntityId, Timestamp)>, Trouble> {
+        let mut q = self.conn.prepare_cached("SELECT entity, ready_at FROM ready WHERE queue = ?1 AND priority = ?2 AND tenant = ?3 AND ready_at >= ?4 ORDER BY ready_at, entity")?;
+        let mut rows =
+            q.query(params![queue, probe.priority, probe.tenant, probe.floor.as_micros()])?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next()? {
+            let id = rows::entity(row, 0)?;
+            if !seen.contains(&id) {
+                found.push((id, rows::time(row.get(1)?)));
+            }
+            if found.len() == want {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}

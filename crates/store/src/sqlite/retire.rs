@@ -1,0 +1,82 @@
+//! Retention: whole final entities, what lies below seals, and blobs that nothing names.
+
+use super::{
+    error::Trouble,
+    rows::{self, run},
+    schema,
+    writer::Writer,
+};
+use tenure_kernel::{housekeeping::Retired, ids::EntityId, time::Timestamp};
+
+/// Final entities, longest over first.
+pub(super) const OVER: &str = "SELECT row, id, tail FROM heads WHERE class = 2 AND changed_at < ?1
+    AND NOT EXISTS (SELECT 1 FROM outbox WHERE source = heads.id) ORDER BY changed_at LIMIT ?2";
+/// Entities that are not over and have been sealed.
+pub(super) const SEALED: &str =
+    "SELECT id, tail, sealed, mail_read FROM heads WHERE sealed > 0 AND class <> 2";
+/// A blob is durable before the commit that names it: a young one may still be waiting for that.
+pub(super) const DELETE_BLOBS: &str = "DELETE FROM blobs WHERE put_at < ?1
+    AND NOT EXISTS (SELECT 1 FROM blob_refs WHERE blob_refs.digest = blobs.digest)";
+
+/// Removes what retention may remove; see `Store::retire`.
+pub(super) fn retire(
+    w: &mut Writer,
+    ended_before: Timestamp,
+    limit: usize,
+) -> Result<Retired, Trouble> {
+    let mut retired = Retired::default();
+    let mut floor = schema::meta(&w.conn, "feed_floor")?;
+    let mut q = w.conn.prepare_cached(OVER)?;
+    let found: Vec<(i64, EntityId, i64)> = q
+        .query_map((ended_before.as_micros(), limit as i64), |r| {
+            Ok((r.get(0)?, rows::entity(r, 1)?, r.get(2)?))
+        })?
+        .collect::<Result<_, _>>()?;
+    drop(q);
+    for (row, id, tail) in found {
+        for span in rows::spans(&w.conn, tail)? {
+            run(&w.conn, "DELETE FROM records WHERE seq = ?1", &[&span.seq])?;
+            floor = floor.max(span.seq);
+        }
+        let key = id.as_bytes();
+        run(&w.conn, "DELETE FROM mail WHERE entity = ?1", &[key])?;
+        run(&w.conn, "DELETE FROM evidence WHERE entity = ?1", &[key])?;
+        run(&w.conn, "DELETE FROM keys WHERE entity = ?1", &[key])?;
+        run(&w.conn, "DELETE FROM blob_refs WHERE entity = ?1", &[key])?;
+        run(&w.conn, "DELETE FROM sessions WHERE id = ?1", &[key])?;
+        run(&w.conn, "DELETE FROM heads WHERE row = ?1", &[&row])?;
+        w.forget(id);
+        retired.entities += 1;
+    }
+    // Sealed streams: the records below the seal, and the mail that was read.
+    let mut q = w.conn.prepare_cached(SEALED)?;
+    let sealed: Vec<(EntityId, i64, i64, i64)> = q
+        .query_map([], |r| Ok((rows::entity(r, 0)?, r.get(1)?, r.get(2)?, r.get(3)?)))?
+        .collect::<Result<_, _>>()?;
+    drop(q);
+    for (id, tail, seal, mail_read) in sealed {
+        // From the oldest on, up to the first that stays: a stream is cut at one place only, even
+        // where a clock once stepped back.
+        let spans = rows::spans(&w.conn, tail)?;
+        let mut oldest_first = spans.iter().rev();
+        let stays = oldest_first.position(|s| s.last >= seal || s.at >= ended_before);
+        // The seal itself stays; a stream without one is not ours to cut.
+        let gone = stays.unwrap_or(0);
+        for span in spans.iter().rev().take(gone) {
+            run(&w.conn, "DELETE FROM records WHERE seq = ?1", &[&span.seq])?;
+            floor = floor.max(span.seq);
+            retired.records += 1;
+        }
+        if let (1.., Some(first)) = (gone, spans.iter().rev().nth(gone)) {
+            run(&w.conn, "UPDATE records SET prev = -1 WHERE seq = ?1", &[&first.seq])?;
+        }
+        run(
+            &w.conn,
+            "DELETE FROM mail WHERE entity = ?1 AND seq <= ?2 AND at < ?3",
+            &[id.as_bytes(), &mail_read, &ended_before.as_micros()],
+        )?;
+    }
+    retired.blobs = run(&w.conn, DELETE_BLOBS, &[&ended_before.as_micros()])? as u64;
+    run(&w.conn, "UPDATE meta SET value = ?1 WHERE name = 'feed_floor'", &[&floor])?;
+    Ok(retired)
+}
