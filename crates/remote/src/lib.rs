@@ -1,0 +1,2 @@
+//! The worker protocol.
+pub mod wire;
