@@ -91,19 +91,36 @@ pub enum Answer {
     Busy,
 }
 
-/// What a listing of heads shows.
+/// What a listing of heads shows, and in which order. By id, which is by time of birth.
 #[derive(Clone, Debug, Default)]
 pub struct HeadFilter {
     /// Only this kind.
     pub kind: Option<String>,
     /// Only this status.
     pub status: Option<String>,
+    /// Only these statuses, together with `status`; with neither, any.
+    pub statuses: Vec<String>,
     /// Only this tenant.
     pub tenant: Option<String>,
     /// Only those marked for a person.
     pub attention: bool,
-    /// After this id.
+    /// Only ids after this one: where a page that goes forwards continues.
     pub after: Option<EntityId>,
+    /// Only ids before this one: where a page that goes backwards continues.
+    pub before: Option<EntityId>,
+    /// The highest id first. A limit then keeps the newest.
+    pub newest_first: bool,
+}
+
+impl HeadFilter {
+    /// The statuses it asks for; empty for any.
+    pub fn wanted_statuses(&self) -> Vec<&str> {
+        let mut wanted: Vec<_> =
+            self.status.iter().chain(&self.statuses).map(String::as_str).collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        wanted
+    }
 }
 
 /// A database.
@@ -130,7 +147,7 @@ pub trait Store: Send + Sync {
     /// One head.
     fn head(&self, id: EntityId) -> BoxFuture<'_, Result<Option<Head>, StoreError>>;
 
-    /// Heads by id.
+    /// Heads in the order of their ids, as the filter says.
     fn heads(
         &self,
         filter: HeadFilter,

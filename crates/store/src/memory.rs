@@ -329,14 +329,20 @@ impl Store for MemoryStore {
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>> {
         self.read("heads", move |rows, _, _| {
+            let statuses = filter.wanted_statuses();
             let wanted = |h: &&Arc<Head>| {
                 filter.kind.as_deref().is_none_or(|k| h.kind() == k)
-                    && filter.status.as_deref().is_none_or(|s| h.status.name() == s)
+                    && (statuses.is_empty() || statuses.contains(&h.status.name()))
                     && filter.tenant.as_deref().is_none_or(|t| h.tenant == t)
                     && (!filter.attention || h.attention.is_some())
                     && filter.after.is_none_or(|a| h.id > a)
+                    && filter.before.is_none_or(|b| h.id < b)
             };
-            Ok(rows.heads.values().filter(wanted).take(limit).map(|h| Head::clone(h)).collect())
+            let found = rows.heads.values().filter(wanted);
+            Ok(match filter.newest_first {
+                true => found.rev().take(limit).map(|h| Head::clone(h)).collect(),
+                false => found.take(limit).map(|h| Head::clone(h)).collect(),
+            })
         })
     }
 

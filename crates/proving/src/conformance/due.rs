@@ -1,7 +1,10 @@
 //! What is due, and the soft state that says when to look.
 
 use super::world::{LONG, World};
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 use tenure_kernel::{
     head::{Head, lane_of},
     ids::EntityId,
@@ -201,4 +204,69 @@ pub async fn heads_are_listed_by_filter_and_page(world: &World) {
     assert_eq!(attention, [world.head(marked.entity).await]);
     let lanes = HeadFilter { kind: Some("lane".into()), ..HeadFilter::default() };
     assert_eq!(count(lanes).await, usize::from(limits::LANES));
+}
+
+/// Newest first, pages go backwards; several statuses of all classes come together in one order.
+pub async fn heads_are_listed_newest_first_and_by_several_statuses(world: &World) {
+    let mut mine = BTreeMap::new();
+    for i in 0..12 {
+        let made = ["made_idle", "made_queued", "made_blocked", "made_queued"][i % 4];
+        let id = world.specimen_in(made, "pager", "q", 0).await;
+        if i % 4 == 3 {
+            world.end(id).await;
+        }
+        mine.insert(id, world.head(id).await.status.name());
+    }
+    let all: BTreeSet<_> = mine.values().copied().collect();
+    let mut wishes = vec![all.iter().copied().collect::<Vec<_>>()];
+    wishes.extend(all.iter().map(|s| vec![*s]));
+    wishes.push(all.iter().copied().skip(1).collect());
+    wishes.push(vec!["no_such_status", all.first().copied().expect("some")]);
+    listed_as_wished(world, &mine, &[Vec::new()]).await;
+    listed_as_wished(world, &mine, &wishes).await;
+    let mine_only = HeadFilter { tenant: Some("pager".into()), ..HeadFilter::default() };
+    let between: Vec<_> = mine.keys().copied().collect();
+    let filter = HeadFilter { after: Some(between[2]), before: Some(between[6]), ..mine_only };
+    assert_eq!(pages(world, filter.clone()).await, between[3..6]);
+    let backwards = pages(world, HeadFilter { newest_first: true, ..filter }).await;
+    assert_eq!(backwards, between[3..6].iter().rev().copied().collect::<Vec<_>>());
+    // So many of another status that nobody looks through all of them.
+    for _ in 0..10 {
+        let birth = |_| Op::Commit(Box::new(world.birth_in("made_named", "pager", "q", 0)));
+        world.store().apply((0..250).map(birth).collect()).await.expect("births");
+    }
+    listed_as_wished(world, &mine, &wishes).await;
+}
+
+async fn listed_as_wished(world: &World, mine: &BTreeMap<EntityId, &str>, wishes: &[Vec<&str>]) {
+    let tenant = || HeadFilter { tenant: Some("pager".into()), ..HeadFilter::default() };
+    let kind = || HeadFilter { kind: Some("specimen".into()), ..tenant() };
+    for wish in wishes {
+        let statuses: Vec<String> = wish.iter().map(|s| (*s).to_owned()).collect();
+        let wanted = |s: &str| wish.is_empty() || wish.contains(&s);
+        let mut expected: Vec<_> =
+            mine.iter().filter(|(_, s)| wanted(s)).map(|(id, _)| *id).collect();
+        for newest_first in [false, true] {
+            for filter in [tenant(), kind()] {
+                let filter = HeadFilter { newest_first, statuses: statuses.clone(), ..filter };
+                assert_eq!(pages(world, filter).await, expected, "{wish:?}");
+            }
+            expected.reverse();
+        }
+    }
+}
+
+/// All ids of a listing, in pages of two.
+async fn pages(world: &World, mut filter: HeadFilter) -> Vec<EntityId> {
+    let mut seen = Vec::new();
+    loop {
+        let page = world.store().heads(filter.clone(), 2).await.expect("heads");
+        assert!(page.len() <= 2);
+        let Some(last) = page.last() else { return seen };
+        match filter.newest_first {
+            true => filter.before = Some(last.id),
+            false => filter.after = Some(last.id),
+        }
+        seen.extend(page.iter().map(|h| h.id));
+    }
 }

@@ -4,6 +4,7 @@ use super::{
     Inner,
     rows::{self, get, head_columns, record_columns, session_columns},
 };
+use crate::listing::{self, Part, Place};
 use std::time::Duration;
 use tenure_kernel::{
     error::StoreError,
@@ -24,23 +25,71 @@ use uuid::Uuid;
 
 const NOW: &str = "SELECT moment()";
 const HEAD: &str = concat!("SELECT ", head_columns!(), " FROM heads h WHERE h.id = $1");
-const HEADS: &str = concat!(
-    "SELECT ",
-    head_columns!(),
-    " FROM heads h WHERE ($1::text IS NULL OR h.kind = $1) AND ($2::text IS NULL OR h.status = $2)
-        AND ($3::text IS NULL OR h.tenant = $3) AND ($4::uuid IS NULL OR h.id > $4)
-        AND h.kind = ANY($5::text[])
-    ORDER BY h.id LIMIT $6"
-);
-// On its own, so that the planner sees the partial index.
-const HEADS_IN_ATTENTION: &str = concat!(
-    "SELECT ",
-    head_columns!(),
-    " FROM heads h WHERE ($1::text IS NULL OR h.kind = $1) AND ($2::text IS NULL OR h.status = $2)
-        AND ($3::text IS NULL OR h.tenant = $3) AND ($4::uuid IS NULL OR h.id > $4)
-        AND h.kind = ANY($5::text[]) AND h.attention IS NOT NULL
-    ORDER BY h.id LIMIT $6"
-);
+/// A listing in one direction; see [`crate::listing`]. A statement for each index, so that the planner has no
+/// choice to get wrong. Parameters: kind, statuses, tenant, after, before, known kinds, limit.
+macro_rules! listing {
+    ($order:literal) => {
+        Listing {
+            births: found_in!($order, "h.status = ANY($2)", "true"),
+            attention: found_in!($order, "h.status = ANY($2)", "h.attention IS NOT NULL"),
+            // An equation, not a set: only then does the index give the order.
+            ended: found_in!($order, "h.ended_as = ($2)[1]", "h.ended_as IS NOT NULL"),
+            open: concat!(
+                "WITH o AS MATERIALIZED (SELECT h.id FROM heads h WHERE ",
+                wanted!("h.status = ANY($2)"),
+                " AND h.due IS NOT NULL)
+                SELECT ",
+                head_columns!(),
+                " FROM heads h WHERE h.id IN (SELECT o.id FROM o ORDER BY o.id ",
+                $order,
+                " LIMIT $7) ORDER BY h.id ",
+                $order
+            ),
+            horizon: concat!(
+                "SELECT h.id FROM heads h WHERE ($1::text IS NULL OR h.kind = $1)
+                    AND ($2::text IS NULL OR h.tenant = $2)
+                    AND ($3::uuid IS NULL OR h.id > $3) AND ($4::uuid IS NULL OR h.id < $4)
+                ORDER BY h.id ",
+                $order,
+                " LIMIT 1 OFFSET $5"
+            ),
+        }
+    };
+}
+macro_rules! found_in {
+    ($order:literal, $status:literal, $place:literal) => {
+        concat!(
+            "SELECT ",
+            head_columns!(),
+            " FROM heads h WHERE ",
+            wanted!($status),
+            " AND ",
+            $place,
+            " ORDER BY h.id ",
+            $order,
+            " LIMIT $7"
+        )
+    };
+}
+macro_rules! wanted {
+    ($status:literal) => {
+        concat!(
+            "($1::text IS NULL OR h.kind = $1) AND ($2::text[] IS NULL OR ",
+            $status,
+            ") AND ($3::text IS NULL OR h.tenant = $3) AND ($4::uuid IS NULL OR h.id > $4)
+            AND ($5::uuid IS NULL OR h.id < $5) AND h.kind = ANY($6::text[])"
+        )
+    };
+}
+struct Listing {
+    births: &'static str,
+    attention: &'static str,
+    ended: &'static str,
+    open: &'static str,
+    horizon: &'static str,
+}
+static OLDEST_FIRST: Listing = listing!("ASC");
+static NEWEST_FIRST: Listing = listing!("DESC");
 // Kinds that this program does not know would fill the limit and never be served by it.
 const DUE: &str = concat!(
     "WITH t AS MATERIALIZED (SELECT moment() AS now)
@@ -115,27 +164,79 @@ pub(super) async fn head(store: &Inner, entity: EntityId) -> Result<Option<Head>
     }
 }
 
+/// A listing: what comes first in its order, then part by part (see [`crate::listing`]).
 pub(super) async fn heads(
     store: &Inner,
     filter: HeadFilter,
     limit: usize,
 ) -> Result<Vec<Head>, StoreError> {
-    let sql = if filter.attention { HEADS_IN_ATTENTION } else { HEADS };
-    let mut after = filter.after.map(|e| e.uuid());
+    let parts = listing::parts(&filter, &store.judge.tables);
+    if let Some(near) = listing::near(&filter, &parts) {
+        let horizon = horizon(store, &filter).await?;
+        let mut bounded = filter.clone();
+        match filter.newest_first {
+            true => bounded.after = horizon.or(filter.after),
+            false => bounded.before = horizon.or(filter.before),
+        }
+        let found = part_of(store, &bounded, &near, limit).await?;
+        if found.len() == limit || horizon.is_none() {
+            return Ok(found);
+        }
+    }
+    let mut found = Vec::new();
+    for part in &parts {
+        found.extend(part_of(store, &filter, part, limit).await?);
+    }
+    Ok(listing::merge(found, filter.newest_first, limit))
+}
+
+fn in_order_of(filter: &HeadFilter) -> &'static Listing {
+    if filter.newest_first { &NEWEST_FIRST } else { &OLDEST_FIRST }
+}
+
+/// The id behind the heads that are looked through first; `None` if there are no more than these.
+async fn horizon(store: &Inner, f: &HeadFilter) -> Result<Option<EntityId>, StoreError> {
+    let (after, before) = (f.after.map(EntityId::uuid), f.before.map(EntityId::uuid));
+    let near = rows::limit(listing::NEAR);
+    let found =
+        store.query(in_order_of(f).horizon, &[&f.kind, &f.tenant, &after, &before, &near]).await?;
+    found.first().map(|row| Ok(EntityId::from_uuid(get(row, 0)?))).transpose()
+}
+
+async fn part_of(
+    store: &Inner,
+    f: &HeadFilter,
+    part: &Part,
+    limit: usize,
+) -> Result<Vec<Head>, StoreError> {
+    let listing = in_order_of(f);
+    let sql = match part.place {
+        Place::Births => listing.births,
+        Place::Open => listing.open,
+        Place::Ended => listing.ended,
+        Place::Attention => listing.attention,
+    };
+    let statuses = (!part.statuses.is_empty()).then_some(&part.statuses);
+    let (mut after, mut before) = (f.after.map(EntityId::uuid), f.before.map(EntityId::uuid));
     let kinds = store.kinds();
     let mut heads = Vec::new();
     loop {
         let want = limit - heads.len();
         let asked = rows::limit(want);
         let found = store
-            .query(sql, &[&filter.kind, &filter.status, &filter.tenant, &after, &kinds, &asked])
+            .query(sql, &[&part.kind, &statuses, &f.tenant, &after, &before, &kinds, &asked])
             .await?;
         heads.extend(found.iter().filter_map(|row| readable(store, row, 0)));
         // A full page with gaps in it: the rest of what was asked for comes behind it.
         let Some(last) = found.last().filter(|_| found.len() == want && heads.len() < limit) else {
             return Ok(heads);
         };
-        after = Some(get(last, 0)?);
+        let last = Some(get(last, 0)?);
+        if f.newest_first {
+            before = last;
+        } else {
+            after = last;
+        }
     }
 }
 

@@ -6,7 +6,8 @@ use super::{
     schema,
     writer::{SESSION_BY_ID, Writer},
 };
-use rusqlite::{Connection, OptionalExtension, params};
+use crate::listing::{self, NEAR, Part, Place};
+use rusqlite::{Connection, OptionalExtension, params, params_from_iter, types::Value};
 use std::time::Duration;
 use tenure_kernel::{
     error::StoreError,
@@ -43,21 +44,134 @@ pub(super) fn ready_groups(conn: &Connection, queue: &str) -> Result<Vec<(i16, S
     Ok(groups)
 }
 
+/// A listing: what comes first in its order, then part by part (see [`crate::listing`]).
 pub(super) fn heads(
     conn: &Connection,
     tables: &Tables,
     f: &HeadFilter,
     limit: usize,
 ) -> Result<Vec<Head>, Trouble> {
-    let sql = format!(
-        "SELECT {HEAD} FROM heads WHERE id > ?1 AND (?2 IS NULL OR kind = ?2) AND (?3 IS NULL OR status = ?3)
-         AND (?4 IS NULL OR tenant = ?4) AND (NOT ?5 OR attention IS NOT NULL) AND kind IN ({}) ORDER BY id",
-        known_kinds(tables)
-    );
+    let parts = listing::parts(f, tables);
+    if let Some(near) = listing::near(f, &parts) {
+        let horizon = horizon(conn, f)?;
+        let found = part_of(conn, tables, f, &near, horizon, limit)?;
+        if found.len() == limit || horizon.is_none() {
+            return Ok(found);
+        }
+    }
+    let mut found = Vec::new();
+    for part in &parts {
+        found.extend(part_of(conn, tables, f, part, None, limit)?);
+    }
+    Ok(listing::merge(found, f.newest_first, limit))
+}
+
+/// The id behind the heads that are looked through first; `None` if there are no more than these.
+fn horizon(conn: &Connection, f: &HeadFilter) -> Result<Option<[u8; 16]>, Trouble> {
+    let mut wanted = Wanted::new(f);
+    wanted.is("kind", f.kind.as_ref());
+    wanted.is("tenant", f.tenant.as_ref());
+    let (rest, order) = (wanted.sql, order(f));
+    let sql =
+        format!("SELECT id FROM heads WHERE {rest} ORDER BY id {order} LIMIT 1 OFFSET {NEAR}");
     let mut q = conn.prepare_cached(&sql)?;
-    let after = f.after.map_or([0; 16], |id| *id.as_bytes());
-    let params = params![after, f.kind, f.status, f.tenant, f.attention];
-    readable(q.query(params)?, tables, limit)
+    Ok(q.query_row(params_from_iter(wanted.values), |r| r.get(0)).optional()?)
+}
+
+fn part_of(
+    conn: &Connection,
+    tables: &Tables,
+    f: &HeadFilter,
+    part: &Part,
+    horizon: Option<[u8; 16]>,
+    limit: usize,
+) -> Result<Vec<Head>, Trouble> {
+    let mut wanted = Wanted::new(f);
+    wanted.is("kind", part.kind.as_ref());
+    wanted.is("tenant", f.tenant.as_ref());
+    match part.statuses.as_slice() {
+        [] => {}
+        // As an equation: only then does the index over the final ones give the order.
+        [one] => wanted.is("status", Some(one)),
+        many => {
+            let marks = vec!["?"; many.len()].join(",");
+            wanted.and(&format!("status IN ({marks})"), many.iter().cloned().map(Value::Text));
+        }
+    }
+    if let Some(id) = horizon {
+        let side = if f.newest_first { "id > ?" } else { "id < ?" };
+        wanted.and(side, [Value::Blob(id.to_vec())]);
+    }
+    let from = match part.place {
+        Place::Births => "heads",
+        Place::Open => "heads INDEXED BY heads_due",
+        Place::Ended => "heads INDEXED BY heads_ended_as",
+        Place::Attention => "heads INDEXED BY heads_attention",
+    };
+    wanted.and(
+        match part.place {
+            Place::Births => "true",
+            Place::Open => "due IS NOT NULL",
+            Place::Ended => "class = 2",
+            Place::Attention => "attention IS NOT NULL",
+        },
+        [],
+    );
+    let (rest, order, known) = (wanted.sql, order(f), known_kinds(tables));
+    if part.place != Place::Open {
+        let sql = format!(
+            "SELECT {HEAD} FROM {from} WHERE {rest} AND kind IN ({known}) ORDER BY id {order}"
+        );
+        let mut q = conn.prepare_cached(&sql)?;
+        return readable(q.query(params_from_iter(wanted.values))?, tables, limit);
+    }
+    // These have to be sorted. Only their rows' numbers are: a head is up to 16 KiB.
+    let sql =
+        format!("SELECT row FROM {from} WHERE {rest} AND kind IN ({known}) ORDER BY id {order}");
+    let mut rows = conn.prepare_cached(&sql)?;
+    let mut rows = rows.query(params_from_iter(wanted.values))?;
+    let mut one = conn.prepare_cached(&format!("SELECT {HEAD} FROM heads WHERE row = ?1"))?;
+    let mut heads = Vec::new();
+    while heads.len() < limit
+        && let Some(row) = rows.next()?
+    {
+        heads.extend(readable(one.query([row.get::<_, i64>(0)?])?, tables, 1)?);
+    }
+    Ok(heads)
+}
+
+fn order(f: &HeadFilter) -> &'static str {
+    if f.newest_first { "DESC" } else { "ASC" }
+}
+
+/// The conditions of a listing, spelled out: one that is switched off by a parameter would hide the
+/// index from the planner.
+struct Wanted {
+    sql: String,
+    values: Vec<Value>,
+}
+
+impl Wanted {
+    fn new(f: &HeadFilter) -> Self {
+        let mut wanted = Wanted { sql: "true".to_owned(), values: Vec::new() };
+        for (side, id) in [("id > ?", f.after), ("id < ?", f.before)] {
+            if let Some(id) = id {
+                wanted.and(side, [Value::Blob(id.as_bytes().to_vec())]);
+            }
+        }
+        wanted
+    }
+
+    fn and(&mut self, condition: &str, values: impl IntoIterator<Item = Value>) {
+        self.sql = format!("{} AND {condition}", self.sql);
+        self.values.extend(values);
+    }
+
+    fn is(&mut self, column: &str, value: Option<&String>) {
+        if let Some(value) = value {
+            self.and(&format!("{column} = ?"), [Value::Text(value.clone())]);
+        }
+    }
 }
 
 /// The first heads that this program can read. One that it can not read must not keep it from the

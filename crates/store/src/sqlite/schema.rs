@@ -13,7 +13,7 @@ use std::{
 use tenure_kernel::error::StoreError;
 
 /// One entry per schema version, forwards only. Add yours at the end; never change one.
-const MIGRATIONS: &[&str] = &[include_str!("schema.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("schema.sql"), include_str!("listings.sql")];
 
 /// The schema version this program writes.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
@@ -55,7 +55,11 @@ pub(super) fn open_reader(file: &Path) -> Result<Connection, StoreError> {
         conn.busy_timeout(Duration::from_secs(5))?;
         conn.pragma_update(None, "cache_size", -16_384)?;
         conn.set_prepared_statement_cache_capacity(32);
-        check_version(&conn)?;
+        let found = check_version(&conn)?;
+        if found < VERSION {
+            let why = format!("the schema is {found}, older than {VERSION}: start a server first");
+            return Err(Trouble::Clean(StoreError::ReadOnly(why)));
+        }
         Ok(conn)
     };
     open().map_err(Trouble::into_error)
