@@ -68,7 +68,7 @@ pub async fn run(place: &mut Place, finished: &[usize]) -> Result<Report, StoreE
     };
     let pipeline =
         Pipeline::new(place.store.clone(), Arc::new(tenure_kernel::bell::Silent), rt, &config);
-    let keeper = Keeper::open(pipeline.clone(), Arc::new(config), "bench", "worker").await?;
+    let keeper = Keeper::open(pipeline.clone(), Arc::new(config), "bench", "worker", None).await?;
     let mut report = Report::default();
     let mut there = 0;
     for target in finished {

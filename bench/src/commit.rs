@@ -68,7 +68,7 @@ pub async fn run(
     let config = EngineConfig { flights, ..EngineConfig::default() };
     let bell = Arc::new(tenure_kernel::bell::Silent);
     let pipeline = Pipeline::new(place.store.clone(), bell, rt, &config);
-    let keeper = Keeper::open(pipeline.clone(), Arc::new(config), "bench", "worker").await?;
+    let keeper = Keeper::open(pipeline.clone(), Arc::new(config), "bench", "worker", None).await?;
     let mut report = Report::default();
     for callers in &options.callers {
         // Raw before and after, and the better of the two: a noisy neighbour must not flatter us.

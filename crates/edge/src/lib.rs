@@ -1,6 +1,10 @@
 //! The process edge: the one place that reads a clock, draws a random number, or starts a task. All
 //! other crates get these as parameters (law 7), so all other crates run in the simulation.
 
+mod executor;
+
+pub use executor::{executor_of_this_process, is_known_dead};
+
 use std::time::Duration;
 use tenure_kernel::{
     runtime::{BoxFuture, Clock, Runtime},

@@ -11,7 +11,8 @@ use crate::{
 };
 use std::sync::Arc;
 use tenure_kernel::{
-    bell::Bell, error::StoreError, limits, machine::Machines, runtime::Rt, store::Store,
+    bell::Bell, error::StoreError, limits, machine::Machines, runtime::Rt, sessions::Executor,
+    store::Store,
 };
 use tokio::sync::watch;
 
@@ -42,6 +43,8 @@ pub struct Parts {
     pub config: EngineConfig,
     /// Who it is, for people.
     pub name: String,
+    /// Which process it is, for other processes.
+    pub executor: Option<Executor>,
     /// Where messages for outside go.
     pub wire: Arc<dyn Wire>,
     /// Drills only: `false` judges holders at once after an outage.
@@ -51,11 +54,13 @@ pub struct Parts {
 impl Node {
     /// Opens a session and starts the loops.
     pub async fn start(parts: Parts) -> Result<Self, StoreError> {
-        let Parts { store, bell, rt, machines, config, name, wire, protect_outage } = parts;
+        let Parts { store, bell, rt, machines, config, name, executor, wire, protect_outage } =
+            parts;
         let pipeline = Pipeline::new(store, bell, rt.clone(), &config);
         let config = Arc::new(config);
         LaneServer::found(&pipeline).await?;
-        let keeper = Keeper::open(pipeline.clone(), config.clone(), &name, "server").await?;
+        let keeper =
+            Keeper::open(pipeline.clone(), config.clone(), &name, "server", executor).await?;
         let lanes = Lanes::default();
         let lane_server = LaneServer::new(keeper.clone(), machines.clone(), lanes.clone(), wire);
         // The loop tries again. Giving up here would leave a session that nobody renews, with lanes.

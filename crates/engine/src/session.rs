@@ -18,7 +18,7 @@ use tenure_kernel::{
     error::StoreError,
     ids::{EntityId, SessionId},
     runtime::{First, first},
-    sessions::{self, Hold, Opening, Renewal, RenewalAnswer},
+    sessions::{self, Executor, Hold, Opening, Renewal, RenewalAnswer},
     store::{Answer, Op},
     stream::{Body, NewEvent},
 };
@@ -60,15 +60,17 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// Opens a session.
+    /// Opens a session. `executor` is the process behind it, for those who want to know whether it is dead;
+    /// only the process edge can say it.
     pub async fn open(
         pipeline: Pipeline,
         config: Arc<EngineConfig>,
         name: &str,
         role: &str,
+        executor: Option<Executor>,
     ) -> Result<Self, StoreError> {
         let lease_ms = u64::try_from(config.lease.as_millis()).unwrap_or(u64::MAX);
-        let opening = Opening { name: name.to_owned(), role: role.to_owned(), lease_ms };
+        let opening = Opening { name: name.to_owned(), role: role.to_owned(), lease_ms, executor };
         let state = State {
             id: EntityId::fixed(0, 0),
             live_until: Duration::ZERO,

@@ -8,6 +8,7 @@
 
 use crate::{
     ids::{EntityId, SessionId},
+    stream::Record,
     table::{BIRTH, Claimable, Class, Move, StatusRow, Table},
     time::Timestamp,
 };
@@ -91,6 +92,34 @@ pub struct Opening {
     pub role: String,
     /// See [`Session::lease`], in milliseconds.
     pub lease_ms: u64,
+    /// The process behind it, where it can say. Openings from before there was one read as `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executor: Option<Executor>,
+}
+
+impl Opening {
+    /// Reads it from the first record of a session's stream.
+    pub fn of(record: &Record) -> Option<Self> {
+        let opened = record.events().ok()?.into_iter().find(|e| e.name == events::OPENED)?;
+        serde_json::from_slice(opened.body.inline()?).ok()
+    }
+}
+
+/// A process, said so that somebody else can conclude that it is dead: on the same machine, after another
+/// boot, or once its number is free or belongs to a process that started at another time. What can not be
+/// concluded is not known, and the lease decides.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Executor {
+    /// The machine's id.
+    pub machine: String,
+    /// The id of its boot: no process outlives it.
+    pub boot: String,
+    /// The namespace in which the process has its number.
+    pub pid_namespace: String,
+    /// Its number.
+    pub pid: u32,
+    /// When it started, in clock ticks since the boot: numbers are used again.
+    pub started: u64,
 }
 
 /// Event names of a session.

@@ -14,7 +14,7 @@ use tenure_kernel::{
 /// A worker that claims by name, renews, and does nothing else: the problem that guards are for.
 async fn hold(node: &Node, entity: EntityId) -> Keeper {
     let keeper =
-        Keeper::open(node.pipeline.clone(), node.keeper.config().clone(), "idle", "worker")
+        Keeper::open(node.pipeline.clone(), node.keeper.config().clone(), "idle", "worker", None)
             .await
             .unwrap();
     let sent = TokioRuntime::current().mono();

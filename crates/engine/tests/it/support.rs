@@ -233,8 +233,17 @@ pub async fn node(store: Arc<dyn Store>, wire: Arc<dyn Wire>) -> Node {
     };
     let rt = Arc::new(TokioRuntime::current());
     let (bell, name) = (Arc::new(InProcess::new()), "test".to_owned());
-    let parts =
-        Parts { store, bell, rt, machines: machines(), config, name, wire, protect_outage: true };
+    let parts = Parts {
+        store,
+        bell,
+        rt,
+        machines: machines(),
+        config,
+        name,
+        executor: None,
+        wire,
+        protect_outage: true,
+    };
     Node::start(parts).await.unwrap()
 }
 

@@ -114,7 +114,7 @@ pub fn mail(to: EntityId, name: &str) -> Op {
 }
 
 pub fn session(model: &mut Model, n: u16, lease_ms: u64) -> EntityId {
-    let opening = Opening { name: "w".into(), role: "worker".into(), lease_ms };
+    let opening = Opening { name: "w".into(), role: "worker".into(), lease_ms, executor: None };
     let birth = Birth { kind: "worker", tenant: String::new(), queue: String::new(), priority: 0 };
     let entity = EntityId::fixed(101, n);
     let opened = NewEvent::new(events::OPENED, Body::json(&opening));

@@ -139,7 +139,7 @@ fn a_final_entity_has_no_holder_however_it_ended() {
 #[test]
 fn only_a_worker_session_opens_a_session_row() {
     let mut model = model();
-    let opening = Opening { name: "n".into(), role: "worker".into(), lease_ms: 5 };
+    let opening = Opening { name: "n".into(), role: "worker".into(), lease_ms: 5, executor: None };
     let mut fake = born(id(0), "made_running", cid(1));
     fake.tenure = TenureChange::Open(opening);
     let answer = model.commit(&fake);

@@ -207,6 +207,7 @@ impl World {
             name: "a worker".into(),
             role: "worker".into(),
             lease_ms: u64::try_from(lease.as_millis()).expect("a lease"),
+            executor: None,
         };
         let birth =
             Birth { kind: "worker", tenant: String::new(), queue: String::new(), priority: 0 };

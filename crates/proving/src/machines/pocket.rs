@@ -47,7 +47,8 @@ impl Pocket {
         let session = EntityId::fixed(200, 1);
         let random = seed ^ 0x9e37_79b9_7f4a_7c15;
         let mut pocket = Pocket { store, machines, session, random, lane_epochs: BTreeMap::new() };
-        let opening = Opening { name: "p".into(), role: "server".into(), lease_ms: 1_000 };
+        let opening =
+            Opening { name: "p".into(), role: "server".into(), lease_ms: 1_000, executor: None };
         let event = NewEvent::new(events::OPENED, Body::json(&opening));
         let mut open =
             Commit::new(pocket.commit_id(), session, Expect::Absent(birth("worker")), vec![event]);

@@ -116,6 +116,7 @@ impl Scenario {
                         machines: machines.clone(),
                         config: config(),
                         name: env.name.clone(),
+                        executor: None,
                         wire: Arc::new(Discard),
                         protect_outage,
                     };
@@ -145,7 +146,8 @@ impl Scenario {
                     Pipeline::new(env.store.clone(), env.bell.clone(), env.rt.clone(), &config);
                 let keeper = loop {
                     let opened =
-                        Keeper::open(pipeline.clone(), config.clone(), &env.name, "worker").await;
+                        Keeper::open(pipeline.clone(), config.clone(), &env.name, "worker", None)
+                            .await;
                     match opened {
                         Ok(keeper) => break keeper,
                         Err(e) => env.world.sim.trace(format!("{}: no session: {e}", env.name)),

@@ -4,7 +4,7 @@
 use super::{Failure, machines};
 use crate::{cli, config::Settings, open::open};
 use std::{sync::Arc, time::Duration};
-use tenure_edge::TokioRuntime;
+use tenure_edge::{TokioRuntime, executor_of_this_process};
 use tenure_engine::{
     birth::create,
     lanes::Discard,
@@ -38,6 +38,7 @@ pub async fn run(settings: &Settings, options: &cli::Errands) -> Result<String, 
         machines: machines(),
         config: config.clone(),
         name: format!("errands, pid {}", std::process::id()),
+        executor: executor_of_this_process(),
         wire: Arc::new(Discard),
         protect_outage: true,
     };
@@ -47,9 +48,9 @@ pub async fn run(settings: &Settings, options: &cli::Errands) -> Result<String, 
             create(&node.pipeline, &machines(), "errand", "demo", &errand::order(QUEUE, 0)).await?;
         }
     }
+    let (name, executor) = ("worker of the errands", executor_of_this_process());
     let keeper =
-        Keeper::open(node.pipeline.clone(), Arc::new(config), "worker of the errands", "worker")
-            .await?;
+        Keeper::open(node.pipeline.clone(), Arc::new(config), name, "worker", executor).await?;
     let handler = Arc::new(Runner { outside: options.outside.clone() });
     let worker = Worker::new(keeper.clone(), vec![QUEUE.into()], 4, handler);
     let (session_stopper, session_stop) = stopper();

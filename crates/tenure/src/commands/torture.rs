@@ -5,7 +5,7 @@ use super::{Failure, judge};
 use crate::{cli, config::Settings, open::open};
 use std::{io::Write as _, sync::Arc};
 use tenure_bench::commit::{born, step};
-use tenure_edge::TokioRuntime;
+use tenure_edge::{TokioRuntime, executor_of_this_process};
 use tenure_engine::{pipeline::Pipeline, session::Keeper};
 use tenure_kernel::{commit::CommitAnswer, runtime::Rt};
 
@@ -16,7 +16,9 @@ pub async fn run(settings: &Settings, options: &cli::Torture) -> Result<String, 
     let mut config = settings.engine();
     config.flights = opened.flights;
     let pipeline = Pipeline::new(opened.store, opened.bell, rt.clone(), &config);
-    let keeper = Keeper::open(pipeline.clone(), Arc::new(config), "torture", "worker").await?;
+    let executor = executor_of_this_process();
+    let keeper =
+        Keeper::open(pipeline.clone(), Arc::new(config), "torture", "worker", executor).await?;
     let callers: Vec<_> = (0..options.callers)
         .map(|_| {
             let (pipeline, keeper) = (pipeline.clone(), keeper.clone());

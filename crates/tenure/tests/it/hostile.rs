@@ -60,6 +60,7 @@ impl Cluster {
                 machines: machines(),
                 config,
                 name: format!("hostile-{n}"),
+                executor: None,
                 wire: Arc::new(Discard),
                 protect_outage: true,
             };
