@@ -99,7 +99,7 @@ pub enum CommitAnswer {
     /// A unique key is taken, or the entity exists.
     Exists {
         /// By whom.
-        #[schema(value_type = String, format = Uuid)]
+        #[schema(value_type = String)]
         entity: EntityId,
         /// Whether it was for the same input.
         same: bool,
@@ -196,7 +196,11 @@ impl CommitAnswer {
 #[serde(rename_all = "snake_case")]
 pub enum Refusal {
     /// No such entity.
-    Unknown(#[schema(value_type = String, format = Uuid)] EntityId),
+    Unknown {
+        /// Which.
+        #[schema(value_type = String)]
+        entity: EntityId,
+    },
     /// The kind has no machine at the server.
     UnknownKind(String),
     /// The transition table does not allow it.
@@ -232,7 +236,7 @@ pub enum Refusal {
 impl Refusal {
     fn of(r: &k::Refusal) -> Self {
         match r {
-            k::Refusal::Unknown(id) => Refusal::Unknown(*id),
+            k::Refusal::Unknown(id) => Refusal::Unknown { entity: *id },
             k::Refusal::UnknownKind(kind) => Refusal::UnknownKind(kind.clone()),
             k::Refusal::Illegal(i) => Refusal::Illegal {
                 kind: i.kind.into(),
@@ -252,7 +256,7 @@ impl Refusal {
 
     fn read(self, words: &Words) -> k::Refusal {
         match self {
-            Refusal::Unknown(id) => k::Refusal::Unknown(id),
+            Refusal::Unknown { entity } => k::Refusal::Unknown(entity),
             Refusal::UnknownKind(kind) => k::Refusal::UnknownKind(kind),
             Refusal::Illegal { kind, from, event } => k::Refusal::Illegal(table::Illegal {
                 kind: words.keep(&kind),
@@ -280,7 +284,7 @@ pub enum MailAnswer {
         /// Its place.
         seq: u64,
         /// Who holds the entity.
-        #[schema(value_type = Option<String>, format = Uuid)]
+        #[schema(value_type = Option<String>)]
         holder: Option<EntityId>,
     },
     /// It was there already.
@@ -313,9 +317,7 @@ impl MailAnswer {
         match self {
             MailAnswer::Accepted { seq, holder } => mail::MailAnswer::Accepted { seq, holder },
             MailAnswer::Duplicate => mail::MailAnswer::Duplicate,
-            MailAnswer::Final { status } => {
-                mail::MailAnswer::Final { status: words.keep(&status) }
-            }
+            MailAnswer::Final { status } => mail::MailAnswer::Final { status: words.keep(&status) },
             MailAnswer::Unknown => mail::MailAnswer::Unknown,
             MailAnswer::Refused(r) => mail::MailAnswer::Refused(r.read(words)),
         }

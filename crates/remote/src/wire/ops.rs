@@ -10,7 +10,13 @@ use tenure_kernel::{
     stream::NewEvent,
     timers,
 };
-use utoipa::ToSchema;
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{
+        RefOr,
+        schema::{ObjectBuilder, Schema, Type},
+    },
+};
 
 /// One operation. Touches and deliveries are the server's own and have no word here.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
@@ -23,10 +29,10 @@ pub enum Op {
         /// Names the claim's commit.
         id: CommitName,
         /// Which entity.
-        #[schema(value_type = String, format = Uuid)]
+        #[schema(value_type = String)]
         entity: EntityId,
         /// For which worker session.
-        #[schema(value_type = String, format = Uuid)]
+        #[schema(value_type = String)]
         session: EntityId,
         /// For how long the claim itself vouches for the session.
         lease_us: u64,
@@ -38,7 +44,7 @@ pub enum Op {
     /// Renews a worker session.
     Renew {
         /// Which session.
-        #[schema(value_type = String, format = Uuid)]
+        #[schema(value_type = String)]
         session: EntityId,
         /// Everything it holds.
         holds: Vec<Hold>,
@@ -94,7 +100,7 @@ pub struct Commit {
     /// Asking again with the same id is always safe.
     pub id: CommitName,
     /// Which entity.
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String)]
     pub entity: EntityId,
     /// What the committer believes.
     pub expect: Expect,
@@ -298,7 +304,7 @@ pub enum Tenure {
     /// The session takes it, in this commit.
     Take {
         /// Who.
-        #[schema(value_type = String, format = Uuid)]
+        #[schema(value_type = String)]
         session: EntityId,
         /// When to look first whether that session lives.
         lease_us: u64,
@@ -309,17 +315,28 @@ pub enum Tenure {
     Open(Opening),
 }
 
-/// What opens a worker session; also the body of its first event.
-#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Opening {
-    /// Who, for people.
-    pub name: String,
-    /// `worker`.
-    pub role: String,
-    /// How long a renewal lasts.
-    pub lease_ms: u64,
+/// What opens a worker session: name, role (`worker`) and lease_ms. It is also the body of the session's
+/// first event, so the kernel's own form is the stable one and is used as it is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Opening(pub sessions::Opening);
+
+impl PartialSchema for Opening {
+    fn schema() -> RefOr<Schema> {
+        let text =
+            |about: &str| ObjectBuilder::new().schema_type(Type::String).description(Some(about));
+        ObjectBuilder::new()
+            .property("name", text("Who, for people."))
+            .property("role", text("`worker`."))
+            .property("lease_ms", ObjectBuilder::new().schema_type(Type::Integer))
+            .required("name")
+            .required("role")
+            .required("lease_ms")
+            .into()
+    }
 }
+
+impl ToSchema for Opening {}
 
 impl Tenure {
     fn of(t: &k::TenureChange) -> Self {
@@ -329,11 +346,7 @@ impl Tenure {
                 Tenure::Take { session: *session, lease_us: micros(*lease) }
             }
             k::TenureChange::End => Tenure::End,
-            k::TenureChange::Open(o) => Tenure::Open(Opening {
-                name: o.name.clone(),
-                role: o.role.clone(),
-                lease_ms: o.lease_ms,
-            }),
+            k::TenureChange::Open(o) => Tenure::Open(Opening(o.clone())),
         }
     }
 
@@ -344,9 +357,7 @@ impl Tenure {
                 k::TenureChange::Take { session, lease: Duration::from_micros(lease_us) }
             }
             Tenure::End => k::TenureChange::End,
-            Tenure::Open(Opening { name, role, lease_ms }) => {
-                k::TenureChange::Open(sessions::Opening { name, role, lease_ms })
-            }
+            Tenure::Open(opening) => k::TenureChange::Open(opening.0),
         }
     }
 }
@@ -412,11 +423,9 @@ pub enum TimerChange {
 impl TimerChange {
     fn of(t: &timers::TimerChange) -> Self {
         match t {
-            timers::TimerChange::Set { name, after, guard } => TimerChange::Set {
-                name: name.to_string(),
-                after_us: micros(*after),
-                guard: *guard,
-            },
+            timers::TimerChange::Set { name, after, guard } => {
+                TimerChange::Set { name: name.to_string(), after_us: micros(*after), guard: *guard }
+            }
             timers::TimerChange::Clear { name } => TimerChange::Clear { name: name.to_string() },
             timers::TimerChange::ClearAll => TimerChange::ClearAll,
         }
@@ -452,11 +461,15 @@ pub struct Message {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Target {
     /// Mail to an entity.
-    Mail(#[schema(value_type = String, format = Uuid)] EntityId),
+    Mail {
+        /// Which.
+        #[schema(value_type = String)]
+        entity: EntityId,
+    },
     /// A new entity.
     Create {
         /// Its id, chosen by the creator.
-        #[schema(value_type = String, format = Uuid)]
+        #[schema(value_type = String)]
         id: EntityId,
         /// Its kind.
         kind: String,
@@ -468,7 +481,7 @@ pub enum Target {
 impl Message {
     fn of(m: &outbox::Message) -> Self {
         let to = match &m.to {
-            outbox::Target::Mail(id) => Target::Mail(*id),
+            outbox::Target::Mail(id) => Target::Mail { entity: *id },
             outbox::Target::Create { id, kind } => {
                 Target::Create { id: *id, kind: kind.to_string() }
             }
@@ -479,7 +492,7 @@ impl Message {
 
     fn read(self) -> Result<outbox::Message, Unreadable> {
         let to = match self.to {
-            Target::Mail(id) => outbox::Target::Mail(id),
+            Target::Mail { entity } => outbox::Target::Mail(entity),
             Target::Create { id, kind } => outbox::Target::Create { id, kind: kind.into() },
             Target::Wire(subject) => outbox::Target::Wire(subject),
         };
@@ -513,7 +526,7 @@ impl UniqueKey {
 #[serde(deny_unknown_fields)]
 pub struct NewMail {
     /// To whom.
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String)]
     pub to: EntityId,
     /// Sending the same id to the same entity again is answered, not repeated.
     pub id: String,
@@ -540,7 +553,7 @@ impl NewMail {
 #[serde(deny_unknown_fields)]
 pub struct NewEvidence {
     /// About which entity.
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String)]
     pub entity: EntityId,
     /// About what of it.
     pub key: String,
@@ -578,7 +591,7 @@ impl NewEvidence {
 #[serde(deny_unknown_fields)]
 pub struct Hold {
     /// Which.
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String)]
     pub entity: EntityId,
     /// Under which epoch.
     pub epoch: u64,

@@ -28,7 +28,7 @@ pub struct Page<T> {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Head {
     /// Which entity.
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String)]
     pub id: EntityId,
     /// Its kind; together with the status a row of a transition table.
     pub kind: String,
@@ -45,7 +45,7 @@ pub struct Head {
     /// The fencing token.
     pub epoch: u64,
     /// Who holds it.
-    #[schema(value_type = Option<String>, format = Uuid)]
+    #[schema(value_type = Option<String>)]
     pub holder: Option<EntityId>,
     /// Chain value after the last event.
     pub chain: Digest,
@@ -205,7 +205,7 @@ impl Mail {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Record {
     /// Whose stream.
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String)]
     pub entity: EntityId,
     /// Version of the first event.
     pub first: u64,
@@ -282,10 +282,8 @@ impl Record {
 fn opened(r: &stream::Record) -> Option<(String, Vec<Event>)> {
     let (meta, events) = (r.meta().ok()?, r.events().ok()?);
     let pairs: Vec<_> = events.into_iter().map(|e| (e.name, e.body)).collect();
-    let event = |(name, body): &(String, stream::Body)| Event {
-        name: name.clone(),
-        body: Body::of(body),
-    };
+    let event =
+        |(name, body): &(String, stream::Body)| Event { name: name.clone(), body: Body::of(body) };
     (closed(meta, &pairs) == r.bytes)
         .then(|| (STANDARD.encode(meta), pairs.iter().map(event).collect()))
 }
@@ -319,7 +317,10 @@ impl Evidence {
 
     /// As it was.
     pub fn read(self) -> Result<evidence::Evidence, Unreadable> {
-        Ok(evidence::Evidence { said: self.said.read().map_err(|e| e.within("said"))?, at: self.at })
+        Ok(evidence::Evidence {
+            said: self.said.read().map_err(|e| e.within("said"))?,
+            at: self.at,
+        })
     }
 }
 
@@ -327,7 +328,7 @@ impl Evidence {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Session {
     /// Which.
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String)]
     pub id: EntityId,
     /// Who, for people.
     pub name: String,

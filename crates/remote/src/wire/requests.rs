@@ -52,7 +52,7 @@ pub struct ClaimRequest {
     /// The commits of the claims are named after this one.
     pub id: CommitName,
     /// Which session asks.
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String)]
     pub session: EntityId,
     /// For how long the claim itself vouches for the session.
     pub lease_us: u64,

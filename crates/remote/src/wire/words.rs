@@ -72,9 +72,10 @@ impl Words {
     /// A name of a table, or else a sentence that is kept. Only for what a trusted server says: requests
     /// have no such words, so that a stranger can not fill the memory of a server.
     pub(crate) fn keep(&self, word: &str) -> &'static str {
-        let known = self.0.iter().flat_map(|t| {
-            std::iter::once(t.kind).chain(t.statuses.iter().map(|s| s.name))
-        });
+        let known = self
+            .0
+            .iter()
+            .flat_map(|t| std::iter::once(t.kind).chain(t.statuses.iter().map(|s| s.name)));
         known.into_iter().find(|k| *k == word).unwrap_or_else(|| keep(word))
     }
 }
