@@ -1,11 +1,13 @@
 //! How an entity comes into being: its machine decides the first events, wherever the wish came from.
 
-use crate::{pipeline::Pipeline, serve::ask};
+use crate::{pipeline::Pipeline, serve::ask, session::Keeper, worker::Held};
 use tenure_kernel::{
-    commit::{Commit, CommitAnswer, Expect},
+    commit::{Commit, CommitAnswer, Committed, Expect, TenureChange},
     error::StoreError,
     ids::{CommitId, EntityId},
+    judge::Judge,
     machine::{Cx, Input, Machines, Undecided},
+    store::{Answer, Op},
     stream::Body,
     time::Timestamp,
 };
@@ -56,6 +58,69 @@ pub async fn create(
         CommitAnswer::Committed(_) => Ok(id),
         other => Err(StoreError::Refused(format!("a {kind} could not be created: {other:?}"))),
     }
+}
+
+/// What was born into somebody's hands.
+pub struct Born {
+    /// The answer to its first commit.
+    pub committed: Committed,
+    /// The tenure; none if it ended in its first commit, or if the session ended meanwhile. In the second case
+    /// nobody works on it, and the check ends the tenure like that of any holder who is gone.
+    pub held: Option<Held>,
+}
+
+/// Why nothing was born.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum NotBorn {
+    /// The session has lapsed on this process's clock: it may not begin anything. Create it without a holder.
+    #[error("this worker's session has lapsed")]
+    Lapsed,
+    /// The store said no; `Exists` is the usual answer to a repeated submission.
+    #[error("the birth was answered with {0:?}")]
+    Answered(CommitAnswer),
+    /// The store is away.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Commits a birth that this session takes in the same commit: no queue, no claim. The commit's events lead to
+/// a status that can be held; its tenure is set here.
+///
+/// The head is what the judge makes of the commit at the time the store gave it. The store made the same one:
+/// the judge is pure, and the chain is compared.
+pub async fn take_at_birth(
+    keeper: &Keeper,
+    judge: &Judge,
+    mut commit: Commit,
+) -> Result<Born, NotBorn> {
+    let pipeline = keeper.pipeline();
+    let session = keeper.id();
+    if !keeper.live() {
+        return Err(NotBorn::Lapsed);
+    }
+    commit.tenure = TenureChange::Take { session, lease: keeper.config().lease };
+    pipeline.offload_all(&mut commit).await?;
+    let op = Op::Commit(Box::new(commit.clone()));
+    // The lease counts from here: an answer that comes late is worth that much less.
+    let sent = pipeline.rt().mono();
+    let committed = match pipeline.submit(op).await? {
+        Answer::Commit(CommitAnswer::Committed(c)) => c,
+        Answer::Commit(other) => return Err(NotBorn::Answered(other)),
+        other => {
+            let why = format!("the store answered {other:?} to a birth");
+            return Err(StoreError::Refused(why).into());
+        }
+    };
+    let mut head = judge.commit(None, &commit, committed.at).map_err(NotBorn::Answered)?.head;
+    if head.chain != committed.chain {
+        let why = format!("{}: this program and the store disagree about a birth", head.id);
+        return Err(StoreError::Corrupt(why).into());
+    }
+    head.mail_count = committed.mail_waiting;
+    // Also where the session was replaced meanwhile: the new one does not vouch for what the old one took.
+    let mine = head.holder == Some(session) && keeper.id() == session;
+    let held = mine.then(|| Held::born(keeper.clone(), head, sent));
+    Ok(Born { committed, held })
 }
 
 /// The random part of a new id. Its last bytes choose the lane.

@@ -16,5 +16,6 @@ pub mod node;
 pub mod pipeline;
 pub mod serve;
 pub mod session;
+pub mod slots;
 pub mod stop;
 pub mod worker;

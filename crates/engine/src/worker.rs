@@ -6,12 +6,10 @@
 use crate::{
     claimer::{Claimer, Fresh},
     session::{Hint, Keeper},
+    slots::{Slot, Slots},
     stop::Stop,
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::{sync::Arc, time::Duration};
 use tenure_kernel::{
     bell::Topic,
     commit::{Commit, CommitAnswer, Committed, Expect, MailStance, TenureChange},
@@ -25,7 +23,7 @@ use tenure_kernel::{
     stream::{Body, NewEvent},
     table::kernel_events,
 };
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 /// Does the work of one entity while it is held.
 pub trait Handler: Send + Sync + 'static {
@@ -59,6 +57,7 @@ pub struct Held {
     pub head: Head,
     mail: Vec<Mail>,
     hints: watch::Receiver<Hint>,
+    stop: Option<Stop>,
     ended: bool,
 }
 
@@ -66,8 +65,38 @@ impl Held {
     /// Takes charge of something claimed.
     pub fn new(keeper: Keeper, fresh: Fresh) -> Self {
         let Fresh { claimed, sent } = fresh;
-        let hints = keeper.hold(claimed.head.id, claimed.head.epoch, sent);
-        Held { keeper, head: claimed.head, mail: claimed.mail, hints, ended: false }
+        let mut held = Held::born(keeper, claimed.head, sent);
+        held.mail = claimed.mail;
+        held
+    }
+
+    /// Takes charge of something that was born into this session's hands, at this head. `sent` is when the birth
+    /// was sent, on this process's clock: its lease counts from there.
+    pub fn born(keeper: Keeper, head: Head, sent: Duration) -> Self {
+        let hints = keeper.hold(head.id, head.epoch, sent);
+        Held { keeper, head, mail: Vec::new(), hints, stop: None, ended: false }
+    }
+
+    /// Whether the worker that runs this was asked to stop. A handler that can park or release early does so:
+    /// what still runs when the worker's patience is over is lost, and taken over by another.
+    pub fn stopping(&self) -> bool {
+        self.stop.as_ref().is_some_and(Stop::asked)
+    }
+
+    /// Returns when the worker that runs this is asked to stop; never without one. The future keeps nothing of
+    /// this borrowed, so it can run beside the work.
+    pub fn until_stopping(&self) -> impl Future<Output = ()> + Send + use<> {
+        let stop = self.stop.clone();
+        async move {
+            match stop {
+                Some(mut stop) => stop.wait().await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    pub(crate) fn stops_with(&mut self, stop: Stop) {
+        self.stop = Some(stop);
     }
 
     /// Which entity.
@@ -207,8 +236,8 @@ impl Held {
 pub struct Worker {
     keeper: Keeper,
     queues: Vec<String>,
-    slots: usize,
-    handler: Arc<dyn Handler>,
+    slots: Slots,
+    drain_max: Option<Duration>,
 }
 
 impl Worker {
@@ -219,19 +248,35 @@ impl Worker {
         slots: usize,
         handler: Arc<dyn Handler>,
     ) -> Self {
-        // A renewal has to name everything that is held.
-        Worker { keeper, queues, slots: slots.min(limits::HOLDS_MAX), handler }
+        let slots = Slots::new(keeper.clone(), slots, handler);
+        Worker { keeper, queues, slots, drain_max: None }
     }
 
-    /// Claims and works. When asked to stop it claims no more and waits for what is running.
+    /// Waits no longer than this for what is running when asked to stop. What is left then loses its tenure
+    /// with the session, and another worker takes it over. Without it, the worker waits for as long as it takes.
+    pub fn drains_within(mut self, limit: Duration) -> Self {
+        self.drain_max = Some(limit);
+        self
+    }
+
+    /// Its slots, for others in this process who bring work that is held already.
+    pub fn slots(&self) -> Slots {
+        self.slots.clone()
+    }
+
+    /// See [`Slots::queue_is_known_empty`].
+    pub fn queue_is_known_empty(&self, queue: &str) -> bool {
+        self.slots.queue_is_known_empty(queue)
+    }
+
+    /// Claims and works. When asked to stop it claims no more, tells its handlers, and waits for what is running.
     pub async fn run(&self, mut stop: Stop) {
         let rt = self.keeper.pipeline().rt().clone();
-        let running = Arc::new(AtomicUsize::new(0));
-        let freed = Arc::new(Notify::new());
         let mut claimer = Claimer::new(self.keeper.clone());
         let bell = self.keeper.pipeline().bell().clone();
         let mut ears: Vec<_> =
             self.queues.iter().map(|q| bell.listen(Topic::Queue(q.clone()))).collect();
+        let open = self.slots.open();
         let mut rung = false;
         let mut turn = 0;
         while !stop.asked() {
@@ -239,78 +284,67 @@ impl Worker {
             // From another one each time, or a backlog in the first starves the others.
             turn = (turn + 1) % self.queues.len().max(1);
             for queue in self.queues[turn..].iter().chain(&self.queues[..turn]) {
-                let free = self.slots.saturating_sub(running.load(Ordering::SeqCst));
-                if free == 0 || !self.keeper.live() {
+                // Taken before they are filled: nobody else starts something in them meanwhile.
+                let mut free = self.slots.take_all();
+                if free.is_empty() || !self.keeper.live() {
+                    give_back(free);
                     break;
                 }
-                let claimed = claimer.claim(queue, free, rung).await;
-                tracing::trace!(queue, free, got = ?claimed.as_ref().map(Vec::len), "asked for work");
+                let asked = free.len();
+                let claimed = claimer.claim(queue, asked, rung).await;
+                tracing::trace!(queue, asked, got = ?claimed.as_ref().map(Vec::len), "asked for work");
+                self.slots.saw(queue, matches!(&claimed, Ok(c) if c.len() < asked));
                 match claimed {
                     Ok(claimed) => {
                         got += claimed.len();
-                        for c in claimed {
-                            self.start(c, &running, &freed);
+                        // A claim never gives more than was asked for.
+                        let left = free.split_off(claimed.len().min(asked));
+                        for (fresh, slot) in claimed.into_iter().zip(free) {
+                            self.slots.start(slot, Held::new(self.keeper.clone(), fresh));
                         }
+                        give_back(left);
                     }
-                    Err(e) => tracing::warn!(error = %e, queue, "no claim"),
+                    Err(e) => {
+                        tracing::warn!(error = %e, queue, "no claim");
+                        give_back(free);
+                    }
                 }
             }
-            if got > 0 && running.load(Ordering::SeqCst) < self.slots {
+            if got > 0 && self.slots.free() > 0 {
                 rung = false;
                 continue;
             }
-            let idle =
-                first(any(&mut ears), first(freed.notified(), rt.sleep(self.keeper.config().tick)));
+            let idle = first(
+                any(&mut ears),
+                first(self.slots.freed(), rt.sleep(self.keeper.config().tick)),
+            );
             rung = matches!(stop.unless(idle).await, Some(First::Left(())));
-        }
-        while running.load(Ordering::SeqCst) > 0 {
-            // Woken by the last one, or by the tick if it was faster than we listened.
-            first(freed.notified(), rt.sleep(self.keeper.config().tick)).await;
-        }
-    }
-
-    fn start(&self, fresh: Fresh, running: &Arc<AtomicUsize>, freed: &Arc<Notify>) {
-        running.fetch_add(1, Ordering::SeqCst);
-        let slot = Slot { running: running.clone(), freed: freed.clone() };
-        let held = Held::new(self.keeper.clone(), fresh);
-        let (id, epoch, keeper) = (held.head.id, held.head.epoch, self.keeper.clone());
-        let work = self.handler.run(held);
-        self.keeper.pipeline().rt().spawn(Box::pin(async move {
-            let _slot = slot;
-            // Also where the handler panics: the hold is dropped and the check ends the tenure.
-            let _named = Named { keeper, id, epoch };
-            let mut held = work.await;
-            if held.may_act()
-                && let Err(e) = held.release("the handler returned").await
-            {
-                tracing::debug!(error = %e, entity = %held.id(), "not released; the lease will lapse");
+            if rung {
+                self.slots.heard();
             }
-        }));
+        }
+        // Tells the handlers.
+        drop(open);
+        let drained = async {
+            while self.slots.running() > 0 {
+                // Woken by the last one, or by the tick if it was faster than we listened.
+                first(self.slots.freed(), rt.sleep(self.keeper.config().tick)).await;
+            }
+        };
+        match self.drain_max {
+            None => drained.await,
+            Some(limit) => {
+                if let First::Right(()) = first(drained, rt.sleep(limit)).await {
+                    let left = self.slots.running();
+                    tracing::warn!(left, "did not end in time; what they hold will be taken over");
+                }
+            }
+        }
     }
 }
 
-struct Slot {
-    running: Arc<AtomicUsize>,
-    freed: Arc<Notify>,
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.running.fetch_sub(1, Ordering::SeqCst);
-        self.freed.notify_one();
-    }
-}
-
-struct Named {
-    keeper: Keeper,
-    id: EntityId,
-    epoch: u64,
-}
-
-impl Drop for Named {
-    fn drop(&mut self) {
-        self.keeper.drop_hold(self.id, self.epoch);
-    }
+fn give_back(slots: Vec<Slot>) {
+    slots.into_iter().for_each(Slot::give_back);
 }
 
 /// Returns when any of the ears has heard something.

@@ -186,3 +186,26 @@ pub static LANE: Table = Table {
 pub const fn lane_id(lane: u16) -> EntityId {
     EntityId::fixed(1, lane)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_opening_without_a_process_reads_and_writes_as_it_always_did() {
+        let old = r#"{"name":"n","role":"worker","lease_ms":5}"#;
+        let opening: Opening = serde_json::from_str(old).unwrap();
+        assert_eq!(opening.executor, None);
+        assert_eq!(serde_json::to_string(&opening).unwrap(), old);
+        let executor = Executor {
+            machine: "m".into(),
+            boot: "b".into(),
+            pid_namespace: "p".into(),
+            pid: 7,
+            started: 9,
+        };
+        let new = Opening { executor: Some(executor), ..opening };
+        let text = serde_json::to_string(&new).unwrap();
+        assert_eq!(serde_json::from_str::<Opening>(&text).unwrap(), new);
+    }
+}

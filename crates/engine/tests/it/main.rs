@@ -1,7 +1,9 @@
 //! Tests of the shells on the memory store, where the simulation's scenarios do not reach: guards and
 //! timers of held entities, wires, creations that clash, and a store that panics.
 
+mod birth;
 mod lanes;
 mod pipeline;
 mod serve;
+mod slots;
 mod support;

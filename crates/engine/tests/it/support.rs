@@ -5,13 +5,15 @@ use std::{sync::Arc, time::Duration};
 use tenure_bell::InProcess;
 use tenure_edge::{SystemClock, TokioRuntime};
 use tenure_engine::{
-    birth::create,
+    birth::{Wish, birth, create, random},
     config::EngineConfig,
     lanes::{Discard, Wire},
     node::{Node, Parts},
+    session::Keeper,
+    stop::{Stopper, stopper},
 };
 use tenure_kernel::{
-    commit::UniqueKey,
+    commit::{Commit, UniqueKey},
     head::Head,
     ids::EntityId,
     judge::Judge,
@@ -20,7 +22,7 @@ use tenure_kernel::{
     outbox::{Message, Target},
     runtime::Runtime as _,
     store::Store,
-    stream::{Body, Hash},
+    stream::{Body, Hash, NewEvent},
     table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table, kernel_events as ke},
     timers::TimerChange,
 };
@@ -98,6 +100,7 @@ static TABLE: Table = Table {
     ],
     moves: &[
         Move { from: BIRTH, event: "wound", to: "queued" },
+        Move { from: &["queued"], event: "begun", to: "running" },
         Move { from: &["queued"], event: ke::CLAIMED, to: "running" },
         Move { from: &["running"], event: ke::TENURE_ENDED, to: "queued" },
         Move { from: &["queued"], event: "struck", to: SAME },
@@ -255,6 +258,38 @@ pub async fn quiet_node(store: Arc<dyn Store>) -> Node {
 /// Creates a clock.
 pub async fn clock(node: &Node, order: &Order) -> EntityId {
     create(&node.pipeline, &machines(), "clock", "t", &Body::json(order)).await.unwrap()
+}
+
+/// The commit that creates a clock which is held from its birth on.
+pub async fn running_clock(node: &Node) -> Commit {
+    let at = node.pipeline.store().now().await.unwrap();
+    let id = EntityId::new(at, random(&node.pipeline));
+    let order = Body::json(&Order { timers: vec![("t".into(), false)], ..Order::default() });
+    let wish = Wish { id, kind: "clock", tenant: "t", at };
+    let commit = node.pipeline.commit_id();
+    let mut commit = birth(&machines(), wish, &Input::Create(&order), commit).unwrap();
+    commit.events.push(NewEvent::new("begun", Body::json(&())));
+    commit
+}
+
+/// A worker's session that is renewed for as long as the stopper lives.
+pub async fn session(node: &Node) -> (Keeper, Stopper) {
+    let config = node.keeper.config().clone();
+    let keeper = Keeper::open(node.pipeline.clone(), config, "w", "worker", None).await.unwrap();
+    let (stopper, stop) = stopper();
+    let renewed = keeper.clone();
+    node.pipeline.rt().spawn(Box::pin(async move { renewed.run(stop).await }));
+    (keeper, stopper)
+}
+
+/// Waits until something is so.
+pub async fn eventually(what: &str, so: impl AsyncFn() -> bool) {
+    let rt = TokioRuntime::current();
+    let end = rt.mono() + Duration::from_secs(20);
+    while !so().await {
+        assert!(rt.mono() < end, "not in time: {what}");
+        rt.sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// Waits until a head is as it should be.
