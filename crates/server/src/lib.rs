@@ -1,1 +1,234 @@
-//! x
+//! The HTTP API: composes what the other crates do, and adds nothing but who may ask and how answers look.
+//!
+//! **Invariant:** no handler writes to a store except through [`Pipeline::submit`], so requests of many
+//! callers share batches, and no handler decides what the judge decides.
+//!
+//! Read first: [`App`] (what handlers share), [`problem::Problem`] (everything that is not a success),
+//! [`auth::Caller`] (who asks), [`workers`] (the worker protocol). To add routes, write a module with
+//! `pub fn routes() -> OpenApiRouter<App>` and merge it in [`router_with`]: path and documentation then come
+//! from the same line.
+
+pub mod auth;
+pub mod extract;
+mod health;
+pub mod keys;
+pub mod problem;
+pub mod workers;
+
+pub use auth::{Caller, NotProtected};
+pub use problem::{ApiCode, Problem};
+
+use auth::Auth;
+use axum::{
+    Router,
+    extract::DefaultBodyLimit,
+    http::{Method, StatusCode, Uri, header},
+    routing::get,
+};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+use tenure_engine::{pipeline::Pipeline, stop::Stop};
+use tenure_kernel::{
+    machine::Machines,
+    runtime::{First, first},
+};
+use tenure_remote::wire::Words;
+use tokio::{net::TcpListener, sync::watch};
+use utoipa::OpenApi as _;
+use utoipa_axum::router::OpenApiRouter;
+use workers::{Board, Identities};
+
+/// How long requests that are running may take to end after the server was asked to stop.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What a server is told.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// Where it listens. Anything but a loopback address needs keys.
+    pub listen: SocketAddr,
+    /// The largest body of a request, in general.
+    pub payload_bytes_max: usize,
+    /// The largest body of a request of a worker: a batch of commits.
+    pub worker_bytes_max: usize,
+    /// The kinds of entities that workers may touch.
+    pub worker_kinds: Vec<String>,
+    /// The longest lease that a worker may ask for: for so long nobody takes its work when it is gone.
+    pub lease_max: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        ServerOptions {
+            listen: SocketAddr::from(([127, 0, 0, 1], 7777)),
+            payload_bytes_max: 1024 * 1024,
+            worker_bytes_max: 64 * 1024 * 1024,
+            worker_kinds: vec!["worker".into(), "job".into()],
+            lease_max: Duration::from_secs(3_600),
+        }
+    }
+}
+
+/// What all handlers share. Cheap to clone.
+#[derive(Clone)]
+pub struct App(Arc<Inner>);
+
+struct Inner {
+    pipeline: Pipeline,
+    machines: Machines,
+    options: ServerOptions,
+    auth: Auth,
+    words: Words,
+    identities: Identities,
+    board: Board,
+    closing: watch::Sender<bool>,
+}
+
+impl App {
+    /// A server over this pipeline. `machines` are those that the store's judge knows, [`keys::Key`] among
+    /// them.
+    pub fn new(pipeline: Pipeline, machines: Machines, options: ServerOptions) -> Self {
+        let auth = Auth::default();
+        if !options.listen.ip().is_loopback() {
+            auth.require();
+        }
+        App(Arc::new(Inner {
+            words: Words::new(machines.tables()),
+            board: Board::new(pipeline.bell().clone(), pipeline.rt().clone()),
+            pipeline,
+            machines,
+            options,
+            auth,
+            identities: Identities::default(),
+            closing: watch::Sender::new(false),
+        }))
+    }
+
+    /// Carries operations to the store.
+    pub fn pipeline(&self) -> &Pipeline {
+        &self.0.pipeline
+    }
+
+    /// The kinds of work it knows.
+    pub fn machines(&self) -> &Machines {
+        &self.0.machines
+    }
+
+    /// What it was told.
+    pub fn options(&self) -> &ServerOptions {
+        &self.0.options
+    }
+
+    /// Who may call.
+    pub fn auth(&self) -> &Auth {
+        &self.0.auth
+    }
+
+    /// Returns when the server is stopping: what waits long, such as a stream, ends then.
+    pub async fn closing(&self) {
+        // The sender lives in `self`, so this ends only when it is true.
+        let _ = self.0.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+
+    pub(crate) fn words(&self) -> &Words {
+        &self.0.words
+    }
+
+    pub(crate) fn identities(&self) -> &Identities {
+        &self.0.identities
+    }
+
+    pub(crate) fn board(&self) -> &Board {
+        &self.0.board
+    }
+}
+
+#[derive(utoipa::OpenApi)]
+#[openapi(
+    info(
+        title = "Tenure",
+        description = "Runs work that must not be lost, done twice, or left hanging."
+    ),
+    tags((name = "worker", description = "The worker protocol; see docs/worker-protocol.md.")),
+    components(schemas(problem::ProblemDocument))
+)]
+struct ApiDoc;
+
+/// All routes of this crate.
+pub fn router(app: App) -> Router {
+    router_with(app, OpenApiRouter::new())
+}
+
+/// All routes of this crate and more.
+pub fn router_with(app: App, more: OpenApiRouter<App>) -> Router {
+    let (routes, api) = OpenApiRouter::with_openapi(ApiDoc::openapi())
+        .merge(health::routes())
+        .merge(workers::routes(app.options()))
+        .merge(more)
+        .layer(DefaultBodyLimit::max(app.options().payload_bytes_max))
+        .split_for_parts();
+    // Rendered once: it does not change while the server runs.
+    let document = api.to_json().unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"));
+    let document = get(|| async { ([(header::CONTENT_TYPE, "application/json")], document) });
+    routes
+        .route("/v1/openapi.json", document)
+        .method_not_allowed_fallback(wrong_method)
+        .fallback(no_route)
+        .with_state(app)
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Problem {
+    let detail = format!("{} does not take {method}", uri.path());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, ApiCode::MethodNotAllowed, detail)
+        .field("method")
+        .fix("the Allow header of this answer, and /v1/openapi.json, say which it takes")
+}
+
+async fn no_route(uri: Uri) -> Problem {
+    let detail = format!("there is nothing at {}", uri.path());
+    Problem::new(StatusCode::NOT_FOUND, ApiCode::NoRoute, detail)
+        .field("path")
+        .fix("/v1/openapi.json lists all paths")
+}
+
+/// Why a server did not start, or ended by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// It would be open to everybody.
+    #[error(transparent)]
+    NotProtected(#[from] NotProtected),
+    /// The network.
+    #[error("the server can not listen: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Serves [`router`] until asked to stop, then lets running requests end.
+pub async fn serve(app: App, listener: TcpListener, stop: Stop) -> Result<(), ServeError> {
+    let routes = router(app.clone());
+    serve_router(app, routes, listener, stop).await
+}
+
+/// Serves a router that was made with [`router_with`] over the same app.
+pub async fn serve_router(
+    app: App,
+    routes: Router,
+    listener: TcpListener,
+    mut stop: Stop,
+) -> Result<(), ServeError> {
+    app.auth().protect(listener.local_addr()?, app.pipeline()).await?;
+    let closing = app.clone();
+    let asked = async move {
+        stop.wait().await;
+        closing.0.closing.send_replace(true);
+    };
+    let serving = axum::serve(listener, routes).with_graceful_shutdown(asked);
+    let too_long = async {
+        app.closing().await;
+        app.pipeline().rt().sleep(GRACE).await;
+    };
+    match first(serving.into_future(), too_long).await {
+        First::Left(ended) => Ok(ended?),
+        First::Right(()) => {
+            tracing::warn!("some requests did not end in time; stopping without them");
+            Ok(())
+        }
+    }
+}

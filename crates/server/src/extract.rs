@@ -1,0 +1,138 @@
+//! How requests are read, so that everything wrong with one is said in the same way: which field, where,
+//! and what to do.
+
+use crate::{
+    App,
+    problem::{ApiCode, Problem},
+};
+use axum::{
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, Path, Request},
+    http::{StatusCode, header, request::Parts},
+};
+use serde::de::DeserializeOwned;
+use std::str::FromStr;
+
+/// A JSON body. Reads it strictly: right content type, valid JSON, right fields.
+pub struct Body<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+        if !kind.is_some_and(is_json) {
+            // Also what keeps a web page from posting here unasked: browsers ask first for this type.
+            let found = kind.unwrap_or("none");
+            return Err(Problem::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                ApiCode::UnsupportedMediaType,
+                format!("the content type is {found}; this takes application/json"),
+            )
+            .field("Content-Type")
+            .fix("send the header Content-Type: application/json"));
+        }
+        let bytes = raw(request, app).await?;
+        parse(&bytes).map(Body)
+    }
+}
+
+fn is_json(kind: &str) -> bool {
+    let essence = kind.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+    essence == "application/json"
+        || (essence.starts_with("application/") && essence.ends_with("+json"))
+}
+
+/// Reads JSON and says where it stopped.
+pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    let value = serde_path_to_error::deserialize(&mut json).map_err(|e| {
+        let path = e.path().to_string();
+        bad_json(e.inner(), Some(path).filter(|p| p != "."))
+    })?;
+    json.end().map_err(|e| bad_json(&e, None))?;
+    Ok(value)
+}
+
+fn bad_json(e: &serde_json::Error, path: Option<String>) -> Problem {
+    use serde_json::error::Category;
+    let (line, column) = (e.line(), e.column());
+    let (status, fix) = match e.classify() {
+        Category::Data => (StatusCode::UNPROCESSABLE_ENTITY, "see /v1/openapi.json for the form"),
+        Category::Eof => (StatusCode::BAD_REQUEST, "the body ends too early: send all of it"),
+        _ => (StatusCode::BAD_REQUEST, "the body is not JSON: check it at the position given"),
+    };
+    let problem = Problem::new(status, ApiCode::BadJson, e.to_string())
+        .with("line", line)
+        .with("column", column)
+        .fix(fix);
+    match path {
+        Some(path) => problem.field(path),
+        None => problem,
+    }
+}
+
+/// The bytes of a body, up to the limit of the route.
+pub async fn raw(request: Request, app: &App) -> Result<Bytes, Problem> {
+    let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok());
+    let declared = declared.map(str::to_owned);
+    Bytes::from_request(request, app).await.map_err(|rejection| {
+        if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+            let size = declared.map_or_else(String::new, |n| format!(" of {n} bytes"));
+            return Problem::new(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                ApiCode::PayloadTooLarge,
+                format!("the body{size} is larger than this server takes here"),
+            )
+            .field("Content-Length")
+            .fix("put large content into blobs and name them, or send less at once");
+        }
+        Problem::new(rejection.status(), ApiCode::BadJson, rejection.body_text())
+            .fix("the body did not arrive in full: send it again")
+    })
+}
+
+/// The parameters after the question mark.
+pub struct Params<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Problem> {
+        let query = parts.uri.query().unwrap_or("");
+        let pairs = serde_urlencoded::Deserializer::new(form(query));
+        serde_path_to_error::deserialize(pairs).map(Params).map_err(|e| {
+            let path = Some(e.path().to_string()).filter(|p| p != ".");
+            let detail = format!("the query {query:?} can not be used: {}", e.inner());
+            let problem = Problem::new(StatusCode::BAD_REQUEST, ApiCode::BadField, detail)
+                .fix("see /v1/openapi.json for the parameters of this path");
+            problem.field(path.unwrap_or_else(|| "query".to_owned()))
+        })
+    }
+}
+
+fn form(query: &str) -> form_urlencoded::Parse<'_> {
+    form_urlencoded::parse(query.as_bytes())
+}
+
+/// The one variable part of a path: an id or a digest.
+pub struct Named<T>(pub T);
+
+impl<T> FromRequestParts<App> for Named<T>
+where
+    T: FromStr,
+    T::Err: std::fmt::Display,
+{
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let bad = |detail: String| {
+            Problem::new(StatusCode::BAD_REQUEST, ApiCode::BadField, detail)
+                .field("id")
+                .fix("use the id exactly as this API gave it")
+        };
+        let Path(text) =
+            Path::<String>::from_request_parts(parts, app).await.map_err(|e| bad(e.body_text()))?;
+        text.parse().map(Named).map_err(|e| bad(format!("{text:?} can not be read: {e}")))
+    }
+}

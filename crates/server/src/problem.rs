@@ -1,0 +1,273 @@
+//! What a caller gets when something is wrong: `application/problem+json` (RFC 9457), always. It says what
+//! happened (`code`, `title`, `detail`), which input it was (`field`) and what to do (`fix`). `type` is the
+//! path of a page about the code.
+
+use axum::{
+    Json,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::fmt;
+use tenure_kernel::error::{Code, StoreError};
+use tenure_remote::wire::{FAULT_MEMBER, StoreFault};
+use utoipa::ToSchema;
+
+/// A stable name for what went wrong in a request. The kernel's own codes keep their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApiCode {
+    /// A field has a value that can not be used.
+    BadField,
+    /// The body is not JSON, or not of the right form.
+    BadJson,
+    /// The caller may not do this.
+    Forbidden,
+    /// The path exists, with other methods.
+    MethodNotAllowed,
+    /// No such path.
+    NoRoute,
+    /// The body is too large.
+    PayloadTooLarge,
+    /// No key, or one that is not valid.
+    Unauthenticated,
+    /// The body has another content type.
+    UnsupportedMediaType,
+    /// One of the kernel's.
+    Kernel(Code),
+}
+
+impl ApiCode {
+    /// As text.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ApiCode::BadField => "bad_field",
+            ApiCode::BadJson => "bad_json",
+            ApiCode::Forbidden => "forbidden",
+            ApiCode::MethodNotAllowed => "method_not_allowed",
+            ApiCode::NoRoute => "no_route",
+            ApiCode::PayloadTooLarge => "payload_too_large",
+            ApiCode::Unauthenticated => "unauthenticated",
+            ApiCode::UnsupportedMediaType => "unsupported_media_type",
+            ApiCode::Kernel(code) => code.as_str(),
+        }
+    }
+
+    /// What it is called for people, the same every time.
+    pub const fn title(self) -> &'static str {
+        match self {
+            ApiCode::BadField => "A value can not be used",
+            ApiCode::BadJson => "The body can not be read",
+            ApiCode::Forbidden => "Not allowed",
+            ApiCode::MethodNotAllowed => "Wrong method",
+            ApiCode::NoRoute => "No such path",
+            ApiCode::PayloadTooLarge => "The body is too large",
+            ApiCode::Unauthenticated => "A key is needed",
+            ApiCode::UnsupportedMediaType => "Wrong content type",
+            ApiCode::Kernel(code) => match code {
+                Code::BadConfig => "A setting can not be used",
+                Code::Corrupt => "Stored data can not be right",
+                Code::DataDirectoryInUse => "The data directory is in use",
+                Code::DiskFull => "The disk is full",
+                Code::FeedLost => "The feed can not be continued",
+                Code::Indeterminate => "Written or not, nobody can say",
+                Code::LimitPassed => "A limit was passed",
+                Code::NewerSchema => "The database is newer than the program",
+                Code::NotFound => "Not there",
+                Code::ReadOnly => "The database takes no writes",
+                Code::Refused => "Refused",
+                Code::StaleAttempt => "Another tenure has begun",
+                Code::StoreUnavailable => "The store can not be reached",
+                Code::VersionConflict => "Another commit came first",
+                #[allow(
+                    unreachable_patterns,
+                    reason = "the kernel's list grows; its names say enough"
+                )]
+                _ => code.as_str(),
+            },
+        }
+    }
+}
+
+impl From<Code> for ApiCode {
+    fn from(code: Code) -> Self {
+        ApiCode::Kernel(code)
+    }
+}
+
+/// A request that was not fulfilled. Boxed inside: handlers return it in every `Result`.
+#[derive(Clone, Debug)]
+pub struct Problem(Box<Members>);
+
+#[derive(Clone, Debug)]
+struct Members {
+    status: StatusCode,
+    code: ApiCode,
+    detail: String,
+    field: Option<String>,
+    fix: Option<String>,
+    extra: Map<String, Value>,
+    retry_after_s: Option<u64>,
+}
+
+/// The members of a problem, as they are sent. Others may follow.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ProblemDocument {
+    /// The path of a page about the code.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What it is called.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What happened this time.
+    pub detail: String,
+    /// A stable name.
+    pub code: String,
+    /// Which input was wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// What to do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+    /// More members.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    pub extra: Map<String, Value>,
+}
+
+impl Problem {
+    /// A problem with this status, code and story.
+    pub fn new(status: StatusCode, code: impl Into<ApiCode>, detail: impl Into<String>) -> Self {
+        Problem(Box::new(Members {
+            status,
+            code: code.into(),
+            detail: detail.into(),
+            field: None,
+            fix: None,
+            extra: Map::new(),
+            retry_after_s: None,
+        }))
+    }
+
+    /// 404: it is not there, or is not the caller's to see.
+    pub fn not_found(what: impl fmt::Display) -> Self {
+        Problem::new(StatusCode::NOT_FOUND, Code::NotFound, format!("there is no {what}"))
+            .fix("check the id; what belongs to another tenant is not shown either")
+    }
+
+    /// 422: a value that was understood and can not be used.
+    pub fn bad_field(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, ApiCode::BadField, detail).field(field)
+    }
+
+    /// Which input was wrong.
+    pub fn field(mut self, field: impl Into<String>) -> Self {
+        self.0.field = Some(field.into());
+        self
+    }
+
+    /// What to do.
+    pub fn fix(mut self, fix: impl Into<String>) -> Self {
+        self.0.fix = Some(fix.into());
+        self
+    }
+
+    /// Another member.
+    pub fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
+        self.0.extra.insert(member.to_owned(), value.into());
+        self
+    }
+
+    /// When it is worth another try.
+    pub fn retry_after_s(mut self, seconds: u64) -> Self {
+        self.0.retry_after_s = Some(seconds);
+        self
+    }
+
+    /// Its status.
+    pub fn status(&self) -> StatusCode {
+        self.0.status
+    }
+
+    /// Its code.
+    pub fn code(&self) -> ApiCode {
+        self.0.code
+    }
+
+    /// What happened.
+    pub fn detail(&self) -> &str {
+        &self.0.detail
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.0.code.as_str(), self.0.detail)
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let m = *self.0;
+        if m.status.is_server_error() {
+            tracing::warn!(
+                status = m.status.as_u16(),
+                code = m.code.as_str(),
+                detail = m.detail,
+                "a request failed"
+            );
+        }
+        let document = ProblemDocument {
+            kind: format!("/errors/{}", m.code.as_str()),
+            title: m.code.title().to_owned(),
+            status: m.status.as_u16(),
+            detail: m.detail,
+            code: m.code.as_str().to_owned(),
+            field: m.field,
+            fix: m.fix,
+            extra: m.extra,
+        };
+        let mut response = (m.status, Json(document)).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = m.retry_after_s {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if m.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(e: StoreError) -> Self {
+        let (status, fix) = match &e {
+            StoreError::Unavailable(_) => (503, "try again; the server does so for a while too"),
+            StoreError::Indeterminate(_) => {
+                (503, "ask again with the same ids: that is always safe")
+            }
+            StoreError::DiskFull(_) => (507, "free space at the server; it goes on by itself"),
+            StoreError::ReadOnly(_) => (503, "point the server at a database that takes writes"),
+            StoreError::Corrupt(_) => (500, "run `tenure verify` at the server"),
+            StoreError::NewerSchema { .. } => (500, "use a newer server"),
+            StoreError::InUse { .. } => (503, "stop the other process"),
+            StoreError::Limit { .. } => (422, "send less at once"),
+            StoreError::Refused(_) => (409, "change the request; repeating it does not help"),
+            StoreError::FeedLost(_) => (410, "read the current state and start anew"),
+        };
+        // The numbers above are all valid.
+        let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut problem = Problem::new(status, e.code(), e.to_string()).fix(fix);
+        if e.is_transient() {
+            problem = problem.retry_after_s(1);
+        }
+        match serde_json::to_value(StoreFault::of(&e)) {
+            Ok(fault) => problem.with(FAULT_MEMBER, fault),
+            Err(_) => problem,
+        }
+    }
+}

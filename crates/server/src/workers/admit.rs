@@ -1,0 +1,217 @@
+//! What a worker out there may ask. The judge decides whether a commit is allowed as such; here it is only
+//! about *whose* entities and *which kinds*, which the judge does not know.
+//!
+//! * Only the kinds that the server was told ([`ServerOptions::worker_kinds`](crate::ServerOptions)).
+//! * Only the caller's tenant. What is foreign is answered as if it were not there, message targets
+//!   and the session of a claim included.
+//! * No tenure but the worker's own: `overrule` and `end_tenure` belong to the due loop.
+//! * No session that says it is a server (it would be given lanes), and no lease beyond a bound.
+//!
+//! Kind and tenant of an entity never change, so they are remembered: a commit costs no read after the
+//! first.
+
+use super::is_session;
+use crate::{App, Caller, keys};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tenure_kernel::{
+    commit::{Commit, CommitAnswer, Expect, Refusal, TenureChange},
+    error::StoreError,
+    evidence::EvidenceAnswer,
+    head::Head,
+    ids::{EntityId, SessionId},
+    mail::MailAnswer,
+    outbox::Target,
+    sessions::{LANE, RenewalAnswer, WORKER},
+    store::{Answer, Op},
+};
+
+/// Entities that are remembered; then the memory starts over.
+const REMEMBERED_MAX: usize = 65_536;
+
+/// What never changes about an entity.
+#[derive(Clone, Debug)]
+struct Identity {
+    kind: &'static str,
+    tenant: Arc<str>,
+}
+
+/// Kinds and tenants of entities.
+#[derive(Debug, Default)]
+pub(crate) struct Identities(Mutex<HashMap<EntityId, Identity>>);
+
+impl Identities {
+    fn known(&self) -> MutexGuard<'_, HashMap<EntityId, Identity>> {
+        // Nothing panics under this lock; it is only a shortcut.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers an entity that was read anyway.
+    pub(crate) fn remember(&self, head: &Head) {
+        let mut known = self.known();
+        if known.len() >= REMEMBERED_MAX {
+            known.clear();
+        }
+        known.insert(head.id, Identity { kind: head.kind(), tenant: head.tenant.as_str().into() });
+    }
+
+    async fn of(&self, app: &App, id: EntityId) -> Result<Option<Identity>, StoreError> {
+        let known = self.known().get(&id).cloned();
+        if known.is_some() {
+            return Ok(known);
+        }
+        let Some(head) = app.pipeline().store().head(id).await? else { return Ok(None) };
+        self.remember(&head);
+        Ok(Some(Identity { kind: head.kind(), tenant: head.tenant.as_str().into() }))
+    }
+
+    /// Whether workers may touch this kind.
+    pub(crate) fn admits(&self, app: &App, kind: &str) -> bool {
+        app.options().worker_kinds.iter().any(|k| k == kind)
+    }
+
+    /// Whether the entity is there, of a kind for workers, and the caller's.
+    pub(crate) async fn is_open_to(
+        &self,
+        app: &App,
+        caller: &Caller,
+        id: EntityId,
+    ) -> Result<bool, StoreError> {
+        let identity = self.of(app, id).await?;
+        Ok(identity.is_some_and(|i| self.admits(app, i.kind) && caller.sees(&i.tenant)))
+    }
+
+    /// Whether this is a worker session of the caller.
+    pub(crate) async fn is_session_of(
+        &self,
+        app: &App,
+        caller: &Caller,
+        id: SessionId,
+    ) -> Result<bool, StoreError> {
+        let identity = self.of(app, id).await?;
+        Ok(identity.is_some_and(|i| is_session(i.kind) && caller.sees(&i.tenant)))
+    }
+}
+
+/// The operation as it may be carried out, or its answer.
+pub(super) async fn admit(
+    app: &App,
+    caller: &Caller,
+    op: Op,
+) -> Result<Result<Op, Answer>, StoreError> {
+    let ids = app.identities();
+    Ok(match op {
+        Op::Commit(mut commit) => match admit_commit(app, caller, &mut commit).await? {
+            Ok(()) => Ok(Op::Commit(commit)),
+            Err(why) => Err(Answer::Commit(CommitAnswer::Refused(why))),
+        },
+        Op::Claim { id, entity, session, lease } => {
+            let unknown = |id| Answer::Claim(Err(CommitAnswer::Refused(Refusal::Unknown(id))));
+            if !ids.is_open_to(app, caller, entity).await? {
+                Err(unknown(entity))
+            } else if !ids.is_session_of(app, caller, session).await? {
+                Err(unknown(session))
+            } else {
+                let lease = lease.min(app.options().lease_max);
+                Ok(Op::Claim { id, entity, session, lease })
+            }
+        }
+        Op::Mail(mail) => match ids.is_open_to(app, caller, mail.to).await? {
+            true => Ok(Op::Mail(mail)),
+            false => Err(Answer::Mail(MailAnswer::Unknown)),
+        },
+        Op::Evidence(evidence) => match ids.is_open_to(app, caller, evidence.entity).await? {
+            true => Ok(Op::Evidence(evidence)),
+            false => Err(Answer::Evidence(EvidenceAnswer::Unknown)),
+        },
+        Op::Renew(renewal) => match ids.is_session_of(app, caller, renewal.session).await? {
+            true => Ok(Op::Renew(renewal)),
+            false => Err(Answer::Renew(RenewalAnswer::Ended)),
+        },
+        // They have no word on the wire.
+        Op::Touch(_) => Err(Answer::Touch(false)),
+        Op::Deliver(_) => Err(Answer::Busy),
+    })
+}
+
+async fn admit_commit(
+    app: &App,
+    caller: &Caller,
+    commit: &mut Commit,
+) -> Result<Result<(), Refusal>, StoreError> {
+    let ids = app.identities();
+    match &mut commit.expect {
+        Expect::Absent(birth) => {
+            if !ids.admits(app, birth.kind) {
+                return Ok(Err(Refusal::Tenure("a worker does not create entities of this kind")));
+            }
+            if let Some(tenant) = &caller.tenant {
+                birth.tenant.clone_from(tenant);
+                // Or one tenant could take another's keys, and learn whose they are.
+                let mine = format!("{}/{tenant}/", birth.kind);
+                if commit.keys.iter().any(|k| !k.key.starts_with(&mine)) {
+                    return Ok(Err(Refusal::Tenure("unique keys begin with kind/tenant/")));
+                }
+            }
+        }
+        Expect::Holder { .. } | Expect::Nobody { .. } => {
+            if !ids.is_open_to(app, caller, commit.entity).await? {
+                return Ok(Err(Refusal::Unknown(commit.entity)));
+            }
+        }
+        Expect::Overrule { .. } | Expect::EndTenure { .. } => {
+            return Ok(Err(Refusal::Tenure("a worker ends no tenure but its own")));
+        }
+    }
+    match &mut commit.tenure {
+        TenureChange::Open(opening) if opening.role != "worker" => {
+            return Ok(Err(Refusal::Tenure("a session over HTTP has the role worker")));
+        }
+        TenureChange::Open(opening)
+            if Duration::from_millis(opening.lease_ms) > app.options().lease_max =>
+        {
+            return Ok(Err(Refusal::Tenure("the lease is longer than this server allows")));
+        }
+        TenureChange::Take { session, lease } => {
+            if !ids.is_session_of(app, caller, *session).await? {
+                return Ok(Err(Refusal::Unknown(*session)));
+            }
+            *lease = (*lease).min(app.options().lease_max);
+        }
+        TenureChange::Open(_) | TenureChange::Keep | TenureChange::End => {}
+    }
+    admit_messages(app, caller, commit).await
+}
+
+/// A message is delivered in the name of its source's tenant, so its target has to be of the same. One that does
+/// not exist yet is fine: the lanes return it, or it will belong to that tenant.
+async fn admit_messages(
+    app: &App,
+    caller: &Caller,
+    commit: &Commit,
+) -> Result<Result<(), Refusal>, StoreError> {
+    for message in &commit.messages {
+        let id = match &message.to {
+            Target::Wire(_) => continue,
+            Target::Mail(id) => *id,
+            Target::Create { kind, .. } if is_ours(kind) => {
+                return Ok(Err(Refusal::Tenure("a worker does not create entities of this kind")));
+            }
+            Target::Create { id, .. } => *id,
+        };
+        if let Some(identity) = app.identities().of(app, id).await?
+            && (is_ours(identity.kind) || !caller.sees(&identity.tenant))
+        {
+            return Ok(Err(Refusal::Unknown(id)));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Kinds that are the server's own business.
+fn is_ours(kind: &str) -> bool {
+    [WORKER.kind, LANE.kind, keys::KIND].contains(&kind)
+}

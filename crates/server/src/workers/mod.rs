@@ -1,0 +1,157 @@
+//! The worker protocol: a worker in another process runs the same engine as one in here, over these
+//! endpoints instead of a store. `docs/worker-protocol.md` says what a worker must do; [`admit`] what it may.
+//!
+//! Operations go through the pipeline, all of a request at once, so that many workers share group commits.
+//! Reads go to the store. Refusals of single operations are answers, not problems: a foreign entity is
+//! answered as an unknown one, and fails no neighbour.
+
+mod admit;
+mod board;
+mod reads;
+
+pub(crate) use admit::Identities;
+pub(crate) use board::Board;
+
+use crate::{
+    App, Caller, Problem, ServerOptions, extract::Body, keys::Scope, problem::ProblemDocument,
+};
+use admit::admit;
+use axum::{Json, extract::DefaultBodyLimit, extract::State};
+use futures_util::future::join_all;
+use tenure_engine::{due::ring_checks_of, pipeline::Pipeline};
+use tenure_kernel::{
+    claims::Claimed,
+    commit::{Commit, CommitAnswer, Expect, MailStance, TenureChange},
+    error::StoreError,
+    limits,
+    sessions::WORKER,
+    store::{Answer, Op},
+    stream::{Body as EventBody, NewEvent},
+    table::kernel_events,
+};
+use tenure_remote::wire;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// The routes of the protocol.
+pub fn routes(options: &ServerOptions) -> OpenApiRouter<App> {
+    let batches = OpenApiRouter::new()
+        .routes(routes!(apply))
+        .layer(DefaultBodyLimit::max(options.worker_bytes_max));
+    OpenApiRouter::new()
+        .routes(routes!(claim))
+        .routes(routes!(board::bell))
+        .merge(batches)
+        .merge(reads::routes())
+}
+
+/// Carries out operations. Each is decided alone; answers come in the order of the operations. Asking again with
+/// the same ids is always safe.
+#[utoipa::path(
+    post, path = "/v1/worker/apply", tag = "worker", request_body = wire::ApplyRequest,
+    responses(
+        (status = 200, body = wire::ApplyAnswer),
+        (status = 422, description = "An operation can not be read.", body = ProblemDocument),
+        (status = 503, description = "Ask again with the same ids.", body = ProblemDocument),
+    )
+)]
+async fn apply(
+    State(app): State<App>,
+    caller: Caller,
+    Body(request): Body<wire::ApplyRequest>,
+) -> Result<Json<wire::ApplyAnswer>, Problem> {
+    caller.need(Scope::Worker)?;
+    if request.ops.len() > limits::BATCH_OPS_MAX {
+        let detail =
+            format!("{} operations, the limit is {}", request.ops.len(), limits::BATCH_OPS_MAX);
+        return Err(Problem::bad_field("ops", detail).fix("send them in several requests"));
+    }
+    let mut ops = Vec::with_capacity(request.ops.len());
+    for (i, op) in request.ops.into_iter().enumerate() {
+        let read = op.read(app.words());
+        ops.push(read.map_err(|e| {
+            Problem::bad_field(format!("ops[{i}].{}", e.field), e.why)
+                .fix("nothing was carried out; correct the operation and send all of them again")
+        })?);
+    }
+    let admitted = join_all(ops.into_iter().map(|op| admit(&app, &caller, op))).await;
+    let pipeline = app.pipeline().gathering();
+    let carried = admitted.into_iter().map(|admitted| carry_out(&pipeline, admitted));
+    let answers = join_all(carried).await.into_iter().collect::<Result<Vec<_>, _>>()?;
+    let answers = answers.iter().map(|a| wire::Answer::of(a).unwrap_or(wire::Answer::Busy));
+    Ok(Json(wire::ApplyAnswer { answers: answers.collect() }))
+}
+
+async fn carry_out(
+    pipeline: &Pipeline,
+    admitted: Result<Result<Op, Answer>, StoreError>,
+) -> Result<Answer, StoreError> {
+    let op = match admitted? {
+        Ok(op) => op,
+        Err(answer) => return Ok(answer),
+    };
+    // A session that says goodbye: what it holds is free at once. Its worker can not ring the checks itself,
+    // they are the server's.
+    let goodbye = match &op {
+        Op::Commit(c) if c.tenure == TenureChange::End => Some(c.entity),
+        _ => None,
+    };
+    let answer = pipeline.submit(op).await?;
+    if let (Some(session), Answer::Commit(CommitAnswer::Committed(_))) = (goodbye, &answer) {
+        let pipeline = pipeline.clone();
+        let ringing = pipeline.clone();
+        // An entity that is no session has no row, and nothing is rung.
+        pipeline.rt().spawn(Box::pin(async move { ring_checks_of(&ringing, session).await }));
+    }
+    Ok(answer)
+}
+
+/// Claims from a queue.
+#[utoipa::path(
+    post, path = "/v1/worker/claim", tag = "worker", request_body = wire::ClaimRequest,
+    responses(
+        (status = 200, body = wire::ClaimAnswer),
+        (status = 404, description = "No such session.", body = ProblemDocument),
+    )
+)]
+async fn claim(
+    State(app): State<App>,
+    caller: Caller,
+    Body(request): Body<wire::ClaimRequest>,
+) -> Result<Json<wire::ClaimAnswer>, Problem> {
+    caller.need(Scope::Worker)?;
+    let mut request = request.read();
+    if !app.identities().is_session_of(&app, &caller, request.session).await? {
+        return Err(Problem::not_found(format!("session {}", request.session)).field("session"));
+    }
+    request.probes.retain(|p| caller.sees(&p.tenant));
+    request.limit = request.limit.min(limits::CLAIM_MAX);
+    request.lease = request.lease.min(app.options().lease_max);
+    let mut answer = app.pipeline().store().claim(request).await?;
+    let (kept, foreign): (Vec<_>, Vec<_>) = std::mem::take(&mut answer.claimed)
+        .into_iter()
+        .partition(|c| app.identities().admits(&app, c.head.kind()));
+    answer.claimed = kept;
+    answer.claimed.iter().for_each(|c| app.identities().remember(&c.head));
+    for claimed in foreign {
+        give_back(app.pipeline(), &claimed).await?;
+    }
+    Ok(Json(wire::ClaimAnswer::of(&answer)))
+}
+
+/// A queue may hold kinds that are not for workers out there; what was claimed of them goes back.
+async fn give_back(pipeline: &Pipeline, claimed: &Claimed) -> Result<(), StoreError> {
+    let head = &claimed.head;
+    tracing::warn!(kind = head.kind(), queue = head.queue, "a remote worker can not have this");
+    let expect = Expect::Holder { epoch: head.epoch, version: head.version };
+    let body = EventBody::json(&serde_json::json!({ "why": "not for workers out there" }));
+    let event = NewEvent::new(kernel_events::TENURE_ENDED, body);
+    let mut commit = Commit::new(pipeline.commit_id(), head.id, expect, vec![event]);
+    commit.tenure = TenureChange::End;
+    commit.mail = MailStance::Regardless;
+    pipeline.commit(commit).await.map(|_| ())
+}
+
+/// Whether an entity of this kind is a worker session.
+fn is_session(kind: &str) -> bool {
+    kind == WORKER.kind
+}
