@@ -41,9 +41,17 @@ pub(crate) enum Place {
 /// The parts of a listing. Together they are all of it; a head is in one of them only.
 pub(crate) fn parts(filter: &HeadFilter, tables: &Tables) -> Vec<Part> {
     let statuses: Vec<String> = filter.wanted_statuses().into_iter().map(str::to_owned).collect();
-    if filter.attention || statuses.is_empty() {
-        let place = if filter.attention { Place::Attention } else { Place::Births };
-        return vec![Part { kind: filter.kind.clone(), statuses, place }];
+    let all_of = |kind, place| Part { kind, statuses: statuses.clone(), place };
+    if filter.attention {
+        return vec![all_of(filter.kind.clone(), Place::Attention)];
+    }
+    if statuses.is_empty() && filter.kind.is_none() && filter.tenant.is_some() {
+        // The index over the tenant goes on with the kind.
+        let kinds = tables.iter().map(|t| Some(t.kind.to_owned()));
+        return kinds.map(|kind| all_of(kind, Place::Births)).collect();
+    }
+    if statuses.is_empty() {
+        return vec![all_of(filter.kind.clone(), Place::Births)];
     }
     let mut parts = Vec::new();
     for table in tables.iter().filter(|t| filter.kind.as_deref().is_none_or(|k| k == t.kind)) {
@@ -60,10 +68,11 @@ pub(crate) fn parts(filter: &HeadFilter, tables: &Tables) -> Vec<Part> {
     parts
 }
 
-/// The part that is looked through first, if the listing is worth it.
+/// The part that is looked through first, if the listing is worth it: of one kind, because the indexes written at
+/// birth are by kind.
 pub(crate) fn near(filter: &HeadFilter, parts: &[Part]) -> Option<Part> {
     let by_status = parts.iter().any(|p| matches!(p.place, Place::Open | Place::Ended));
-    by_status.then(|| Part {
+    (by_status && filter.kind.is_some()).then(|| Part {
         kind: filter.kind.clone(),
         statuses: parts.iter().flat_map(|p| p.statuses.clone()).collect(),
         place: Place::Births,
@@ -78,4 +87,38 @@ pub(crate) fn merge(mut heads: Vec<Head>, newest_first: bool, limit: usize) -> V
     }
     heads.truncate(limit);
     heads
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_kernel::sessions::{LANE, WORKER};
+
+    fn tables() -> Tables {
+        let mut tables = Tables::default();
+        tables.insert(&WORKER);
+        tables.insert(&LANE);
+        tables
+    }
+
+    fn places(filter: &HeadFilter) -> Vec<(Option<String>, Place)> {
+        parts(filter, &tables()).into_iter().map(|p| (p.kind, p.place)).collect()
+    }
+
+    #[test]
+    fn each_status_is_looked_up_where_its_class_is_kept() {
+        let worker = || Some("worker".to_owned());
+        let any = HeadFilter::default();
+        assert_eq!(places(&any), [(None, Place::Births)]);
+        let of_tenant = HeadFilter { tenant: Some("t".into()), ..any.clone() };
+        let each = [(Some("lane".to_owned()), Place::Births), (worker(), Place::Births)];
+        assert_eq!(places(&of_tenant), each);
+        let statuses = vec!["alive".to_owned(), "ended".to_owned(), "unheard-of".to_owned()];
+        let several = HeadFilter { statuses, ..any.clone() };
+        assert_eq!(places(&several), [(worker(), Place::Births), (worker(), Place::Ended)]);
+        let marked = HeadFilter { attention: true, ..several };
+        assert_eq!(places(&marked), [(None, Place::Attention)]);
+        let nowhere = HeadFilter { status: Some("unheard-of".into()), ..any };
+        assert_eq!(places(&nowhere), []);
+    }
 }
