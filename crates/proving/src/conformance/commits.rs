@@ -1,6 +1,6 @@
 //! Commits: what is written reads back, what is not allowed leaves no trace, and repetition is safe.
 
-use super::world::{LONG, World, expect_now};
+use super::world::{LONG, World, expect_now, judge};
 use std::time::Duration;
 use tenure_kernel::{
     commit::{CommitAnswer, Expect, MailStance, Refusal, TenureChange, UniqueKey},
@@ -11,6 +11,31 @@ use tenure_kernel::{
     table::{Class, kernel_events as ke},
     timers::TimerChange,
 };
+
+/// Born into a session's hands: the store has the head that the judge makes of the commit at the time it gave,
+/// which is what lets the holder go on without reading it. Nobody can claim it.
+pub async fn what_is_born_held_has_the_head_that_its_holder_can_compute(world: &World) {
+    let session = world.session(LONG).await;
+    let mut birth = world.birth_in("made_running", "tenant", "queue", 3);
+    birth.tenure = TenureChange::Take { session, lease: LONG };
+    birth.state = Some(b"{\"n\":1}".to_vec());
+    birth.timers = vec![TimerChange::set("tea", Duration::from_secs(60))];
+    let id = birth.entity;
+    let first = world.commit_ok(birth.clone()).await;
+    let computed = judge().commit(None, &birth, first.at).expect("a legal birth").head;
+    assert_eq!(world.head(id).await, computed);
+    assert_eq!((computed.holder, computed.epoch), (Some(session), 1));
+    assert_eq!((first.chain, first.ready_in), (computed.chain, None));
+    let (commit, lease) = (world.commit_id(), LONG);
+    let claim = Op::Claim { id: commit, entity: id, session: world.session(LONG).await, lease };
+    assert!(matches!(world.one(claim).await, Answer::Claim(Err(_))));
+    let again = world.commit_ok(birth).await;
+    assert!(again.repeated);
+    assert_eq!((again.chain, again.at, again.epoch), (first.chain, first.at, first.epoch));
+    let note =
+        world.says(id, Expect::Holder { epoch: first.epoch, version: first.version }, "noted");
+    world.commit_ok(note).await;
+}
 
 /// Everything in a commit reads back with equal bytes, and its chain can be recomputed from them.
 pub async fn what_is_committed_reads_back_with_equal_bytes_and_chain(world: &World) {

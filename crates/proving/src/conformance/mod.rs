@@ -60,6 +60,7 @@ macro_rules! with_conformance_cases {
             claims: claimers_of_one_queue_never_share_an_entity;
             claims: a_claim_brings_unread_mail;
             commits: what_is_committed_reads_back_with_equal_bytes_and_chain;
+            commits: what_is_born_held_has_the_head_that_its_holder_can_compute;
             commits: an_open_entity_without_a_deadline_is_refused;
             commits: a_final_entity_never_changes;
             commits: a_version_gap_or_overlap_is_refused;

@@ -95,12 +95,17 @@ pub(super) async fn ready_groups(
     found.iter().map(|row| Ok((rows::get(row, 0)?, rows::get(row, 1)?))).collect()
 }
 
-/// What the probes gave: which probe, and the head as it was locked.
+/// What the probes gave: how many each, and the heads as they were locked.
 struct Taken {
     now: Timestamp,
     found: Vec<usize>,
     heads: Vec<Head>,
+    /// What this program can not read. It stays where it is and keeps nobody from the others.
+    passed_over: Vec<Uuid>,
 }
+
+/// Rows asked for beyond what is wanted once some could not be read.
+const LOOK_FURTHER: usize = 64;
 
 async fn once(store: &Inner, conn: &Conn, request: &ClaimRequest) -> Result<ClaimAnswer, Fault> {
     let taken = probe_all(store, conn, request).await?;
@@ -134,24 +139,31 @@ async fn once(store: &Inner, conn: &Conn, request: &ClaimRequest) -> Result<Clai
 /// Runs the probes in order until there is enough. Opens the transaction.
 async fn probe_all(store: &Inner, conn: &Conn, request: &ClaimRequest) -> Result<Taken, Fault> {
     let statement = conn.prepare(PROBE).await?;
-    let mut taken = Taken { now: Timestamp::ZERO, found: Vec::new(), heads: Vec::new() };
+    let (found, heads, passed_over) = (Vec::new(), Vec::new(), Vec::new());
+    let mut taken = Taken { now: Timestamp::ZERO, found, heads, passed_over };
     let mut rest = &request.probes[..];
     let mut begun = false;
     while !rest.is_empty() && taken.heads.len() < request.limit {
         let (probes, after) = rest.split_at(distinct(rest));
         rest = after;
-        let room = request.limit - taken.heads.len();
-        let found = {
+        let mut counts = vec![0; probes.len()];
+        let mut further = 0;
+        loop {
             let priorities: Vec<i16> = probes.iter().map(|p| p.priority).collect();
             let tenants: Vec<&str> = probes.iter().map(|p| p.tenant.as_str()).collect();
             let floors: Vec<i64> = probes.iter().map(|p| p.floor.as_micros()).collect();
-            let wants: Vec<i64> = probes.iter().map(|p| rows::limit(p.want)).collect();
-            let before: Vec<Uuid> = taken.heads.iter().map(|h| h.id.uuid()).collect();
-            let room = rows::limit(room);
+            let left = |(p, got): (&Probe, &usize)| match p.want.saturating_sub(*got) {
+                0 => 0,
+                want => rows::limit(want + further),
+            };
+            let wants: Vec<i64> = probes.iter().zip(&counts).map(left).collect();
+            let mut before: Vec<Uuid> = taken.heads.iter().map(|h| h.id.uuid()).collect();
+            before.extend(&taken.passed_over);
+            let room = rows::limit(request.limit - taken.heads.len() + further);
             let values: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
                 [&request.queue, &priorities, &tenants, &floors, &wants, &before, &room];
             let query = conn.client.query(&statement, &values);
-            if begun {
+            let found = if begun {
                 query.await?
             } else {
                 begun = true;
@@ -159,9 +171,19 @@ async fn probe_all(store: &Inner, conn: &Conn, request: &ClaimRequest) -> Result
                 let (begun, found) = futures_util::future::join(begin, query).await;
                 begun?;
                 found?
+            };
+            let known = taken.passed_over.len();
+            collect(store, &found, probes, request.limit, &mut counts, &mut taken)?;
+            if taken.passed_over.len() == known || taken.heads.len() == request.limit {
+                break;
             }
-        };
-        collect(store, &found, probes.len(), room, &mut taken)?;
+            further = LOOK_FURTHER;
+        }
+        // Where the limit was reached, later probes were not asked.
+        if taken.heads.len() == request.limit {
+            counts.truncate(counts.iter().rposition(|n| *n > 0).map_or(0, |last| last + 1));
+        }
+        taken.found.extend(counts);
     }
     Ok(taken)
 }
@@ -169,27 +191,32 @@ async fn probe_all(store: &Inner, conn: &Conn, request: &ClaimRequest) -> Result
 fn collect(
     store: &Inner,
     found: &[Row],
-    probes: usize,
-    room: usize,
+    probes: &[Probe],
+    limit: usize,
+    counts: &mut [usize],
     taken: &mut Taken,
 ) -> Result<(), Fault> {
-    let mut counts = vec![0; probes];
-    let mut last = 0;
     for row in found {
         taken.now = rows::time(row, 0)?;
-        let n = usize::try_from(rows::count(row, 1)?).map_err(rows::corrupt)?;
         // Counted by WITH ORDINALITY, from one.
-        last = n.saturating_sub(1);
-        if let Some(head) = rows::head(&store.judge, row, 2)? {
-            counts[last] += 1;
-            taken.heads.push(head);
+        let n = usize::try_from(rows::count(row, 1)?).map_err(rows::corrupt)?.saturating_sub(1);
+        if taken.heads.len() == limit || counts[n] >= probes[n].want {
+            continue;
+        }
+        match rows::head(&store.judge, row, 2) {
+            Ok(Some(head)) => {
+                counts[n] += 1;
+                taken.heads.push(head);
+            }
+            // The first kind has been reported where it was read.
+            Ok(None) => taken.passed_over.push(rows::get(row, 2)?),
+            Err(e) => {
+                let id: Uuid = rows::get(row, 2)?;
+                tracing::error!(%id, error = %e, "ready, but can not be read: not claimed");
+                taken.passed_over.push(id);
+            }
         }
     }
-    // Where the limit was reached, later probes were not asked.
-    if found.len() == room {
-        counts.truncate(last + 1);
-    }
-    taken.found.extend(counts);
     Ok(())
 }
 

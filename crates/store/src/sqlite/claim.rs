@@ -1,6 +1,10 @@
 //! Claims from a queue: index probes in the planner's order, judged and written like a batch.
 
-use super::{error::Trouble, rows, writer::Writer};
+use super::{
+    error::Trouble,
+    rows::{self, Placed},
+    writer::Writer,
+};
 use rusqlite::params;
 use std::collections::HashSet;
 use tenure_kernel::{
@@ -11,6 +15,9 @@ use tenure_kernel::{
     limits,
     time::Timestamp,
 };
+
+/// Rows asked for at a time once some could not be read.
+const LOOK_FURTHER: usize = 64;
 
 impl Writer {
     /// Claims from a queue, probe by probe.
@@ -29,11 +36,10 @@ impl Writer {
             if left == 0 {
                 break;
             }
-            let found = self.ready(&request.queue, probe, left.min(probe.want), &seen)?;
+            let found = self.ready(&request.queue, probe, left.min(probe.want), &mut seen)?;
             answer.found.push(found.len());
-            for (id, ready_at) in found {
-                seen.insert(id);
-                let Some(placed) = self.placed(id)? else { continue };
+            for (placed, ready_at) in found {
+                let id = placed.head.id;
                 let commit = request.id.nth(answer.claimed.len() as u64);
                 let claim = self.judge.claim(
                     &placed.head,
@@ -64,7 +70,43 @@ impl Writer {
         Ok(answer)
     }
 
+    /// The first `want` of a group that nobody has seen yet. What this program can not read keeps nobody from
+    /// the others: it is reported, and stays where it is for a program or a person that can.
     fn ready(
+        &mut self,
+        queue: &str,
+        probe: &tenure_kernel::claims::Probe,
+        want: usize,
+        seen: &mut HashSet<EntityId>,
+    ) -> Result<Vec<(Placed, Timestamp)>, Trouble> {
+        let mut found = Vec::new();
+        let mut fetch = want;
+        loop {
+            let next = self.unseen(queue, probe, fetch, seen)?;
+            let end = next.len() < fetch;
+            for (id, ready_at) in next {
+                if found.len() == want {
+                    break;
+                }
+                seen.insert(id);
+                match self.placed(id) {
+                    Ok(Some(placed)) => found.push((placed, ready_at)),
+                    // A row without a head; `retire` removes such.
+                    Ok(None) => {}
+                    Err(Trouble::Clean(StoreError::Corrupt(e))) => {
+                        tracing::error!(%id, error = %e, "ready, but can not be read: not claimed");
+                    }
+                    Err(e) => return Err(e),
+                }
+            }
+            if end || found.len() == want {
+                return Ok(found);
+            }
+            fetch = want.max(LOOK_FURTHER);
+        }
+    }
+
+    fn unseen(
         &self,
         queue: &str,
         probe: &tenure_kernel::claims::Probe,

@@ -4,14 +4,16 @@ use rusqlite::Connection;
 use std::{path::Path, sync::Arc, time::Duration};
 use tenure_edge::SystemClock;
 use tenure_kernel::{
+    claims::{ClaimRequest, Probe},
     commit::{Birth, Commit, CommitAnswer, Expect, MailStance, TenureChange},
     error::StoreError,
     ids::{CommitId, EntityId},
     judge::Judge,
     runtime::Clock as _,
-    store::{Answer, Op, Store},
+    store::{Answer, HeadFilter, Op, Store},
     stream::{Body, NewEvent},
     table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table, Tables},
+    time::Timestamp,
     verify::verify,
 };
 use tenure_store::sqlite::{SqliteStore, database_file};
@@ -419,6 +421,73 @@ async fn a_head_that_can_not_be_read_keeps_nobody_from_the_others() {
     assert_eq!(store.heads(filter, 1).await.unwrap(), [good]);
     for entity in &ids[..3] {
         assert!(store.head(*entity).await.is_err(), "asked for, it is an error");
+    }
+}
+
+#[tokio::test]
+async fn what_can_not_be_read_does_not_block_its_queue() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || {
+        let judge = tenure_proving::conformance::judge();
+        SqliteStore::open(dir.path(), judge, Arc::new(SystemClock), 7).unwrap()
+    };
+    let store = open();
+    let ids: Vec<EntityId> = (60..66).map(id).collect();
+    for entity in &ids {
+        let queue = "q".to_owned();
+        let place = Birth { kind: "specimen", tenant: "t".into(), queue, priority: 0 };
+        let made = NewEvent::new("made_queued", Body::Inline(b"{}".to_vec()));
+        let expect = Expect::Absent(place);
+        let mut queued = Commit::new(commit_id(*entity, 0), *entity, expect, vec![made]);
+        queued.must_end_in = Some(Duration::from_secs(60));
+        committed(&store, queued).await;
+    }
+    // Read anew: the writer remembers heads that it wrote.
+    drop(store);
+    let raw = Connection::open(database_file(dir.path())).unwrap();
+    let spoils = ["kind = 'alien'", "status = 'odd'", "timers = x'ffffff'", "timers = x'ffffff'"];
+    for (spoil, entity) in spoils.iter().zip(&ids) {
+        let sql = format!("UPDATE heads SET {spoil} WHERE id = ?1");
+        assert_eq!(raw.execute(&sql, [entity.as_bytes()]).unwrap(), 1);
+    }
+    let store = open();
+    for good in &ids[4..] {
+        let probe = Probe { priority: 0, tenant: "t".into(), floor: Timestamp::ZERO, want: 1 };
+        let request = ClaimRequest {
+            id: commit_id(*good, 9),
+            session: id(1),
+            lease: Duration::from_secs(15),
+            queue: "q".into(),
+            probes: vec![probe],
+            limit: 1,
+        };
+        let answer = store.claim(request).await.unwrap();
+        let claimed: Vec<_> = answer.claimed.iter().map(|c| c.head.id).collect();
+        assert_eq!((claimed, answer.found), (vec![*good], vec![1]));
+    }
+    let left: i64 = raw.query_row("SELECT count(*) FROM ready", [], |r| r.get(0)).unwrap();
+    assert_eq!(left, 4, "they stay where they are");
+}
+
+#[tokio::test]
+async fn a_file_of_the_first_schema_is_brought_up_to_date_by_a_writer_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let entity = id(70);
+    committed(&open(dir.path()).unwrap(), birth(entity)).await;
+    let raw = Connection::open(database_file(dir.path())).unwrap();
+    let indexes = ["heads_kind", "heads_tenant", "heads_ended_as", "heads_attention"];
+    for index in indexes {
+        raw.execute(&format!("DROP INDEX {index}"), []).unwrap();
+    }
+    raw.pragma_update(None, "user_version", 1).unwrap();
+    let reader = SqliteStore::open_read_only(dir.path(), judge().tables, Arc::new(SystemClock));
+    assert!(matches!(reader.err(), Some(StoreError::ReadOnly(_))));
+    let store = open(dir.path()).unwrap();
+    let filter = HeadFilter { statuses: vec!["open".into()], ..HeadFilter::default() };
+    assert_eq!(store.heads(filter, 9).await.unwrap().len(), 1);
+    for index in indexes {
+        let there = "SELECT count(*) FROM sqlite_schema WHERE name = ?1";
+        assert_eq!(raw.query_row(there, [index], |r| r.get::<_, i64>(0)).unwrap(), 1);
     }
 }
 

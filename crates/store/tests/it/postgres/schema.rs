@@ -4,6 +4,7 @@ use super::db::{TestDb, birth, entity, eventually, judge, must, note, op};
 use futures_util::future::join_all;
 use std::time::Duration;
 use tenure_kernel::{
+    claims::{ClaimRequest, Probe},
     error::StoreError,
     feed::{Cursor, Lost},
     limits,
@@ -126,6 +127,42 @@ async fn a_head_that_can_not_be_read_keeps_nobody_from_the_others() {
     for id in &ids[..4] {
         assert!(store.head(*id).await.is_err(), "asked for, it is an error");
     }
+}
+
+#[tokio::test]
+async fn what_can_not_be_read_does_not_block_its_queue() {
+    let db = TestDb::new().await;
+    let store = db.store().await;
+    let ids: Vec<_> = (0..6).map(|_| entity()).collect();
+    for id in &ids {
+        must(&store, birth(*id, None)).await;
+    }
+    let spoils =
+        ["kind = 'alien'", "status = 'odd'", "timers = '\\xffffff'", "timers = '\\xffffff'"];
+    for (spoil, id) in spoils.iter().zip(&ids) {
+        let sql = format!("UPDATE heads SET {spoil} WHERE id = $1");
+        assert_eq!(db.plain.execute(&sql, &[&id.uuid()]).await.unwrap(), 1);
+    }
+    for good in &ids[4..] {
+        let probe = Probe {
+            priority: 0,
+            tenant: "acme".into(),
+            floor: tenure_kernel::time::Timestamp::ZERO,
+            want: 1,
+        };
+        let request = ClaimRequest {
+            id: super::db::commit_id(),
+            session: entity(),
+            lease: Duration::from_secs(15),
+            queue: "main".into(),
+            probes: vec![probe],
+            limit: 1,
+        };
+        let answer = store.claim(request).await.unwrap();
+        let claimed: Vec<_> = answer.claimed.iter().map(|c| c.head.id).collect();
+        assert_eq!((claimed, answer.found), (vec![*good], vec![1]));
+    }
+    assert_eq!(db.ask("SELECT count(*) FROM ready").await, 4, "they stay where they are");
 }
 
 #[tokio::test]
