@@ -62,14 +62,11 @@ fn bad_json(e: &serde_json::Error, path: Option<String>) -> Problem {
         Category::Eof => (StatusCode::BAD_REQUEST, "the body ends too early: send all of it"),
         _ => (StatusCode::BAD_REQUEST, "the body is not JSON: check it at the position given"),
     };
-    let problem = Problem::new(status, ApiCode::BadJson, e.to_string())
+    Problem::new(status, ApiCode::BadJson, e.to_string())
         .with("line", line)
         .with("column", column)
-        .fix(fix);
-    match path {
-        Some(path) => problem.field(path),
-        None => problem,
-    }
+        .fix(fix)
+        .field(path.unwrap_or_else(|| "body".to_owned()))
 }
 
 /// The bytes of a body, up to the limit of the route.

@@ -84,7 +84,7 @@ fn expect() -> impl Strategy<Value = Expect> {
         (name(), name(), any::<i16>()).prop_map(|(tenant, queue, priority)| {
             Expect::Absent(Birth { kind: "worker", tenant, queue, priority })
         }),
-        (seen.clone(), 0..4u8).prop_map(|((epoch, version), which)| match which {
+        (seen, 0..4u8).prop_map(|((epoch, version), which)| match which {
             0 => Expect::Holder { epoch, version },
             1 => Expect::Nobody { epoch, version },
             2 => Expect::Overrule { epoch, version },

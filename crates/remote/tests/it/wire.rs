@@ -73,7 +73,7 @@ proptest! {
             id: head.id, name: "n".into(), role: "worker".into(), lease: Duration::from_micros(9),
             renewed_at: at, expires_at: at, holds, ended: false,
         };
-        prop_assert_eq!(travel(wire::Mail::of(&mail)).read().unwrap(), mail.clone());
+        prop_assert_eq!(&travel(wire::Mail::of(&mail)).read().unwrap(), &mail);
         prop_assert_eq!(travel(wire::Evidence::of(&evidence)).read().unwrap(), evidence);
         prop_assert_eq!(travel(wire::Session::of(&session)).read(), session);
         let answer = ClaimAnswer {

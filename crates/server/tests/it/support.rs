@@ -1,0 +1,309 @@
+//! A server over SQLite, a worker over HTTP, and an outside that counts.
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tenure_bell::InProcess;
+use tenure_edge::{SystemClock, TokioRuntime};
+use tenure_engine::{
+    birth::create,
+    config::EngineConfig,
+    lanes::Discard,
+    node::{Node, Parts},
+    pipeline::Pipeline,
+    session::Keeper,
+    stop::{Stopper, stopper},
+    worker::{Handler, Held, HoldError, Worker},
+};
+use tenure_kernel::{
+    error::StoreError,
+    head::Head,
+    ids::EntityId,
+    judge::Judge,
+    machine::{Decision, Machines},
+    runtime::{BoxFuture, Rt},
+    store::{HeadFilter, Store},
+};
+use tenure_proving::machines::errand::{self, Errand, Next};
+use tenure_remote::{RemoteBell, RemoteStore};
+use tenure_server::{
+    App, ServerOptions,
+    keys::{self, NewKey, Scope},
+    serve,
+};
+use tenure_store::sqlite::SqliteStore;
+use tokio::{net::TcpListener, sync::watch};
+
+/// The queue of all errands here.
+pub const QUEUE: &str = "errands";
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Errands, the kernel's machines, and keys.
+pub fn machines() -> Machines {
+    tenure_proving::machines::machines().with::<keys::Key>()
+}
+
+/// The real runtime.
+pub fn rt() -> Rt {
+    Arc::new(TokioRuntime::current())
+}
+
+/// Long enough that nothing lapses, unless a test wants it to.
+pub fn config() -> EngineConfig {
+    EngineConfig::with_lease(Duration::from_secs(30))
+}
+
+/// Errands are for workers out there.
+pub fn options() -> ServerOptions {
+    ServerOptions {
+        worker_kinds: vec!["worker".into(), "job".into(), "errand".into()],
+        ..ServerOptions::default()
+    }
+}
+
+/// A server that runs.
+pub struct Running {
+    /// Where it is.
+    pub at: SocketAddr,
+    /// The same as a URL.
+    pub base: String,
+    /// What its handlers share.
+    pub app: App,
+    node: Node,
+    stopper: Stopper,
+    ended: watch::Receiver<bool>,
+}
+
+/// Starts a server over a directory, on a free port.
+pub async fn start(dir: &Path) -> Running {
+    start_at(dir, SocketAddr::from(([127, 0, 0, 1], 0)), options()).await
+}
+
+/// Starts a server that judges holders from the start. Others wait for one lease on a new store, because of
+/// the time before it nothing is known.
+pub async fn start_judging(dir: &Path) -> Running {
+    let node = node_with(dir, false).await;
+    serving(node, SocketAddr::from(([127, 0, 0, 1], 0)), options()).await
+}
+
+/// Starts a server.
+pub async fn start_at(dir: &Path, at: SocketAddr, options: ServerOptions) -> Running {
+    serving(node(dir).await, at, options).await
+}
+
+async fn serving(node: Node, at: SocketAddr, options: ServerOptions) -> Running {
+    let listener = TcpListener::bind(at).await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let app = App::new(node.pipeline.clone(), machines(), options);
+    let (stopper, stop) = stopper();
+    let (end, ended) = watch::channel(false);
+    let serving = app.clone();
+    rt().spawn(Box::pin(async move {
+        serve(serving, listener, stop).await.unwrap();
+        end.send_replace(true);
+    }));
+    Running { at, base: format!("http://{at}"), app, node, stopper, ended }
+}
+
+/// The engine below a server.
+pub async fn node(dir: &Path) -> Node {
+    node_with(dir, true).await
+}
+
+async fn node_with(dir: &Path, protect_outage: bool) -> Node {
+    let parts = Parts {
+        store: open(dir).await,
+        bell: Arc::new(InProcess::new()),
+        rt: rt(),
+        machines: machines(),
+        config: config(),
+        name: "test".into(),
+        executor: None,
+        wire: Arc::new(Discard),
+        protect_outage,
+    };
+    Node::start(parts).await.unwrap()
+}
+
+/// A server that has just stopped may still have the directory.
+async fn open(dir: &Path) -> Arc<dyn Store> {
+    let mut left = 200;
+    loop {
+        let judge = Judge::new(machines().tables());
+        match SqliteStore::open(dir, judge, Arc::new(SystemClock), 1) {
+            Ok(store) => return Arc::new(store),
+            Err(StoreError::InUse { .. }) if left > 0 => {
+                left -= 1;
+                rt().sleep(Duration::from_millis(20)).await;
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+impl Running {
+    /// Stops it, with everything it has.
+    pub async fn stop(mut self) {
+        self.stopper.stop();
+        self.ended.wait_for(|ended| *ended).await.unwrap();
+        self.node.stop().await;
+    }
+
+    /// What is behind it.
+    pub fn store(&self) -> &Arc<dyn Store> {
+        self.app.pipeline().store()
+    }
+
+    /// Makes an errand.
+    pub async fn errand(&self, tenant: &str) -> EntityId {
+        let order = errand::order(QUEUE, 0);
+        create(self.app.pipeline(), &machines(), "errand", tenant, &order).await.unwrap()
+    }
+
+    /// Makes a key.
+    pub async fn key(&self, tenant: Option<&str>, scopes: &[Scope]) -> String {
+        let (name, tenant, scopes) = ("test".into(), tenant.map(str::to_owned), scopes.to_vec());
+        let key = NewKey { name, tenant, scopes };
+        keys::create(self.app.pipeline(), key).await.unwrap().secret
+    }
+
+    /// A store that knows only the address.
+    pub fn remote(&self, key: Option<&str>) -> RemoteStore {
+        RemoteStore::new(&self.base, key, machines().tables()).unwrap()
+    }
+
+    /// A pipeline of another process.
+    pub fn remote_pipeline(&self, key: Option<&str>) -> Pipeline {
+        let bell = RemoteBell::new(&self.base, key, rt()).unwrap();
+        Pipeline::new(Arc::new(self.remote(key)), Arc::new(bell), rt(), &config())
+    }
+
+    /// Waits until a head is as it should be.
+    pub async fn until(&self, id: EntityId, what: &str, done: impl Fn(&Head) -> bool) -> Head {
+        let end = rt().mono() + PATIENCE;
+        loop {
+            let head = self.store().head(id).await.unwrap();
+            if let Some(head) = head.as_ref().filter(|h| done(h)) {
+                return head.clone();
+            }
+            assert!(rt().mono() < end, "waited for {what}: {head:?}");
+            rt().sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until every errand is done.
+    pub async fn until_all_done(&self) {
+        let filter = HeadFilter { kind: Some("errand".into()), ..HeadFilter::default() };
+        for head in self.store().heads(filter, 1_000).await.unwrap() {
+            self.until(head.id, "done", |h| h.status.name() == "done").await;
+        }
+    }
+}
+
+/// Counts calls by key.
+#[derive(Clone, Default)]
+pub struct Outside(Arc<Mutex<BTreeMap<String, u32>>>, Duration);
+
+impl Outside {
+    /// One whose calls take a while.
+    pub fn slow(pause: Duration) -> Self {
+        Outside(Arc::default(), pause)
+    }
+
+    async fn call(&self, key: &str) {
+        *self.0.lock().unwrap().entry(key.to_owned()).or_default() += 1;
+        rt().sleep(self.1).await;
+    }
+
+    /// How often each key was called.
+    pub fn calls(&self) -> BTreeMap<String, u32> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+impl Handler for Outside {
+    fn run(&self, mut held: Held) -> BoxFuture<'static, Held> {
+        let outside = self.clone();
+        Box::pin(async move {
+            if let Err(e) = work(&mut held, &outside).await {
+                tracing::info!(error = %e, "gave up an errand");
+            }
+            held
+        })
+    }
+}
+
+async fn work(held: &mut Held, outside: &Outside) -> Result<(), HoldError> {
+    loop {
+        let next = errand::next(&held.state::<Errand>()?, held.id());
+        match &next {
+            Next::Call { step, call, key } => {
+                held.record::<Errand>(Decision::event(errand::begin(&next)), &[]).await?;
+                if !held.may_act() {
+                    return Err(HoldError::Lost);
+                }
+                outside.call(key).await;
+                let done = errand::Event::StepDone { step: *step, call: *call };
+                held.record::<Errand>(Decision::event(done), &[]).await?;
+            }
+            Next::Finish => {
+                let mail = match held.unread().await {
+                    // Reads are not tried again below: a server that restarts is the worker's to sit out.
+                    Err(HoldError::Store(e)) if e.is_transient() && held.may_act() => {
+                        rt().sleep(Duration::from_millis(50)).await;
+                        continue;
+                    }
+                    mail => mail?,
+                };
+                match held.record::<Errand>(Decision::event(errand::begin(&next)), &mail).await {
+                    Err(HoldError::MoreMail) => {}
+                    result => return result.map(|_| ()),
+                }
+            }
+        }
+    }
+}
+
+/// A worker that runs.
+pub struct Working {
+    /// Its session.
+    pub keeper: Keeper,
+    worker: Stopper,
+    session: Stopper,
+    left: watch::Receiver<usize>,
+}
+
+/// Starts a worker over a pipeline, as its own process would.
+pub async fn work_over(pipeline: Pipeline, slots: usize, outside: &Outside) -> Working {
+    let config = Arc::new(config());
+    let keeper = Keeper::open(pipeline, config, "elsewhere", "worker", None).await.unwrap();
+    let running = Worker::new(keeper.clone(), vec![QUEUE.into()], slots, Arc::new(outside.clone()));
+    let (worker, worker_stop) = stopper();
+    let (session, session_stop) = stopper();
+    let (count, left) = watch::channel(2);
+    let (renewing, count) = (keeper.clone(), Arc::new(count));
+    let done = count.clone();
+    rt().spawn(Box::pin(async move {
+        renewing.run(session_stop).await;
+        done.send_modify(|n| *n -= 1);
+    }));
+    rt().spawn(Box::pin(async move {
+        running.run(worker_stop).await;
+        count.send_modify(|n| *n -= 1);
+    }));
+    Working { keeper, worker, session, left }
+}
+
+impl Working {
+    /// Lets it end.
+    pub async fn stop(mut self) {
+        self.worker.stop();
+        self.left.wait_for(|n| *n <= 1).await.unwrap();
+        self.session.stop();
+        self.left.wait_for(|n| *n == 0).await.unwrap();
+    }
+}
