@@ -12,6 +12,7 @@ pub mod auth;
 pub mod extract;
 mod health;
 pub mod keys;
+mod pages;
 pub mod problem;
 pub mod workers;
 
@@ -161,13 +162,15 @@ pub fn router(app: App) -> Router {
 pub fn router_with(app: App, more: OpenApiRouter<App>) -> Router {
     let (routes, api) = OpenApiRouter::with_openapi(ApiDoc::openapi())
         .merge(health::routes())
+        .merge(pages::routes())
         .merge(workers::routes(app.options()))
         .merge(more)
         .layer(DefaultBodyLimit::max(app.options().payload_bytes_max))
         .split_for_parts();
     // Rendered once: it does not change while the server runs.
     let document = api.to_json().unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"));
-    let document = get(|| async { ([(header::CONTENT_TYPE, "application/json")], document) });
+    let document =
+        get(|_: Caller| async { ([(header::CONTENT_TYPE, "application/json")], document) });
     routes
         .route("/v1/openapi.json", document)
         .method_not_allowed_fallback(wrong_method)

@@ -38,6 +38,18 @@ pub enum ApiCode {
 }
 
 impl ApiCode {
+    /// Those that are not the kernel's, in alphabetical order.
+    pub const ALL: [ApiCode; 8] = [
+        ApiCode::BadField,
+        ApiCode::BadJson,
+        ApiCode::Forbidden,
+        ApiCode::MethodNotAllowed,
+        ApiCode::NoRoute,
+        ApiCode::PayloadTooLarge,
+        ApiCode::Unauthenticated,
+        ApiCode::UnsupportedMediaType,
+    ];
+
     /// As text.
     pub const fn as_str(self) -> &'static str {
         match self {

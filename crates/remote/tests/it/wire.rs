@@ -134,3 +134,13 @@ fn a_kind_that_nobody_here_knows_names_itself() {
     assert_eq!(error.field, "commit.expect.absent.kind");
     assert!(error.why.contains("banana") && error.why.contains("worker"), "{error}");
 }
+
+#[test]
+fn the_example_of_the_documentation_can_be_read() {
+    let page = include_str!("../../../../docs/worker-protocol.md");
+    let example = page.split("```json").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let op: wire::Op = serde_json::from_str(example).unwrap();
+    let Op::Commit(commit) = op.read(&words()).unwrap() else { panic!("a commit") };
+    let body = br#"{"event":"step_started","step":0,"key":"k"}"#;
+    assert_eq!(commit.events[0].body.inline(), Some(&body[..]), "verbatim");
+}

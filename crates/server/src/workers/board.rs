@@ -30,6 +30,8 @@ use tokio::sync::watch;
 
 /// A post that nobody asked about for so long is taken down: a worker asks at least every half minute.
 const STANDS: Duration = Duration::from_secs(90);
+/// Posts at once. A topic beyond these has none until others are taken down: it rings by the clock.
+const POSTS_MAX: usize = 16_384;
 
 /// Posts of all topics that workers listen to.
 pub(crate) struct Board {
@@ -69,11 +71,14 @@ impl Board {
         Board { bell, rt, shared: Arc::new(shared) }
     }
 
-    fn post(&self, topic: &Topic) -> Arc<Post> {
+    fn post(&self, topic: &Topic) -> Option<Arc<Post>> {
         let mut posts = self.shared.posts();
         if let Some(post) = posts.get(topic) {
             post.asked.store(true, Ordering::SeqCst);
-            return post.clone();
+            return Some(post.clone());
+        }
+        if posts.len() >= POSTS_MAX {
+            return None;
         }
         // Listening begins before the number is taken: what rings from here on is higher.
         let ear = self.bell.listen(topic.clone());
@@ -84,7 +89,7 @@ impl Board {
         let (shared, rt, topic, standing) =
             (self.shared.clone(), self.rt.clone(), topic.clone(), post.clone());
         self.rt.spawn(Box::pin(async move { stand(&shared, &rt, &topic, &standing, ear).await }));
-        post
+        Some(post)
     }
 
     /// Waits until one of the topics has rung since `seen`.
@@ -94,7 +99,7 @@ impl Board {
         seen: Option<&str>,
         wait: Duration,
     ) -> (Vec<Topic>, u64) {
-        let posts: Vec<_> = topics.iter().map(|t| (t, self.post(t))).collect();
+        let posts: Vec<_> = topics.iter().filter_map(|t| Some((t, self.post(t)?))).collect();
         let mut ears: Vec<_> = posts.iter().map(|(_, p)| p.last.subscribe()).collect();
         // A first question has missed nothing; one of another life may have missed everything.
         let seen = match seen {
@@ -107,7 +112,11 @@ impl Board {
         };
         // The number is read before the posts: a ring in between is told twice rather than never.
         let now: (Vec<Topic>, u64) = rung(self.shared.rings.load(Ordering::SeqCst));
-        if !now.0.is_empty() || ears.is_empty() {
+        if !now.0.is_empty() {
+            return now;
+        }
+        if ears.is_empty() {
+            self.rt.sleep(wait).await;
             return now;
         }
         let any = select_all(ears.iter_mut().map(|e| Box::pin(e.wait_for(|last| *last > seen))));

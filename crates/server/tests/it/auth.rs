@@ -88,6 +88,10 @@ async fn an_address_that_others_reach_is_refused_until_there_is_a_key() {
     let refused = code(now(&server, None).await).await;
     assert_eq!(refused, (StatusCode::UNAUTHORIZED, "unauthenticated".into()));
     assert!(now(&server, Some(&key)).await.status().is_success());
+    for closed in ["v1/openapi.json", "errors/forbidden", "v1/worker/ready?queue=q"] {
+        let url = format!("http://127.0.0.1:{}/{closed}", server.at.port());
+        assert_eq!(client().get(url).send().await.unwrap().status(), 401, "{closed}");
+    }
     for open in ["healthz", "readyz"] {
         let url = format!("http://127.0.0.1:{}/{open}", server.at.port());
         assert!(client().get(url).send().await.unwrap().status().is_success(), "{open}");

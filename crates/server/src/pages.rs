@@ -1,0 +1,130 @@
+//! The pages behind `type` of a problem. The kernel's codes have theirs in `docs/errors/`, which are built
+//! into the program, so that the address in an error leads somewhere wherever the server runs.
+
+use crate::{App, Caller, Problem, extract::Named, problem::ApiCode};
+use axum::{http::header, response::IntoResponse};
+use std::convert::Infallible;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(page))
+}
+
+macro_rules! kernel_pages {
+    ($($code:literal),* $(,)?) => {
+        &[$(($code, include_str!(concat!("../../../docs/errors/", $code, ".md")))),*]
+    };
+}
+
+/// The kernel's pages. A test says which is missing.
+const KERNEL: &[(&str, &str)] = kernel_pages![
+    "bad_config",
+    "corrupt",
+    "data_directory_in_use",
+    "disk_full",
+    "feed_lost",
+    "indeterminate",
+    "limit_passed",
+    "newer_schema",
+    "not_found",
+    "read_only",
+    "refused",
+    "stale_attempt",
+    "store_unavailable",
+    "version_conflict",
+];
+
+/// What happened, and what to do, for the codes of requests.
+const fn about(code: ApiCode) -> (&'static str, &'static str) {
+    match code {
+        ApiCode::BadField => (
+            "A value of the request was understood and can not be used; `field` names it.",
+            "Change it as `fix` says. Nothing was carried out.",
+        ),
+        ApiCode::BadJson => (
+            "The body is not JSON (400), or not of the form that this path takes (422). `field`, `line` and `column` say where reading stopped.",
+            "Compare the body with the path's schema in `/v1/openapi.json`. Nothing was carried out.",
+        ),
+        ApiCode::Forbidden => (
+            "The key is valid and does not allow this; or a request without a key did not name this machine in its Host header.",
+            "Use a key with the scope that `detail` names; or call `127.0.0.1` or `localhost`.",
+        ),
+        ApiCode::MethodNotAllowed => (
+            "The path exists and takes other methods.",
+            "The `Allow` header of the answer says which.",
+        ),
+        ApiCode::NoRoute => (
+            "There is nothing at this path.",
+            "`/v1/openapi.json` lists all paths. Behind a proxy, check that it does not cut a prefix.",
+        ),
+        ApiCode::PayloadTooLarge => (
+            "The body is larger than this server takes at this path.",
+            "Put large content into blobs and name them, or send less at once; `server.payload_bytes_max` is the setting.",
+        ),
+        ApiCode::Unauthenticated => (
+            "The server is reachable from outside and no key was sent, or the key is unknown, mistyped or revoked.",
+            "Send `Authorization: Bearer tnr_…`; `tenure key create` makes a key and shows it once.",
+        ),
+        ApiCode::UnsupportedMediaType => (
+            "The body has another content type than this path takes.",
+            "Send `Content-Type: application/json`.",
+        ),
+        ApiCode::Kernel(_) => ("See its own page.", "See its own page."),
+    }
+}
+
+fn text(code: &str) -> Option<String> {
+    if let Some((_, page)) = KERNEL.iter().find(|(name, _)| *name == code) {
+        return Some((*page).to_owned());
+    }
+    let code = ApiCode::ALL.into_iter().find(|c| c.as_str() == code)?;
+    let (happened, todo) = about(code);
+    Some(format!(
+        "# `{}`\n\n**What happened.** {happened}\n\n**What to do.** {todo}\n",
+        code.as_str()
+    ))
+}
+
+/// Any text names a page, if only one that is not there.
+struct Slug(String);
+
+impl std::str::FromStr for Slug {
+    type Err = Infallible;
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Slug(text.to_owned()))
+    }
+}
+
+/// What an error code means, and what to do.
+#[utoipa::path(
+    get, path = "/errors/{code}",
+    params(("code" = String, Path, description = "The code of a problem.")),
+    responses((status = 200, body = String, content_type = "text/markdown"), (status = 404))
+)]
+async fn page(
+    _caller: Caller,
+    Named(Slug(code)): Named<Slug>,
+) -> Result<impl IntoResponse, Problem> {
+    let page = text(&code).ok_or_else(|| Problem::not_found(format!("error code {code:?}")))?;
+    Ok(([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], page))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_kernel::error::Code;
+
+    #[test]
+    fn every_code_has_a_page() {
+        let codes = Code::ALL.iter().map(|c| c.as_str()).chain(ApiCode::ALL.map(ApiCode::as_str));
+        for code in codes {
+            let page =
+                text(code).unwrap_or_else(|| panic!("{code} is not in crates/server/src/pages.rs"));
+            assert!(
+                page.contains("**What happened.**") && page.contains("**What to do.**"),
+                "{code}"
+            );
+        }
+        assert_eq!(text("banana"), None);
+    }
+}
