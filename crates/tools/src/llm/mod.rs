@@ -1,0 +1,355 @@
+//! `llm`: one question to a model, over the chat-completions protocol that nearly every server speaks.
+//!
+//! A model has no effect but its answer, and its cost. So an answer of unknown fate is asked for again
+//! (`idempotent`), and the first one that is recorded is *the* answer: replay never asks twice. Result and request are
+//! recorded whole, because what a model was asked and what it said is what people want to see afterwards.
+//!
+//! The address is the operator's and not an argument: the key goes where it points.
+//!
+//! With `stream: true` the text shows while it comes. The result is the same as without; a stream that
+//! breaks is no half answer but `Unknown`.
+
+mod assembly;
+mod sse;
+
+use crate::{
+    http::KEY_HEADER,
+    secrets::{Redactor, Secrets},
+    text,
+    wire::{self, Flight},
+};
+use assembly::Assembly;
+use reqwest::{
+    Client, Request, Response,
+    header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER},
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+use sse::Events;
+use std::time::Duration;
+use tenure_steps::tool::{ToolCtx, ToolError, ToolSpec};
+use tokio::time::Instant;
+
+/// How long an answer may take, unless step or configuration say otherwise.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
+/// Tries after the first: rate limits are the rule with models.
+pub const RETRY_MAX: u32 = 5;
+/// Before the first of them.
+pub const BACKOFF: Duration = Duration::from_secs(1);
+/// A larger answer is refused: half an answer is none.
+pub const RESPONSE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How much of an answer an error shows.
+const EXCERPT_CHARS_MAX: usize = 500;
+/// How much of the text shows while it comes.
+const PROGRESS_CHARS_MAX: usize = 160;
+
+/// Where the model is.
+#[derive(Clone, Debug)]
+pub struct LlmOptions {
+    /// Up to, and without, `/chat/completions`.
+    pub base_url: String,
+    /// The environment variable that holds the key; none for servers that want none.
+    pub api_key_env: Option<String>,
+    /// Asked unless the arguments name another.
+    pub model: Option<String>,
+    /// Whether `HTTP_PROXY` and its relatives are heeded.
+    pub system_proxy: bool,
+}
+
+impl Default for LlmOptions {
+    fn default() -> Self {
+        LlmOptions {
+            base_url: "https://api.openai.com/v1".into(),
+            api_key_env: Some("OPENAI_API_KEY".into()),
+            model: None,
+            system_proxy: true,
+        }
+    }
+}
+
+/// A question.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
+pub struct LlmInput {
+    /// The conversation so far.
+    pub messages: Vec<Value>,
+    /// Which model; the configured one unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// How daring.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
+    /// How long at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_tokens: Option<u32>,
+    /// What the model may call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<Value>>,
+    /// In which form.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub response_format: Option<Value>,
+    /// Where to end: a text or several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Value>,
+    /// Whether to show the text while it comes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stream: bool,
+    /// Whatever else the server understands, as it is.
+    #[serde(flatten)]
+    pub extra: Map<String, Value>,
+}
+
+/// An answer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct LlmOutput {
+    /// Its text, if it has one.
+    pub content: Option<String>,
+    /// What the model wants called.
+    pub tool_calls: Vec<Value>,
+    /// Who answered: the server's word, which may be more exact than what was asked for.
+    pub model: String,
+    /// Why it ended: `stop`, `length`, `tool_calls`, …
+    pub finish_reason: Option<String>,
+    /// What it cost, if the server says so.
+    pub usage: Option<Usage>,
+    /// The answer as it came; a stream put together.
+    pub response: Value,
+    /// What was sent, without the key.
+    pub request: Value,
+    /// How long it took.
+    pub latency_ms: u64,
+}
+
+/// Tokens.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Usage {
+    /// Of the question.
+    pub prompt_tokens: u64,
+    /// Of the answer.
+    pub completion_tokens: u64,
+    /// Of both.
+    pub total_tokens: u64,
+}
+
+/// The tool `llm`.
+pub fn llm(options: LlmOptions, secrets: Secrets) -> ToolSpec {
+    let client = wire::client(options.system_proxy);
+    let llm = std::sync::Arc::new(Llm { client, options, secrets });
+    ToolSpec::new("llm", move |ctx: ToolCtx, input: LlmInput| {
+        let llm = llm.clone();
+        async move { llm.ask(&ctx, &input).await }
+    })
+    .doc("Asks a model over the chat-completions protocol; request and answer are recorded.")
+    .idempotent()
+    .timeout(TIMEOUT)
+    .retries(RETRY_MAX, BACKOFF)
+}
+
+struct Llm {
+    client: Result<Client, ToolError>,
+    options: LlmOptions,
+    secrets: Secrets,
+}
+
+impl Llm {
+    async fn ask(&self, ctx: &ToolCtx, input: &LlmInput) -> Result<LlmOutput, ToolError> {
+        let body = self.body(input)?;
+        let mut redactor = Redactor::default();
+        let request = self.request(ctx, &body, &mut redactor)?;
+        let client = self.client.as_ref().map_err(Clone::clone)?;
+        let begun = Instant::now();
+        let what = format!("POST {}", wire::shown(request.url()));
+        let flight = Flight::new(ctx, what.clone());
+        ctx.progress(format!("asking {}", body["model"].as_str().unwrap_or_default()));
+        let response = flight.send(client, request).await?;
+        let status = response.status().as_u16();
+        let answer = if status != 200 {
+            return Err(refusal(&what, &flight, response, &redactor).await);
+        } else if input.stream {
+            streamed(ctx, &what, &flight, response, &redactor).await?
+        } else {
+            whole(&what, &flight, response, &redactor).await?
+        };
+        let latency_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        understand(&what, body, answer, latency_ms)
+    }
+
+    /// What is sent.
+    fn body(&self, input: &LlmInput) -> Result<Value, ToolError> {
+        if input.messages.is_empty() {
+            return Err(ToolError::permanent("there are no messages to answer"));
+        }
+        let model = input.model.as_ref().or(self.options.model.as_ref()).ok_or_else(|| {
+            ToolError::permanent("no model: neither the arguments nor the configuration name one")
+        })?;
+        let mut body = serde_json::to_value(input)
+            .map_err(|e| ToolError::Permanent(format!("the question is no JSON: {e}")))?;
+        body["model"] = model.as_str().into();
+        if input.stream && body.get("stream_options").is_none() {
+            // Otherwise a stream does not say what it cost.
+            body["stream_options"] = json!({"include_usage": true});
+        }
+        Ok(body)
+    }
+
+    fn request(
+        &self,
+        ctx: &ToolCtx,
+        body: &Value,
+        redactor: &mut Redactor,
+    ) -> Result<Request, ToolError> {
+        let wrong = |why: &dyn std::fmt::Display| {
+            ToolError::Permanent(format!("the model server's address can not be used: {why}"))
+        };
+        let address = format!("{}/chat/completions", self.options.base_url.trim_end_matches('/'));
+        let url = reqwest::Url::parse(&address).map_err(|e| wrong(&e))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(wrong(&"it is neither http nor https"));
+        }
+        let mut request = Request::new(reqwest::Method::POST, url);
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let key = HeaderValue::from_str(&ctx.key)
+            .map_err(|_| ToolError::permanent("the idempotency key can not stand in a header"))?;
+        headers.insert(KEY_HEADER, key);
+        if let Some(name) = &self.options.api_key_env {
+            let secret = self.secrets.configured(name)?;
+            redactor.hide(&secret, name);
+            let mut value = HeaderValue::from_str(&format!("Bearer {secret}")).map_err(|_| {
+                ToolError::Permanent(format!("the key in {name} can not stand in a header"))
+            })?;
+            value.set_sensitive(true);
+            headers.insert(AUTHORIZATION, value);
+        }
+        *request.body_mut() = Some(body.to_string().into());
+        Ok(request)
+    }
+}
+
+/// An answer in one piece.
+async fn whole(
+    what: &str,
+    flight: &Flight<'_>,
+    mut response: Response,
+    redactor: &Redactor,
+) -> Result<Value, ToolError> {
+    let (bytes, truncated) = flight.body(&mut response, RESPONSE_BYTES_MAX).await?;
+    if truncated {
+        return Err(too_large(what));
+    }
+    let said = redactor.clean(&String::from_utf8_lossy(&bytes));
+    serde_json::from_str(&said).map_err(|e| {
+        let said = text::excerpt(&said, EXCERPT_CHARS_MAX);
+        ToolError::Permanent(format!("{what} answered something that is no JSON ({e}): {said}"))
+    })
+}
+
+/// An answer in pieces.
+async fn streamed(
+    ctx: &ToolCtx,
+    what: &str,
+    flight: &Flight<'_>,
+    mut response: Response,
+    redactor: &Redactor,
+) -> Result<Value, ToolError> {
+    let is_stream = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    if !is_stream {
+        // Servers that can not stream answer in one piece.
+        return whole(what, flight, response, redactor).await;
+    }
+    let (mut events, mut answer, mut bytes) = (Events::default(), Assembly::default(), 0);
+    while let Some(piece) = flight.chunk(&mut response).await? {
+        bytes += piece.len();
+        if bytes > RESPONSE_BYTES_MAX {
+            return Err(too_large(what));
+        }
+        for event in events.take_in(&piece) {
+            if event == "[DONE]" {
+                return Ok(answer.into_response());
+            }
+            let chunk: Value = serde_json::from_str(&redactor.clean(&event)).map_err(|e| {
+                ToolError::Unknown(format!("{what} sent a piece that is no JSON: {e}"))
+            })?;
+            if chunk.get("error").is_some_and(|e| !e.is_null()) {
+                // After the fact: the status was 200. Told like any other refusal.
+                return Ok(chunk);
+            }
+            answer.take_in(chunk);
+            ctx.progress(text::tail(answer.content(), PROGRESS_CHARS_MAX));
+        }
+    }
+    if answer.is_complete() {
+        return Ok(answer.into_response());
+    }
+    Err(ToolError::Unknown(format!("{what}: the stream ended before the answer did")))
+}
+
+/// Reads a raw answer.
+fn understand(
+    what: &str,
+    request: Value,
+    response: Value,
+    latency_ms: u64,
+) -> Result<LlmOutput, ToolError> {
+    if let Some(error) = response.get("error").filter(|e| !e.is_null()) {
+        // Gateways answer 200 and put the status of whoever they asked into the body.
+        let status = error["code"].as_u64().and_then(|c| u16::try_from(c).ok()).unwrap_or(502);
+        let said = text::excerpt(&error.to_string(), EXCERPT_CHARS_MAX);
+        return Err(refused(status, error, format!("{what} answered with an error: {said}")));
+    }
+    let Some(message) = response.pointer("/choices/0/message").filter(|m| m.is_object()) else {
+        let said = text::excerpt(&response.to_string(), EXCERPT_CHARS_MAX);
+        return Err(ToolError::Permanent(format!("{what} answered no chat completion: {said}")));
+    };
+    let words = |value: &Value| value.as_str().map(str::to_owned);
+    Ok(LlmOutput {
+        content: words(&message["content"]),
+        tool_calls: message["tool_calls"].as_array().cloned().unwrap_or_default(),
+        model: words(&response["model"]).or_else(|| words(&request["model"])).unwrap_or_default(),
+        finish_reason: words(&response["choices"][0]["finish_reason"]),
+        usage: serde_json::from_value(response["usage"].clone()).ok(),
+        response,
+        request,
+        latency_ms,
+    })
+}
+
+/// An answer that is none.
+async fn refusal(
+    what: &str,
+    flight: &Flight<'_>,
+    mut response: Response,
+    redactor: &Redactor,
+) -> ToolError {
+    let status = response.status();
+    let mut why = format!("{what} answered {status}");
+    if let Some(after) = response.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()) {
+        why = format!("{why}, retry-after: {after}");
+    }
+    // The status has decided: a body that breaks off changes nothing.
+    let (bytes, _) = flight.body(&mut response, EXCERPT_CHARS_MAX * 4).await.unwrap_or_default();
+    let said = redactor.clean(&String::from_utf8_lossy(&bytes));
+    if !said.is_empty() {
+        why = format!("{why}: {}", text::excerpt(&said, EXCERPT_CHARS_MAX));
+    }
+    let body: Value = serde_json::from_str(&said).unwrap_or_default();
+    refused(status.as_u16(), &body["error"], why)
+}
+
+/// Asking a model changes nothing, so a refusal is never unknown; the question is whether to ask again.
+fn refused(status: u16, error: &Value, why: String) -> ToolError {
+    // A 429 that no waiting helps against: the account is empty.
+    let spent = ["code", "type"].iter().any(|f| error[*f] == "insufficient_quota");
+    match status {
+        408 | 409 | 425 | 429 | 500.. if !spent && status != 501 => ToolError::Retryable(why),
+        _ => ToolError::Permanent(why),
+    }
+}
+
+fn too_large(what: &str) -> ToolError {
+    ToolError::Permanent(format!("{what} answered more than {RESPONSE_BYTES_MAX} bytes"))
+}
