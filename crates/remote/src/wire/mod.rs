@@ -18,6 +18,7 @@
 
 mod answers;
 mod bodies;
+mod commit;
 mod errors;
 mod ops;
 mod reads;
@@ -29,11 +30,12 @@ pub use answers::{
     RenewalAnswer,
 };
 pub use bodies::{Blob, Body, Bytes, CommitName, Digest};
-pub use errors::StoreFault;
-pub use ops::{
-    Attention, Birth, Commit, Event, Expect, Hold, MailStance, Message, NewEvidence, NewMail, Op,
-    Opening, Target, Tenure, TimerChange, UniqueKey,
+pub use commit::{
+    Attention, Birth, Commit, Event, Expect, MailStance, Message, Opening, Target, Tenure,
+    TimerChange, UniqueKey,
 };
+pub use errors::StoreFault;
+pub use ops::{Hold, NewEvidence, NewMail, Op};
 pub use reads::{Evidence, Head, Mail, Page, Record, Session, Timer};
 pub use requests::{
     ApplyAnswer, ApplyRequest, BellAnswer, BellRequest, BlobAnswer, ClaimAnswer, ClaimRequest,

@@ -1,5 +1,5 @@
 //! The worker protocol: a worker in another process runs the same engine as one in here, over these
-//! endpoints instead of a store. `docs/worker-protocol.md` says what a worker must do; [`admit`] what it may.
+//! endpoints instead of a store. `docs/worker-protocol.md` says what a worker must do; `admit` what it may.
 //!
 //! Operations go through the pipeline, all of a request at once, so that many workers share group commits.
 //! Reads go to the store. Refusals of single operations are answers, not problems: a foreign entity is

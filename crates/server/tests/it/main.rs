@@ -2,6 +2,7 @@
 
 mod auth;
 mod bad_input;
+mod bad_wire;
 mod isolation;
 mod support;
 mod worker;

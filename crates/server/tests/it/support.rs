@@ -28,7 +28,10 @@ use tenure_kernel::{
     runtime::{BoxFuture, Rt},
     store::{HeadFilter, Store},
 };
-use tenure_proving::machines::errand::{self, Errand, Next};
+use tenure_proving::{
+    checkers::check_everything,
+    machines::errand::{self, Errand, Next},
+};
 use tenure_remote::{RemoteBell, RemoteStore};
 use tenure_server::{
     App, ServerOptions,
@@ -178,8 +181,7 @@ impl Running {
 
     /// A pipeline of another process.
     pub fn remote_pipeline(&self, key: Option<&str>) -> Pipeline {
-        let bell = RemoteBell::new(&self.base, key, rt()).unwrap();
-        Pipeline::new(Arc::new(self.remote(key)), Arc::new(bell), rt(), &config())
+        pipeline_to(&self.base, key)
     }
 
     /// Waits until a head is as it should be.
@@ -202,6 +204,13 @@ impl Running {
             self.until(head.id, "done", |h| h.status.name() == "done").await;
         }
     }
+}
+
+/// A pipeline to an address.
+pub fn pipeline_to(base: &str, key: Option<&str>) -> Pipeline {
+    let store = RemoteStore::new(base, key, machines().tables()).unwrap();
+    let bell = RemoteBell::new(base, key, rt()).unwrap();
+    Pipeline::new(Arc::new(store), Arc::new(bell), rt(), &config())
 }
 
 /// Counts calls by key.
@@ -279,7 +288,17 @@ pub struct Working {
 
 /// Starts a worker over a pipeline, as its own process would.
 pub async fn work_over(pipeline: Pipeline, slots: usize, outside: &Outside) -> Working {
-    let config = Arc::new(config());
+    work_with(config(), pipeline, slots, outside).await
+}
+
+/// The same, with another lease.
+pub async fn work_with(
+    config: EngineConfig,
+    pipeline: Pipeline,
+    slots: usize,
+    outside: &Outside,
+) -> Working {
+    let config = Arc::new(config);
     let keeper = Keeper::open(pipeline, config, "elsewhere", "worker", None).await.unwrap();
     let running = Worker::new(keeper.clone(), vec![QUEUE.into()], slots, Arc::new(outside.clone()));
     let (worker, worker_stop) = stopper();
@@ -306,4 +325,10 @@ impl Working {
         self.session.stop();
         self.left.wait_for(|n| *n == 0).await.unwrap();
     }
+}
+
+/// Every chain, head and rule of the store.
+pub async fn sound(server: &Running) {
+    let found = check_everything(&**server.store(), &machines(), &machines().tables()).await;
+    assert!(found.is_empty(), "{found:#?}");
 }

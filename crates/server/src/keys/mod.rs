@@ -1,5 +1,5 @@
 //! API keys, as entities of kind `key`: they have a history, survive in every store, and need no table of
-//! their own. A key says who calls ([`Key::State`]: name, tenant, scopes) and carries a secret, of which only
+//! their own. A key says who calls ([`State`]: name, tenant, scopes) and carries a secret, of which only
 //! the SHA-256 is kept; the secret has 256 bits of its own, so a slow hash would protect nothing.
 //!
 //! A key is written as `tnr_<id>_<secret>`: the id finds the row without an index, the prefix lets scanners of
@@ -7,6 +7,10 @@
 //!
 //! Only [`create`] makes keys, by a commit of its own. The machine refuses to be born from a message, or any
 //! job could write itself a key.
+
+mod machine;
+
+pub use machine::{Event, Key, State, TABLE};
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -17,10 +21,10 @@ use tenure_kernel::{
     head::Head,
     ids::EntityId,
     limits,
-    machine::{Cx, Decision, Input, Machine, Undecided, decode_state, encode_state},
+    machine::{Machine as _, decode_state, encode_state},
     store::HeadFilter,
     stream::{Body, Hash, NewEvent},
-    table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table},
+    table::Class,
     time::Timestamp,
 };
 
@@ -276,106 +280,6 @@ fn words(pipeline: &Pipeline) -> String {
     (0..4).map(|_| format!("{:016x}", pipeline.rt().random())).collect()
 }
 
-/// The machine of a key.
-pub struct Key;
-
-/// What a key keeps.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct State {
-    /// See [`NewKey::name`].
-    pub name: String,
-    /// See [`NewKey::tenant`].
-    pub tenant: Option<String>,
-    /// See [`NewKey::scopes`].
-    pub scopes: Vec<Scope>,
-    /// Of the secret, in hexadecimal.
-    pub sha256: String,
-}
-
-/// What happens to a key.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub enum Event {
-    /// It was made.
-    KeyCreated {
-        /// See [`State::name`].
-        name: String,
-        /// See [`State::tenant`].
-        tenant: Option<String>,
-        /// See [`State::scopes`].
-        scopes: Vec<Scope>,
-        /// See [`State::sha256`].
-        sha256: String,
-    },
-    /// It can not be used any more.
-    KeyRevoked,
-    /// Somebody wrote to it. It has nothing to say to that, but mail has to be ticked off.
-    KeyIgnoredMail {
-        /// How much.
-        count: u64,
-    },
-}
-
-impl Machine for Key {
-    type State = State;
-    type Event = Event;
-    const TABLE: &'static Table = &TABLE;
-
-    fn name(event: &Event) -> &'static str {
-        match event {
-            Event::KeyCreated { .. } => "key_created",
-            Event::KeyRevoked => "key_revoked",
-            Event::KeyIgnoredMail { .. } => "key_ignored_mail",
-        }
-    }
-
-    fn apply(state: &mut State, event: &Event) {
-        if let Event::KeyCreated { name, tenant, scopes, sha256 } = event.clone() {
-            *state = State { name, tenant, scopes, sha256 };
-        }
-    }
-
-    fn decide(
-        _state: Option<&State>,
-        input: &Input<'_>,
-        _cx: &Cx,
-    ) -> Result<Decision<Event>, Undecided> {
-        match input {
-            Input::Mail(mail) => {
-                Ok(Decision::event(Event::KeyIgnoredMail { count: mail.len() as u64 }))
-            }
-            Input::Create(_) => Err(Undecided("a key is not made by a message".into())),
-            _ => Ok(Decision::default()),
-        }
-    }
-}
-
-/// Its table.
-pub static TABLE: Table = Table {
-    kind: KIND,
-    doc: "An API key: who may call, for which tenant, and what.",
-    statuses: &[
-        StatusRow {
-            name: "active",
-            class: Class::Resting,
-            claimable: Claimable::No,
-            doc: "Can be used.",
-        },
-        StatusRow {
-            name: "revoked",
-            class: Class::Final,
-            claimable: Claimable::No,
-            doc: "Can not be used any more.",
-        },
-    ],
-    moves: &[
-        Move { from: BIRTH, event: "key_created", to: "active" },
-        Move { from: &["active"], event: "key_ignored_mail", to: SAME },
-        Move { from: &["active"], event: "key_revoked", to: "revoked" },
-    ],
-    forced: "revoked",
-};
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -391,12 +295,5 @@ mod tests {
         {
             assert_eq!(split(bad), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn the_table_is_sound_and_no_message_makes_a_key() {
-        assert_eq!(TABLE.problems(), Vec::<String>::new());
-        let cx = Cx { id: EntityId::fixed(7, 7), now: Timestamp::ZERO, version: 0 };
-        assert!(Key::decide(None, &Input::Create(&Body::Inline(vec![])), &cx).is_err());
     }
 }
