@@ -1,1 +1,20 @@
-//! Durable jobs.
+//! Durable jobs. A job is one run of a flow: its steps are recorded in its stream, and whoever holds it
+//! drives the flow from there.
+//!
+//! | room | what it holds |
+//! |---|---|
+//! | [`model`] | state, events, the transition table |
+//! | [`decide`] | what follows from mail, timers and lost holders, without history |
+//! | [`drive`] | the worker that holds a job and drives its flow |
+//! | [`submit`] | how a job comes into being |
+//! | [`view`] | what people read of it |
+
+pub mod catalogue;
+pub mod crew;
+pub mod decide;
+pub mod drive;
+pub mod model;
+pub mod submit;
+pub mod view;
+
+pub use model::{Job, JobEvent, JobState};

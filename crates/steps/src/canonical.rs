@@ -23,6 +23,11 @@ pub fn short_digest(value: &Value) -> String {
     hex(&Sha256::digest(bytes(value))[..16])
 }
 
+/// For an optional value in a record: a `null` that is there is a value, and not its absence.
+pub fn present<'de, D: serde::Deserializer<'de>>(d: D) -> Result<Option<Value>, D::Error> {
+    serde::Deserialize::deserialize(d).map(Some)
+}
+
 /// Lower-case hexadecimal.
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";

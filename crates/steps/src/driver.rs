@@ -16,7 +16,7 @@ use serde_json::Value;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Wake, Waker},
@@ -67,7 +67,9 @@ pub struct Turn {
 
 /// A flow in motion.
 pub struct Driver {
-    flow: Option<BoxFuture<'static, FlowResult>>,
+    /// Behind a lock that nobody ever waits for (it is only reached through `&mut`): a flow can be sent to
+    /// another thread and not shared, and whoever keeps a driver may want to share it.
+    flow: Mutex<Option<BoxFuture<'static, FlowResult>>>,
     desk: Arc<Desk>,
     bell: Arc<FlowBell>,
 }
@@ -98,9 +100,9 @@ impl Driver {
         let ctx = Ctx::root(desk.clone());
         // A flow function may panic before its first await.
         let started = catch_unwind(AssertUnwindSafe(|| flow.start(ctx, input)));
-        let mut driver = Driver { flow: None, desk, bell: Arc::default() };
+        let mut driver = Driver { flow: Mutex::new(None), desk, bell: Arc::default() };
         match started {
-            Ok(future) => driver.flow = Some(future),
+            Ok(future) => *driver.flow() = Some(future),
             Err(panic) => {
                 let end = Some(End::Broken(format!("the flow panicked: {}", text_of(&*panic))));
                 return (driver, Turn { end, ..Turn::default() });
@@ -159,6 +161,13 @@ impl Driver {
         Divergence { step: step.clone(), recorded, expected }
     }
 
+    /// A driver without a flow.
+    pub fn none() -> Self {
+        let nobody = EntityId::fixed(0, 0);
+        let desk = Desk::new(nobody, "", 1, Timestamp::ZERO, 0, &History::default());
+        Driver { flow: Mutex::new(None), desk: Arc::new(desk), bell: Arc::default() }
+    }
+
     /// The store's time moves on for `ctx.now`.
     pub fn set_now(&self, now: Timestamp) {
         self.desk.board().now = now;
@@ -176,12 +185,16 @@ impl Driver {
         self.desk.board().open.contains_key(step)
     }
 
+    fn flow(&mut self) -> &mut Option<BoxFuture<'static, FlowResult>> {
+        self.flow.get_mut().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn poll(&mut self) -> Turn {
         let end = self.poll_to_rest();
         self.bell.inside.store(false, Ordering::SeqCst);
         if end.is_some() {
             // Its destructors run here, and what they drop is of no interest any more.
-            self.flow = None;
+            *self.flow() = None;
         }
         let mut board = self.desk.board();
         Turn {
@@ -193,7 +206,7 @@ impl Driver {
     }
 
     fn poll_to_rest(&mut self) -> Option<End> {
-        let flow = self.flow.as_mut()?;
+        let flow = self.flow.get_mut().unwrap_or_else(PoisonError::into_inner).as_mut()?;
         let waker = Waker::from(self.bell.clone());
         let mut cx = Context::from_waker(&waker);
         self.bell.inside.store(true, Ordering::SeqCst);

@@ -166,6 +166,21 @@ pub enum TimerWhy {
     Retry,
 }
 
+/// What a step was that never came to a call: an unknown tool, say.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EarlyFailure {
+    /// The tool, or the flow of a child.
+    pub of: String,
+    /// Digest of the arguments.
+    pub arguments_hash: String,
+    /// It was to be a child.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub child: bool,
+    /// Where the flow asked for it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub place: String,
+}
+
 /// One recorded fact about a step.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
@@ -206,7 +221,11 @@ pub enum StepEvent {
         /// How it ended.
         outcome: CallOutcome,
         /// The result of a success.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "crate::canonical::present"
+        )]
         result: Option<Value>,
         /// The error of a failure.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -236,6 +255,9 @@ pub enum StepEvent {
         /// What a person may have said about it, or the tool's error.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
+        /// A tool step that failed before its tool was called says here what it was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        failed_early: Option<EarlyFailure>,
     },
     /// A call was started and nobody can say whether it happened.
     EffectUnknown {
@@ -264,7 +286,11 @@ pub enum StepEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         note: Option<String>,
         /// The result, where it happened.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "crate::canonical::present"
+        )]
         result: Option<Value>,
     },
     /// A compensation begins. Called again after a crash: it is idempotent by contract.
@@ -379,7 +405,11 @@ pub enum StepEvent {
         /// Its final status.
         status: String,
         /// Its output, where it is small; else it is read from the child.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "crate::canonical::present"
+        )]
         output: Option<Value>,
         /// Why it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]

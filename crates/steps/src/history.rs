@@ -258,7 +258,15 @@ impl History {
                 }
             }
             StepEvent::CommandCommitted { .. } => {}
-            StepEvent::NodeFinished { step, result_type, reason, error, .. } => {
+            StepEvent::NodeFinished { step, result_type, reason, error, failed_early, .. } => {
+                if let Some(early) = failed_early {
+                    let (of, hash) = (early.of.clone(), early.arguments_hash.clone());
+                    let shape = match early.child {
+                        true => Shape::Child { flow: of, arguments_hash: hash },
+                        false => Shape::Tool { tool: of, arguments_hash: hash },
+                    };
+                    self.begin(step, shape, &early.place, at);
+                }
                 if let Some(record) = self.steps.get_mut(step) {
                     record.attempts += 1;
                 }

@@ -1,0 +1,276 @@
+//! The catalogue: which flows and tools workers have ever registered, with version and schema. Durable, so
+//! that an unknown flow is refused at submission, also while no worker runs.
+//!
+//! One resting entity per name, under an id that follows from the name. Nobody holds it: whoever registers
+//! commits on the version it has seen.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+use tenure_engine::pipeline::Pipeline;
+use tenure_kernel::{
+    commit::{Birth, Commit, CommitAnswer, Expect},
+    error::StoreError,
+    ids::EntityId,
+    machine::{Cx, Decision, Input, Machine, Undecided, decode_state, encode_state},
+    store::{HeadFilter, Store},
+    stream::{Body, NewEvent},
+    table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table},
+    time::Timestamp,
+};
+use tenure_steps::{flow::FlowSpec, tool::ToolSpec};
+
+/// Versions of one name that are remembered.
+pub const VERSIONS_MAX: usize = 8;
+/// A larger schema is left out; the worker still checks its own types.
+pub const SCHEMA_BYTES_MAX: usize = 1_800;
+
+/// A flow or a tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sort {
+    /// A flow.
+    #[default]
+    Flow,
+    /// A tool.
+    Tool,
+}
+
+/// One registered version.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Version {
+    /// Its number.
+    pub version: u32,
+    /// One line for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub doc: String,
+    /// The class of a tool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<tenure_steps::tool::Class>,
+    /// JSON schema of the input; `null` where it is unknown or too large.
+    #[serde(default)]
+    pub input_schema: Value,
+    /// JSON schema of the output.
+    #[serde(default)]
+    pub output_schema: Value,
+}
+
+/// Everything known under one name.
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Entry {
+    /// Flow or tool.
+    pub sort: Sort,
+    /// Its name.
+    pub name: String,
+    /// Oldest first.
+    pub versions: Vec<Version>,
+}
+
+impl Entry {
+    /// The newest version.
+    pub fn newest(&self) -> Option<&Version> {
+        self.versions.iter().max_by_key(|v| v.version)
+    }
+
+    /// A certain one.
+    pub fn version(&self, number: u32) -> Option<&Version> {
+        self.versions.iter().find(|v| v.version == number)
+    }
+}
+
+/// What is recorded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A worker has it.
+    EntryRegistered {
+        /// Flow or tool.
+        sort: Sort,
+        /// Its name.
+        name: String,
+        /// What it has.
+        version: Version,
+    },
+}
+
+/// The machine of an entry.
+#[derive(Debug)]
+pub struct Catalogue;
+
+/// Its table.
+pub static TABLE: Table = Table {
+    kind: "catalogue",
+    doc: "A flow or a tool that workers have registered, with its versions.",
+    statuses: &[StatusRow {
+        name: "listed",
+        class: Class::Resting,
+        claimable: Claimable::No,
+        doc: "Known.",
+    }],
+    moves: &[
+        Move { from: BIRTH, event: "entry_registered", to: "listed" },
+        Move { from: &["listed"], event: "entry_registered", to: SAME },
+    ],
+    forced: "",
+};
+
+impl Machine for Catalogue {
+    type State = Entry;
+    type Event = Event;
+    const TABLE: &'static Table = &TABLE;
+
+    fn name(_event: &Event) -> &'static str {
+        "entry_registered"
+    }
+
+    fn apply(state: &mut Entry, event: &Event) {
+        let Event::EntryRegistered { sort, name, version } = event;
+        state.sort = *sort;
+        state.name.clone_from(name);
+        state.versions.retain(|v| v.version != version.version);
+        state.versions.push(version.clone());
+        state.versions.sort_by_key(|v| v.version);
+        if state.versions.len() > VERSIONS_MAX {
+            state.versions.remove(0);
+        }
+    }
+
+    fn decide(
+        _state: Option<&Entry>,
+        _input: &Input<'_>,
+        _cx: &Cx,
+    ) -> Result<Decision<Event>, Undecided> {
+        Err(Undecided("an entry of the catalogue understands no mail".into()))
+    }
+}
+
+/// The entity of a name.
+pub fn id_of(sort: Sort, name: &str) -> EntityId {
+    let sort = match sort {
+        Sort::Flow => "flow",
+        Sort::Tool => "tool",
+    };
+    EntityId::derived(EntityId::fixed(4, 0), &format!("{sort}/{name}"), Timestamp::ZERO)
+}
+
+fn schema(schema: &Value) -> Value {
+    let fits = serde_json::to_vec(schema).is_ok_and(|b| b.len() <= SCHEMA_BYTES_MAX);
+    if fits { schema.clone() } else { Value::Null }
+}
+
+/// Registers what a worker has. Nothing is written for what is known already.
+pub async fn register<'a>(
+    pipeline: &Pipeline,
+    flows: impl Iterator<Item = &'a FlowSpec>,
+    tools: impl Iterator<Item = &'a ToolSpec>,
+) -> Result<(), StoreError> {
+    for flow in flows {
+        let version = Version {
+            version: flow.version,
+            doc: flow.doc.clone(),
+            class: None,
+            input_schema: schema(&flow.input_schema),
+            output_schema: schema(&flow.output_schema),
+        };
+        enter(pipeline, Sort::Flow, &flow.name, version).await?;
+    }
+    for tool in tools {
+        let version = Version {
+            version: tool.version,
+            doc: tool.doc.clone(),
+            class: tool.options.class,
+            input_schema: schema(tool.input_schema.as_ref().unwrap_or(&Value::Null)),
+            output_schema: schema(tool.output_schema.as_ref().unwrap_or(&Value::Null)),
+        };
+        enter(pipeline, Sort::Tool, &tool.name, version).await?;
+    }
+    Ok(())
+}
+
+async fn enter(
+    pipeline: &Pipeline,
+    sort: Sort,
+    name: &str,
+    version: Version,
+) -> Result<(), StoreError> {
+    let id = id_of(sort, name);
+    let event = Event::EntryRegistered { sort, name: name.to_owned(), version: version.clone() };
+    // Another worker may register at the same moment: then look again.
+    for _ in 0..16 {
+        let head = pipeline.store().head(id).await?;
+        let mut entry = match &head {
+            Some(head) => decode_state::<Catalogue>(&head.state)
+                .map_err(|e| StoreError::Corrupt(e.to_string()))?,
+            None => Entry::default(),
+        };
+        let known = entry.version(version.version) == Some(&version);
+        let older = entry.versions.len() == VERSIONS_MAX
+            && entry.versions.first().is_some_and(|v| v.version > version.version);
+        if known || older {
+            return Ok(());
+        }
+        Catalogue::apply(&mut entry, &event);
+        let expect = match &head {
+            Some(h) => Expect::Nobody { epoch: h.epoch, version: h.version },
+            None => {
+                let (kind, priority) = (TABLE.kind, 0);
+                Expect::Absent(Birth {
+                    kind,
+                    tenant: String::new(),
+                    queue: String::new(),
+                    priority,
+                })
+            }
+        };
+        let body = Body::json(&event);
+        let mut commit = Commit::new(
+            pipeline.commit_id(),
+            id,
+            expect,
+            vec![NewEvent::new("entry_registered", body)],
+        );
+        commit.state = Some(encode_state::<Catalogue>(&entry));
+        match pipeline.commit(commit).await? {
+            CommitAnswer::Committed(_) => return Ok(()),
+            CommitAnswer::Refused(why) => return Err(StoreError::Refused(why.to_string())),
+            _ => {}
+        }
+    }
+    Err(StoreError::Unavailable(format!(
+        "the catalogue entry of {name} is written by too many at once"
+    )))
+}
+
+/// What is known under a name.
+pub async fn entry(
+    store: &Arc<dyn Store>,
+    sort: Sort,
+    name: &str,
+) -> Result<Option<Entry>, StoreError> {
+    let Some(head) = store.head(id_of(sort, name)).await? else { return Ok(None) };
+    decode_state::<Catalogue>(&head.state).map(Some).map_err(|e| StoreError::Corrupt(e.to_string()))
+}
+
+/// The newest version of a flow.
+pub async fn newest(store: &Arc<dyn Store>, flow: &str) -> Result<Option<Version>, StoreError> {
+    Ok(entry(store, Sort::Flow, flow).await?.and_then(|e| e.newest().cloned()))
+}
+
+/// Everything in the catalogue.
+pub async fn list(store: &Arc<dyn Store>) -> Result<Vec<Entry>, StoreError> {
+    let mut entries = Vec::new();
+    let mut after = None;
+    loop {
+        let filter = HeadFilter { kind: Some(TABLE.kind.into()), after, ..HeadFilter::default() };
+        let heads = store.heads(filter, 200).await?;
+        let Some(last) = heads.last() else { break };
+        after = Some(last.id);
+        for head in &heads {
+            let entry = decode_state::<Catalogue>(&head.state);
+            entries.push(entry.map_err(|e| StoreError::Corrupt(e.to_string()))?);
+        }
+    }
+    entries.sort_by(|a, b| (a.sort as u8, &a.name).cmp(&(b.sort as u8, &b.name)));
+    Ok(entries)
+}

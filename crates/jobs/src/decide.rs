@@ -1,0 +1,546 @@
+//! What follows from mail, timers and lost holders, from the head alone. The due loop decides this for a
+//! job without a holder; the holder asks the same functions about its mail.
+
+use crate::model::{Failure, JobEvent, JobState, NewJob, OwnEvent, Parent, limits, small};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::time::Duration;
+use tenure_kernel::{
+    ids::EntityId,
+    limits as kernel_limits,
+    machine::{Cx, Decision, Input, Placement, Undecided},
+    mail::{Mail, kinds},
+    outbox::Message,
+    stream::Body,
+    timers::TimerChange,
+};
+use tenure_steps::{
+    events::{ResultType, SettledBy, StepEvent, StepId, Verdict, WaitKind, WaitOutcome},
+    flow::queue_of,
+};
+
+/// Kinds of mail that a job understands, beside the kernel's.
+pub mod mail {
+    /// Completes a wait, or is kept; body [`super::SignalMail`].
+    pub const SIGNAL: &str = "signal";
+    /// Stops it until it is resumed; body [`super::AskMail`].
+    pub const PAUSE: &str = "pause";
+    /// Lets it go on; body [`super::AskMail`].
+    pub const RESUME: &str = "resume";
+    /// Says what became of an unknown effect; body [`super::ResolveMail`].
+    pub const RESOLVE: &str = "resolve";
+}
+
+/// The body of a signal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SignalMail {
+    /// The correlation key.
+    pub key: String,
+    /// Signalled, approved or rejected.
+    pub outcome: WaitOutcome,
+    /// What comes with it.
+    #[serde(default)]
+    pub payload: Value,
+    /// From whom.
+    #[serde(default)]
+    pub by: Option<String>,
+}
+
+/// The body of a cancel, a pause or a resume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskMail {
+    /// From whom.
+    #[serde(default)]
+    pub by: Option<String>,
+    /// Why.
+    #[serde(default)]
+    pub why: Option<String>,
+}
+
+/// The body of a settlement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResolveMail {
+    /// Which step.
+    pub step: StepId,
+    /// Happened, did not happen, or abandoned.
+    pub verdict: Verdict,
+    /// The result, where it happened.
+    #[serde(default)]
+    pub result: Value,
+    /// From whom.
+    #[serde(default)]
+    pub by: Option<String>,
+    /// In words.
+    #[serde(default)]
+    pub note: Option<String>,
+}
+
+/// The body of `child_ended`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChildMail {
+    /// Its number among the parent's children.
+    pub ordinal: u32,
+    /// Its final status.
+    pub status: String,
+    /// Its output, where it is small.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "tenure_steps::canonical::present"
+    )]
+    pub output: Option<Value>,
+    /// Why it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Names of timers.
+pub mod timers {
+    use tenure_steps::events::StepId;
+
+    /// The guard over a holder that does not move.
+    pub const PROGRESS: &str = "progress";
+    /// A look again at something that may have cleared up.
+    pub const RECHECK: &str = "recheck";
+
+    /// A sleep or a retry of a step.
+    pub fn step(step: &StepId) -> String {
+        format!("t:{step}")
+    }
+
+    /// The deadline of a wait.
+    pub fn wait(step: &StepId) -> String {
+        format!("w:{step}")
+    }
+}
+
+/// See [`tenure_kernel::machine::Machine::decide`].
+pub fn decide(
+    state: Option<&JobState>,
+    input: &Input<'_>,
+    cx: &Cx,
+) -> Result<Decision<JobEvent>, Undecided> {
+    let Some(state) = state else { return born(input) };
+    match input {
+        Input::Create(_) | Input::CancelUnborn => Err(Undecided("the job exists".into())),
+        Input::Mail(mail) => on_mail(state, mail, cx.id),
+        Input::Timer(name) => on_timer(state, name, cx.id),
+        Input::MustEnd => Ok(must_end(state, cx.id)),
+        Input::TenureEnded(why) => Ok(lost_holder(state, why, cx.id)),
+    }
+}
+
+fn born(input: &Input<'_>) -> Result<Decision<JobEvent>, Undecided> {
+    match input {
+        Input::Create(body) => {
+            let bytes = body
+                .inline()
+                .ok_or_else(|| Undecided("load the body of the new job first".into()))?;
+            let new: NewJob = serde_json::from_slice(bytes)
+                .map_err(|e| Undecided(format!("a job can not be made from this: {e}")))?;
+            Ok(create(new))
+        }
+        Input::CancelUnborn => {
+            let (by, why) = (None, Some("cancelled before it was created".to_owned()));
+            let event = OwnEvent::JobCancelled { by, why, unknown: Vec::new(), abandoned: 0 };
+            Ok(Decision::event(event.into()))
+        }
+        _ => Err(Undecided("there is no such job".into())),
+    }
+}
+
+/// The first events of a job.
+pub fn create(new: NewJob) -> Decision<JobEvent> {
+    let must_end_in = Duration::from_millis(new.must_end_in_ms);
+    let placement = Placement { queue: queue_of(&new.flow, new.version), priority: new.priority };
+    let mut decision = Decision::event(OwnEvent::JobCreated(new).into()).must_end_in(must_end_in);
+    decision.placement = Some(placement);
+    decision
+}
+
+/// What a mail leads to.
+#[derive(Debug, PartialEq)]
+pub enum MailSays {
+    /// These events.
+    Events(Vec<JobEvent>),
+    /// Somebody wants it to end.
+    Cancel(AskMail),
+    /// Somebody wants it to pause.
+    Pause(AskMail),
+    /// Evidence came for this key: whoever settles should look.
+    Evidence(String),
+    /// A timer of this name fired while the job was held.
+    Timer(String),
+    /// Nothing, for this reason.
+    Nothing(String),
+}
+
+/// Reads one mail.
+pub fn read_mail(state: &JobState, mail: &Mail, id: EntityId) -> MailSays {
+    fn parse<T: serde::de::DeserializeOwned>(mail: &Mail) -> Result<T, String> {
+        let bytes = mail.body.inline().ok_or("its body is too large")?;
+        serde_json::from_slice(bytes).map_err(|e| e.to_string())
+    }
+    let read = match mail.kind.as_str() {
+        kinds::CANCEL => Ok(MailSays::Cancel(parse(mail).unwrap_or_default())),
+        mail::PAUSE => Ok(MailSays::Pause(parse(mail).unwrap_or_default())),
+        mail::RESUME => Ok(resume(state, parse(mail).unwrap_or_default())),
+        mail::SIGNAL => parse(mail).map(|s| signal(state, s)),
+        mail::RESOLVE => parse(mail).map(|r| resolve(state, r)),
+        kinds::CHILD_ENDED => parse(mail).map(|c| child_ended(state, c)),
+        kinds::EVIDENCE => parse::<Value>(mail)
+            .map(|v| MailSays::Evidence(v["key"].as_str().unwrap_or_default().to_owned())),
+        kinds::TIMER_DUE => parse::<Value>(mail)
+            .map(|v| MailSays::Timer(v["timer"].as_str().unwrap_or_default().to_owned())),
+        kinds::RETURNED => Ok(returned(state, mail, id)),
+        other => Err(format!("no job understands mail of kind {other:?}")),
+    };
+    read.unwrap_or_else(|why| MailSays::Nothing(format!("{}: {why}", mail.kind)))
+}
+
+fn resume(state: &JobState, ask: AskMail) -> MailSays {
+    if !state.paused && state.attention.is_none() {
+        return MailSays::Nothing("resume: it is neither paused nor in attention".into());
+    }
+    let by = ask.by.unwrap_or_else(|| "somebody".into());
+    MailSays::Events(vec![OwnEvent::JobResumed { by }.into()])
+}
+
+fn signal(state: &JobState, signal: SignalMail) -> MailSays {
+    let SignalMail { key, outcome, payload, by } = signal;
+    if let Some(wait) = state.waits_for(&key) {
+        let step = wait.step.clone();
+        // A plain signal to a person's wait is a yes; a yes or no to a plain wait is its payload.
+        let outcome = match (wait.kind, outcome) {
+            (WaitKind::Human, WaitOutcome::Signalled) => WaitOutcome::Approved,
+            (WaitKind::Human, other) => other,
+            (_, _) => WaitOutcome::Signalled,
+        };
+        let done = StepEvent::WaitCompleted { step, key, outcome, payload, by };
+        return MailSays::Events(vec![done.into()]);
+    }
+    if state.heard.contains(&key) || state.kept.contains(&key) {
+        return MailSays::Nothing(format!("signal: {key:?} was heard before"));
+    }
+    if state.kept.len() >= limits::KEPT_MAX {
+        return MailSays::Nothing(format!("signal: {key:?} is one too many to keep"));
+    }
+    MailSays::Events(vec![StepEvent::SignalKept { key, outcome, payload, by }.into()])
+}
+
+fn resolve(state: &JobState, resolve: ResolveMail) -> MailSays {
+    let ResolveMail { step, verdict, result, by, note } = resolve;
+    let Some(call) = state.calls.iter().find(|c| c.step == step && c.unknown.is_some()) else {
+        return MailSays::Nothing(format!("resolve: step {step} has no unknown effect"));
+    };
+    let note = match (by, note) {
+        (Some(by), Some(note)) => Some(format!("{by}: {note}")),
+        (by, note) => note.or(by),
+    };
+    let happened = verdict == Verdict::Happened;
+    let (key, call) = (call.key.clone(), call.call);
+    let mut events = vec![
+        StepEvent::EffectSettled {
+            step: step.clone(),
+            key: key.clone(),
+            call,
+            verdict,
+            by: SettledBy::Person,
+            note,
+            result: happened.then_some(result),
+        }
+        .into(),
+    ];
+    match verdict {
+        Verdict::Happened => {
+            events.push(StepEvent::CommandCommitted { step: step.clone(), key, call }.into());
+            events.push(finished(step, ResultType::SideEffectCommitted, None, None));
+        }
+        Verdict::Abandoned => {
+            let error = Some("a person gave this step up".to_owned());
+            events.push(finished(step, ResultType::PermanentFailure, Some("abandoned"), error));
+        }
+        Verdict::DidNotHappen | Verdict::Compensated | Verdict::CalledAgain => {}
+    }
+    MailSays::Events(events)
+}
+
+/// A `node_finished`.
+pub fn finished(
+    step: StepId,
+    result_type: ResultType,
+    reason: Option<&str>,
+    error: Option<String>,
+) -> JobEvent {
+    let reason = reason.map(str::to_owned);
+    StepEvent::NodeFinished { step, result_type, reason, attempt: 0, error, failed_early: None }
+        .into()
+}
+
+fn child_ended(state: &JobState, child: ChildMail) -> MailSays {
+    let ChildMail { ordinal, status, output, error } = child;
+    match state.children.iter().find(|c| c.0 == ordinal) {
+        Some(open) => {
+            let step = open.1.clone();
+            let ended = StepEvent::ChildEnded { step, ordinal, status, output, error };
+            MailSays::Events(vec![ended.into()])
+        }
+        None => MailSays::Nothing(format!("child_ended: child {ordinal} is not waited for")),
+    }
+}
+
+/// A message came back: a child that could not be created. A cancel that found nobody is of no interest.
+fn returned(state: &JobState, mail: &Mail, id: EntityId) -> MailSays {
+    let body: Value =
+        mail.body.inline().and_then(|b| serde_json::from_slice(b).ok()).unwrap_or_default();
+    let why = body["why"].as_str().unwrap_or("it could not be delivered").to_owned();
+    let to: Option<EntityId> = body["to"].as_str().and_then(|t| t.parse().ok());
+    let child = state.children.iter().find(|c| to == Some(JobState::child_id(id, c.0)));
+    match child {
+        Some(child) if body["kind"] != kinds::CANCEL => {
+            let error = Some(format!("the child could not be created: {why}"));
+            let (ordinal, status) = (child.0, "failed".to_owned());
+            child_ended(state, ChildMail { ordinal, status, output: None, error })
+        }
+        _ => MailSays::Nothing(format!("returned: {why}")),
+    }
+}
+
+fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<JobEvent>, Undecided> {
+    let mut state = state.clone();
+    let mut decision = Decision::default();
+    let was_paused = state.paused;
+    for mail in mail {
+        match read_mail(&state, mail, id) {
+            MailSays::Cancel(ask) if state.cancel.is_none() => {
+                return Ok(cancel(&state, decision, ask, id));
+            }
+            MailSays::Cancel(_) => note(&mut state, &mut decision, "cancel: it is being cancelled"),
+            MailSays::Pause(_)
+                if state.paused || state.attention.is_some() || state.cancel.is_some() =>
+            {
+                note(&mut state, &mut decision, "pause: it does not run");
+            }
+            MailSays::Pause(ask) => {
+                let park = OwnEvent::JobParked { why: "pause".into(), by: ask.by };
+                push(&mut state, &mut decision, park.into());
+                // Whoever resumes it sets them again from what is recorded.
+                decision.timers.push(TimerChange::ClearAll);
+            }
+            MailSays::Evidence(_) if state.attention.is_some() => {
+                let event = OwnEvent::JobResumed { by: "evidence".into() };
+                push(&mut state, &mut decision, event.into());
+                decision.timers.push(TimerChange::clear(timers::RECHECK));
+            }
+            MailSays::Evidence(key) => {
+                note(&mut state, &mut decision, &format!("evidence: {key} is settled"));
+            }
+            // It fired while the job was held, and nobody holds it any more: the timer is still set.
+            MailSays::Timer(name) => {
+                note(
+                    &mut state,
+                    &mut decision,
+                    &format!("timer_due: {name} is served by the loop"),
+                );
+            }
+            MailSays::Nothing(why) => note(&mut state, &mut decision, &why),
+            MailSays::Events(events) => {
+                for event in events {
+                    if let JobEvent::Step(StepEvent::WaitCompleted { step, .. }) = &event {
+                        decision.timers.push(TimerChange::clear(timers::wait(step)));
+                    }
+                    if let JobEvent::Own(OwnEvent::JobResumed { .. }) = &event {
+                        decision.timers.push(TimerChange::clear(timers::RECHECK));
+                    }
+                    push(&mut state, &mut decision, event);
+                }
+            }
+        }
+    }
+    if state.cancel.is_some() && state.children.is_empty() {
+        return Ok(cancelled(&state, decision, id));
+    }
+    repark(&mut state, was_paused, &mut decision);
+    Ok(decision)
+}
+
+/// A paused job takes in what comes, and stays where it is.
+fn repark(state: &mut JobState, was_paused: bool, decision: &mut Decision<JobEvent>) {
+    let woke = |e: &JobEvent| {
+        matches!(
+            e,
+            JobEvent::Step(
+                StepEvent::WaitCompleted { .. }
+                    | StepEvent::TimerFired { .. }
+                    | StepEvent::ChildEnded { .. }
+            )
+        )
+    };
+    if was_paused && state.paused && decision.events.iter().any(woke) {
+        let park = OwnEvent::JobParked { why: "pause".into(), by: None };
+        push(state, decision, park.into());
+    }
+}
+
+fn push(state: &mut JobState, decision: &mut Decision<JobEvent>, event: JobEvent) {
+    <crate::model::Job as tenure_kernel::machine::Machine>::apply(state, &event);
+    decision.events.push(event);
+}
+
+fn note(state: &mut JobState, decision: &mut Decision<JobEvent>, what: &str) {
+    let what = kernel_limits::clip(what, 256).to_owned();
+    push(state, decision, OwnEvent::MailNoted { what }.into());
+}
+
+/// Somebody wants it to end, and nobody holds it.
+fn cancel(
+    state: &JobState,
+    mut decision: Decision<JobEvent>,
+    ask: AskMail,
+    id: EntityId,
+) -> Decision<JobEvent> {
+    let mut state = state.clone();
+    let open = !state.children.is_empty();
+    if open {
+        let event = OwnEvent::JobCancelling { by: ask.by.clone(), why: ask.why.clone() };
+        decision.messages.extend(cancel_children(&state, id));
+        push(&mut state, &mut decision, event.into());
+        decision.timers.push(TimerChange::ClearAll);
+        return decision.regardless();
+    }
+    state.cancel = Some((ask.by, ask.why));
+    cancelled(&state, decision, id)
+}
+
+fn cancelled(state: &JobState, decision: Decision<JobEvent>, id: EntityId) -> Decision<JobEvent> {
+    let (by, why) = state.cancel.clone().unwrap_or_default();
+    let abandoned = u32::try_from(state.children.len()).unwrap_or(u32::MAX);
+    let unknown = state.open_steps();
+    let end = OwnEvent::JobCancelled { by, why, unknown, abandoned };
+    finish(state, decision, end, id).regardless()
+}
+
+/// The final event, and what is said with it: to the parent how it ended, to open children to stop.
+pub fn finish(
+    state: &JobState,
+    mut decision: Decision<JobEvent>,
+    end: OwnEvent,
+    id: EntityId,
+) -> Decision<JobEvent> {
+    decision.messages.extend(cancel_children(state, id));
+    if let Some(parent) = state.parent {
+        decision.messages.push(report(parent, &end));
+    }
+    decision.events.push(end.into());
+    decision
+}
+
+fn report(parent: Parent, end: &OwnEvent) -> Message {
+    let ordinal = parent.ordinal;
+    let told = match end {
+        OwnEvent::JobCompleted { output, .. } => {
+            let output = small(output, limits::OUTPUT_IN_HEAD_BYTES_MAX);
+            ChildMail { ordinal, status: "completed".into(), output, error: None }
+        }
+        OwnEvent::JobFailed(f) => {
+            let error = Some(kernel_limits::clip(&f.error, 2_048).to_owned());
+            ChildMail { ordinal, status: "failed".into(), output: None, error }
+        }
+        _ => ChildMail { ordinal, status: "cancelled".into(), output: None, error: None },
+    };
+    Message::mail(parent.job, kinds::CHILD_ENDED, Body::json(&told))
+}
+
+/// Tells all open children to stop.
+pub fn cancel_children(state: &JobState, id: EntityId) -> Vec<Message> {
+    let ask = AskMail { by: Some("parent".into()), why: Some("its parent ends".into()) };
+    let tell = |c: &crate::model::OpenChild| {
+        Message::mail(JobState::child_id(id, c.0), kinds::CANCEL, Body::json(&ask))
+    };
+    state.children.iter().map(tell).collect()
+}
+
+fn on_timer(state: &JobState, name: &str, id: EntityId) -> Result<Decision<JobEvent>, Undecided> {
+    let mut state = state.clone();
+    let was_paused = state.paused;
+    let mut decision = Decision::default();
+    match timer_events(&state, name) {
+        Some(event) => push(&mut state, &mut decision, event),
+        None if name == timers::PROGRESS => {
+            // A guard: the holder renews, and does not move. Its tenure ends with this commit.
+            return Ok(lost_holder(&state, "no progress past the step timeout", id));
+        }
+        None if name == timers::RECHECK && state.attention.is_some() => {
+            push(&mut state, &mut decision, OwnEvent::JobResumed { by: "recheck".into() }.into());
+        }
+        None => note(&mut state, &mut decision, &format!("timer {name}: nobody waits for it")),
+    }
+    repark(&mut state, was_paused, &mut decision);
+    Ok(decision)
+}
+
+/// What a timer of a step leads to.
+pub fn timer_events(state: &JobState, name: &str) -> Option<JobEvent> {
+    if let Some(step) = name.strip_prefix("t:") {
+        let open = state.timers.iter().find(|t| t.step.0 == step)?;
+        return Some(StepEvent::TimerFired { step: open.step.clone() }.into());
+    }
+    let step = name.strip_prefix("w:")?;
+    let open = state.waits.iter().find(|w| w.step.0 == step)?;
+    let (step, key) = (open.step.clone(), open.key.clone());
+    let outcome = WaitOutcome::Expired;
+    Some(StepEvent::WaitCompleted { step, key, outcome, payload: Value::Null, by: None }.into())
+}
+
+fn must_end(state: &JobState, id: EntityId) -> Decision<JobEvent> {
+    let unknown = state.open_steps();
+    let mut decision = Decision::default();
+    for step in &unknown {
+        let error =
+            Some("the job's time was up before anybody knew what became of this call".into());
+        let done =
+            finished(step.clone(), ResultType::PermanentFailure, Some("unknown_outcome"), error);
+        decision.events.push(done);
+    }
+    let attention = state.attention.as_ref();
+    let (reason, error) = match (unknown.first(), attention) {
+        (Some(step), _) => (
+            "unknown_outcome",
+            format!("must_end_by passed, and nobody knows what became of step {step}"),
+        ),
+        (None, Some(a)) => {
+            (a.reason.as_str(), format!("must_end_by passed in attention: {}", a.why))
+        }
+        (None, None) => ("deadline_passed", "must_end_by passed".to_owned()),
+    };
+    let failure = Failure {
+        reason: reason.to_owned(),
+        error,
+        step: unknown.first().cloned().or_else(|| attention.and_then(|a| a.step.clone())),
+        unknown,
+        abandoned: u32::try_from(state.children.len()).unwrap_or(u32::MAX),
+    };
+    finish(state, decision, OwnEvent::JobFailed(failure), id)
+}
+
+/// The holder is gone, or was overruled; `tenure_ended` is written in front of this.
+fn lost_holder(state: &JobState, why: &str, id: EntityId) -> Decision<JobEvent> {
+    let decision = Decision::default().timer(TimerChange::clear(timers::PROGRESS));
+    if state.cancel.is_some() {
+        return match state.children.is_empty() {
+            true => cancelled(state, decision, id),
+            false => decision,
+        };
+    }
+    if state.takeovers >= state.takeovers_max {
+        let failure = Failure {
+            reason: "takeovers_spent".into(),
+            error: format!("{} workers were lost while they ran it", state.takeovers + 1),
+            step: state.calls.first().map(|c| c.step.clone()),
+            unknown: state.open_steps(),
+            abandoned: u32::try_from(state.children.len()).unwrap_or(u32::MAX),
+        };
+        return finish(state, decision, OwnEvent::JobFailed(failure), id);
+    }
+    decision.and(OwnEvent::JobRequeued { why: why.to_owned() }.into())
+}

@@ -1,0 +1,216 @@
+//! Calls of tools. Each runs in a task of its own, beside the flow: the flow can be dropped, replayed or
+//! finished while a tool still runs, and the tool's outcome is recorded all the same.
+
+use super::{Reach, points};
+use futures_util::FutureExt as _;
+use serde_json::Value;
+use std::{panic::AssertUnwindSafe, pin::pin, time::Duration};
+use tenure_engine::session::Keeper;
+use tenure_kernel::{
+    evidence::NewEvidence,
+    ids::EntityId,
+    runtime::{First, first},
+    stream::Body,
+    time::Timestamp,
+};
+use tenure_steps::{
+    effects::EffectName,
+    events::StepId,
+    tool::{CallParts, Class, Probe, ToolCtx, ToolError, ToolSpec},
+};
+use tokio::sync::{mpsc, watch};
+
+/// A call that is committed as started, or a question about one.
+#[derive(Clone)]
+pub(crate) struct Start {
+    pub step: StepId,
+    pub spec: ToolSpec,
+    pub input: Value,
+    pub key: String,
+    pub call: u32,
+    pub class: Class,
+    pub timeout: Duration,
+    pub what: What,
+}
+
+/// What is asked of the tool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum What {
+    Call,
+    Probe,
+    Compensate,
+}
+
+/// Something that a task has to say.
+pub(crate) struct Finished {
+    pub step: StepId,
+    pub key: String,
+    pub call: u32,
+    pub how: How,
+}
+
+pub(crate) enum How {
+    /// The tool returned.
+    Returned(Result<Value, ToolError>),
+    /// Its time is up; it was asked to stop. `Gone` follows.
+    TimedOut,
+    /// It was stopped, and no code of it runs any more.
+    Gone,
+    /// This process may not act any more: the tool was not called.
+    NotCalled,
+    /// What the probe said.
+    Probed(Result<Probe, ToolError>),
+    /// What the compensation said.
+    Compensated(Result<(), ToolError>),
+}
+
+/// Where a task belongs.
+pub(crate) struct Desk {
+    pub reach: Reach,
+    pub keeper: Keeper,
+    pub job: EntityId,
+    pub tenant: String,
+    pub epoch: u64,
+    pub at: Timestamp,
+    pub done: mpsc::UnboundedSender<Finished>,
+    pub stop: watch::Receiver<bool>,
+    pub stopper: watch::Sender<bool>,
+}
+
+/// Makes a call, in a task.
+pub(crate) async fn run(desk: Desk, start: Start) {
+    let ctx = ToolCtx::new(CallParts {
+        job: desk.job,
+        step: start.step.0.clone(),
+        key: start.key.clone(),
+        epoch: desk.epoch,
+        call: start.call,
+        not_after: desk.at + start.timeout,
+        timeout: start.timeout,
+        tenant: desk.tenant.clone(),
+        stop: desk.stop.clone(),
+    });
+    let tool = start.spec.tool.clone();
+    match start.what {
+        What::Call => {
+            desk.reach.shop.at(points::BEFORE_CALL).await;
+            // The lease, on this process's own clock, right before anything outside is touched.
+            if !desk.keeper.may_act(desk.job, desk.epoch) {
+                desk.say(&start, How::NotCalled);
+                return;
+            }
+            let work = AssertUnwindSafe(tool.call(ctx, start.input.clone())).catch_unwind();
+            let work = work.map(|r| r.unwrap_or_else(|p| Err(ToolError::Unknown(panicked(&*p)))));
+            desk.call(&start, work).await;
+        }
+        What::Probe => {
+            let work = AssertUnwindSafe(tool.probe(ctx, start.input.clone())).catch_unwind();
+            let said = desk.bounded(&start, work).await;
+            desk.say(&start, How::Probed(said));
+        }
+        What::Compensate => {
+            let work = AssertUnwindSafe(tool.compensate(ctx, start.input.clone())).catch_unwind();
+            let said = desk.bounded(&start, work).await;
+            desk.say(&start, How::Compensated(said));
+        }
+    }
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("the tool panicked: {}", text.unwrap_or_else(|| "no message".into()))
+}
+
+type Caught<T> = Result<Result<T, ToolError>, Box<dyn std::any::Any + Send>>;
+
+impl Desk {
+    /// Says it to the drive. Whether anybody was there.
+    fn say(&self, start: &Start, how: How) -> bool {
+        let (step, key, call) = (start.step.clone(), start.key.clone(), start.call);
+        self.done.send(Finished { step, key, call, how }).is_ok()
+    }
+
+    async fn bounded<T>(
+        &self,
+        start: &Start,
+        work: impl Future<Output = Caught<T>>,
+    ) -> Result<T, ToolError> {
+        let rt = self.reach.pipeline.rt();
+        match first(work, rt.sleep(start.timeout)).await {
+            First::Left(Ok(result)) => result,
+            First::Left(Err(panic)) => Err(ToolError::Unknown(panicked(&*panic))),
+            First::Right(()) => Err(ToolError::Unknown("it took too long".into())),
+        }
+    }
+
+    async fn call(&self, start: &Start, work: impl Future<Output = Result<Value, ToolError>>) {
+        let rt = self.reach.pipeline.rt().clone();
+        let mut work = pin!(work);
+        let mut stop = self.stop.clone();
+        let asked_to_stop = async {
+            // An error means that the drive is gone with everything else; the timeout still bounds it.
+            if stop.wait_for(|s| *s).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        let ended = first(&mut work, first(rt.sleep(start.timeout), asked_to_stop)).await;
+        match ended {
+            First::Left(result) => self.returned(start, result).await,
+            First::Right(First::Left(())) => {
+                self.say(start, How::TimedOut);
+                self.stopper.send_replace(true);
+                // What comes now comes late: it is evidence, and whoever holds the job may settle by it.
+                if let First::Left(Ok(result)) = first(work, rt.sleep(self.grace())).await {
+                    self.testify(start, &result).await;
+                }
+                self.say(start, How::Gone);
+            }
+            First::Right(First::Right(())) => match first(work, rt.sleep(self.grace())).await {
+                First::Left(result) => self.returned(start, result).await,
+                First::Right(()) => {
+                    self.say(start, How::Gone);
+                }
+            },
+        }
+    }
+
+    fn grace(&self) -> Duration {
+        self.reach.shop.options.stop_grace
+    }
+
+    async fn returned(&self, start: &Start, result: Result<Value, ToolError>) {
+        self.reach.shop.at(points::AFTER_CALL).await;
+        let mut result = result;
+        if let (Ok(value), Some(effects)) = (&result, &self.reach.shop.effects) {
+            let name = EffectName { key: &start.key, epoch: self.epoch, call: start.call };
+            if let Err(e) = effects.put(name, value) {
+                // It happened and can not be written down there: not something to call again for.
+                result = Err(ToolError::Unknown(format!("its effect could not be recorded: {e}")));
+            }
+            self.reach.shop.at(points::AFTER_EFFECT).await;
+        }
+        let late = result.as_ref().ok().cloned();
+        if !self.say(start, How::Returned(result))
+            && let Some(value) = late
+        {
+            self.testify(start, &value).await;
+        }
+    }
+
+    /// Records a result that can not be committed any more.
+    pub async fn testify(&self, start: &Start, result: &Value) {
+        let body = Body::json(&serde_json::json!({ "step": start.step, "result": result }));
+        let said = NewEvidence {
+            entity: self.job,
+            key: start.key.clone(),
+            epoch: self.epoch,
+            call: start.call,
+            who: format!("session {}", self.keeper.id()),
+            body,
+        };
+        if let Err(e) = self.reach.pipeline.evidence(said).await {
+            tracing::warn!(job = %self.job, step = %start.step, error = %e, "a late result could not be recorded");
+        }
+    }
+}

@@ -1,0 +1,911 @@
+//! One job in the hands of a worker: the loop of [`super`], and what each thing that comes leads to.
+
+use super::{
+    Reach, Shop,
+    calls::{self, Finished, Start, What},
+    load::{LoadError, Loaded},
+    points,
+    settling::Learnt,
+};
+use crate::{
+    decide::{self, AskMail, MailSays, timers},
+    model::{Attention, Failure, Job, JobEvent, JobState, NewJob, OwnEvent, limits},
+};
+use std::{
+    collections::{HashMap, HashSet, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+use tenure_engine::{
+    session::{Hint, Keeper},
+    worker::{Held, HoldError},
+};
+use tenure_kernel::{
+    commit::MailStance,
+    head::Head,
+    ids::EntityId,
+    limits as kernel_limits,
+    machine::{Decision, Input, Machine, draft},
+    mail::Mail,
+    outbox::Message,
+    runtime::{First, first},
+    time::Timestamp,
+    timers::TimerChange,
+};
+use tenure_steps::{
+    desk::Asked,
+    driver::{Driver, End, Turn, World},
+    events::{CallOutcome, StepEvent, StepId, TimerWhy},
+    flow::FlowError,
+};
+use tokio::sync::{mpsc, watch};
+
+/// A flow, and what is known about its job. Outlives a tenure while it stays in memory.
+pub(crate) struct Core {
+    pub loaded: Loaded,
+    pub driver: Driver,
+    /// What the flow has asked for and not been given.
+    pub asks: HashMap<StepId, Asked>,
+    /// How much of the history's order the flow has been given.
+    pub delivered: usize,
+    /// How the flow ended, if it has.
+    pub end: Option<End>,
+    /// Tool steps that wait for a free place, or for the end of a pause.
+    pub queue: VecDeque<StepId>,
+    /// What came out of the first poll of an unborn job.
+    pub first: Option<Turn>,
+}
+
+/// A flow that nobody drives at the moment.
+pub(crate) struct Still {
+    pub core: Core,
+    pub version: u64,
+    pub bytes: usize,
+    /// Calls that are committed and not made yet.
+    pub starts: Vec<Start>,
+    /// What came out of the replay.
+    pub turn: Turn,
+}
+
+/// A step that only a person, or time, can move.
+pub(crate) struct Stuck {
+    pub step: StepId,
+    pub why: String,
+    pub again_in: Option<Duration>,
+}
+
+/// A task that runs.
+pub(crate) struct Running {
+    pub step: StepId,
+    pub stop: watch::Sender<bool>,
+    timeout: Duration,
+}
+
+/// Events that wait for the next commit, and what goes with them.
+#[derive(Default)]
+pub(crate) struct Pending {
+    pub events: Vec<JobEvent>,
+    pub timers: Vec<TimerChange>,
+    pub messages: Vec<Message>,
+    /// Mail that the events answer.
+    mail: Vec<Mail>,
+}
+
+/// A job in the hands of this worker: everything but the hold itself, which a job that is just being
+/// born does not have yet.
+pub(crate) struct Run {
+    pub reach: Reach,
+    pub keeper: Keeper,
+    pub id: EntityId,
+    pub tenant: String,
+    pub epoch: u64,
+    pub core: Core,
+    pub starts: Vec<Start>,
+    pub stuck: Vec<Stuck>,
+    /// By idempotency key.
+    pub running: HashMap<String, Running>,
+    pub pending: Pending,
+    pub must_end_by: Option<Timestamp>,
+    pub dropped: HashSet<StepId>,
+    pub cancel: Option<AskMail>,
+    pub pause: Option<AskMail>,
+    pub draining: bool,
+    /// Mail up to here is in `pending`.
+    seen: u64,
+    look_for_mail: bool,
+    done: mpsc::UnboundedReceiver<Finished>,
+    tell: mpsc::UnboundedSender<Finished>,
+    /// The store's time of the last commit, and when that was on this process's clock.
+    time: (Timestamp, Duration),
+}
+
+/// Whether the drive goes on.
+#[derive(PartialEq, Eq)]
+enum Next {
+    Again,
+    /// Parked, ended, or given back.
+    Over,
+}
+
+type Go = Result<(), HoldError>;
+
+/// Drives a job until it ends, waits, or is lost.
+pub(crate) async fn drive(shop: Arc<Shop>, mut held: Held) -> Held {
+    let pipeline = held.keeper().pipeline().clone();
+    let reach = Reach { shop, pipeline };
+    reach.shop.at(points::CLAIMED).await;
+    let job = held.id();
+    match prepare(&reach, &held).await {
+        Ok(still) => {
+            let mut run = Run::new(reach, held.keeper().clone(), &held.head, still.core);
+            run.launch(still.starts, held.head.changed_at);
+            let went = match run.begin(&mut held, still.turn).await {
+                Ok(()) => run.go(&mut held).await,
+                Err(e) => Err(e),
+            };
+            match went {
+                Ok(()) => {}
+                Err(HoldError::Lost) => tracing::info!(%job, "lost to another worker"),
+                Err(e) => tracing::warn!(%job, error = %e, "given back"),
+            }
+            run.stop_everything();
+        }
+        Err(LoadError::Store(e)) => {
+            tracing::warn!(%job, error = %e, "the history can not be read now");
+        }
+        Err(LoadError::Unreadable(why)) => unreadable(&mut held, why).await,
+    }
+    held
+}
+
+/// A history that nobody can read stops the job in `attention`, with the reason.
+async fn unreadable(held: &mut Held, why: String) {
+    let attention = Attention { reason: "broken".into(), step: None, why, again_in_ms: None };
+    let decision = Decision::event(OwnEvent::JobAttention(attention).into())
+        .timer(TimerChange::clear(timers::PROGRESS));
+    if let Err(e) = commit_park(held, decision, "broken", None).await {
+        tracing::warn!(job = %held.id(), error = %e, "a job with an unreadable history");
+    }
+}
+
+/// A commit that gives up tenure. `read` says up to where mail was read: more refuses it.
+async fn commit_park(
+    held: &mut Held,
+    decision: Decision<JobEvent>,
+    why: &str,
+    read: Option<u64>,
+) -> Result<u64, HoldError> {
+    let refused = |e: tenure_kernel::machine::Undecided| HoldError::Refused(e.to_string());
+    let state = held.state::<Job>()?;
+    let drafted = draft::<Job>(Some(&held.head), state, decision, &Input::TenureEnded(why));
+    let Some(drafted) = drafted.map_err(refused)? else { return Ok(held.head.version) };
+    let id = held.keeper().pipeline().commit_id();
+    let mut commit = drafted.into_commit(id, held.id(), held.expect());
+    commit.mail = read.map_or(MailStance::Regardless, MailStance::ReadAll);
+    held.commit(commit).await.map(|c| c.version)
+}
+
+async fn prepare(reach: &Reach, held: &Held) -> Result<Still, LoadError> {
+    let store = reach.pipeline.store();
+    let (job, head) = (held.id(), &held.head);
+    if let Some(mut still) = reach.shop.memory.take(job) {
+        if still.version == head.version {
+            return Ok(still);
+        }
+        still.core.loaded.read(store, job, still.version + 1).await?;
+        still.core.loaded.fetch_children(store, job).await?;
+        let current = still.core.loaded.version == head.version;
+        if current && still.core.end.is_none() && !reach.shop.options.replay_always {
+            return Ok(still);
+        }
+    }
+    let state: JobState = held.state::<Job>().map_err(|e| LoadError::Unreadable(e.to_string()))?;
+    let mut loaded = match (&state.input, state.events) {
+        // Created, claimed, and nothing else: the head says it all.
+        (Some(input), 1) => Loaded {
+            input: input.clone(),
+            state: state.clone(),
+            version: head.version,
+            ..Loaded::default()
+        },
+        _ => super::load(store, job).await?,
+    };
+    if let Some(session) = head.holder {
+        loaded.holders.insert(head.epoch, session);
+    }
+    let entropy = reach.pipeline.rt().random();
+    let (core, turn) =
+        Core::start(&reach.shop, job, &head.tenant, loaded, head.changed_at, entropy)?;
+    reach.shop.at(points::REPLAYED).await;
+    Ok(Still { core, version: head.version, bytes: 0, starts: Vec::new(), turn })
+}
+
+impl Core {
+    /// Replays a flow.
+    pub fn start(
+        shop: &Shop,
+        job: EntityId,
+        tenant: &str,
+        loaded: Loaded,
+        now: Timestamp,
+        entropy: u64,
+    ) -> Result<(Self, Turn), LoadError> {
+        let (name, version) = (&loaded.state.flow, loaded.state.version);
+        let flow = shop.flows.get(name, version).ok_or_else(|| {
+            LoadError::Unreadable(format!("this worker does not know the flow {name}@{version}"))
+        })?;
+        let run = loaded.state.run;
+        let world = World { job, tenant: tenant.to_owned(), run, now, entropy };
+        let (driver, turn) = Driver::start(flow, loaded.input.clone(), &loaded.history, world);
+        let delivered = loaded.history.order.len();
+        let (asks, queue) = (HashMap::new(), VecDeque::new());
+        Ok((Core { loaded, driver, asks, delivered, end: None, queue, first: None }, turn))
+    }
+}
+
+impl Run {
+    pub fn new(reach: Reach, keeper: Keeper, head: &Head, core: Core) -> Self {
+        let (tell, done) = mpsc::unbounded_channel();
+        let time = (head.changed_at, reach.pipeline.rt().mono());
+        Run {
+            reach,
+            keeper,
+            id: head.id,
+            tenant: head.tenant.clone(),
+            epoch: head.epoch,
+            core,
+            starts: Vec::new(),
+            stuck: Vec::new(),
+            running: HashMap::new(),
+            pending: Pending::default(),
+            must_end_by: head.must_end_by,
+            dropped: HashSet::new(),
+            cancel: None,
+            pause: None,
+            draining: false,
+            seen: head.mail_read,
+            look_for_mail: head.has_mail(),
+            done,
+            tell,
+            time,
+        }
+    }
+
+    /// A job that is not there yet. `None` if this worker does not know its flow.
+    pub fn unborn(
+        reach: Reach,
+        keeper: Keeper,
+        id: EntityId,
+        tenant: &str,
+        new: &NewJob,
+        at: Timestamp,
+    ) -> Option<Self> {
+        let mut loaded = Loaded { input: new.input.clone(), ..Loaded::default() };
+        Job::apply(&mut loaded.state, &OwnEvent::JobCreated(new.clone()).into());
+        Job::apply(&mut loaded.state, &OwnEvent::JobStarted {}.into());
+        loaded.holders.insert(1, keeper.id());
+        let entropy = reach.pipeline.rt().random();
+        let (mut core, turn) = Core::start(&reach.shop, id, tenant, loaded, at, entropy).ok()?;
+        core.first = Some(turn);
+        let (tell, done) = mpsc::unbounded_channel();
+        let time = (at, reach.pipeline.rt().mono());
+        Some(Run {
+            reach,
+            keeper,
+            id,
+            tenant: tenant.to_owned(),
+            // A birth that takes tenure begins with the first epoch.
+            epoch: 1,
+            core,
+            starts: Vec::new(),
+            stuck: Vec::new(),
+            running: HashMap::new(),
+            pending: Pending::default(),
+            must_end_by: Some(at + Duration::from_millis(new.must_end_in_ms)),
+            dropped: HashSet::new(),
+            cancel: None,
+            pause: None,
+            draining: false,
+            seen: 0,
+            look_for_mail: false,
+            done,
+            tell,
+            time,
+        })
+    }
+
+    /// Polls the flow of an unborn job to its first tool or wait. An error: it does not get there.
+    pub async fn first_turn(&mut self) -> Go {
+        let turn = self.core.first.take().unwrap_or_default();
+        self.absorb(turn).await?;
+        self.advance().await?;
+        match &self.core.end {
+            Some(End::Diverged(_) | End::Broken(_)) => Err(HoldError::Lost),
+            Some(End::Returned(Err(FlowError::Continue(_)))) => Err(HoldError::Lost),
+            // A flow that ended while a call of it is not even made: the worker sees to that.
+            Some(End::Returned(_)) if !self.starts.is_empty() => Err(HoldError::Lost),
+            Some(End::Returned(_)) | None => Ok(()),
+        }
+    }
+
+    /// How an unborn job ends, if its flow never waits for anything.
+    pub fn ending_at_birth(&self) -> Option<OwnEvent> {
+        matches!(self.core.end, Some(End::Returned(_))).then(|| self.ending())
+    }
+
+    /// The flow of a job that was just born.
+    pub fn into_still(mut self, version: u64) -> Still {
+        self.core.loaded.version = version;
+        let starts = std::mem::take(&mut self.starts);
+        Still { core: self.core, version, bytes: 4_096, starts, turn: Turn::default() }
+    }
+
+    /// The store's time, as far as this process knows.
+    pub fn now(&self) -> Timestamp {
+        self.time.0 + self.reach.pipeline.rt().mono().saturating_sub(self.time.1)
+    }
+
+    fn state(&self) -> &JobState {
+        &self.core.loaded.state
+    }
+
+    /// An event that will be part of the next commit. The flow may learn of it before: if the commit is
+    /// refused the flow is dropped, and nothing that depends on it has left the process.
+    pub fn record(&mut self, event: impl Into<JobEvent>) {
+        let event = event.into();
+        let now = self.now();
+        Job::apply(&mut self.core.loaded.state, &event);
+        if let JobEvent::Step(step) = &event {
+            self.core.loaded.history.apply(step, now, self.epoch);
+        }
+        self.pending.events.push(event);
+    }
+
+    /// What comes out of the replay, and timers that a pause took away.
+    async fn begin(&mut self, held: &mut Held, turn: Turn) -> Go {
+        self.rearm(held);
+        if self.state().cancel.is_some() {
+            let (by, why) = self.state().cancel.clone().unwrap_or_default();
+            self.cancel = Some(AskMail { by, why });
+            return Ok(());
+        }
+        // A flow that stayed in memory: what happened meanwhile may let its open steps go on.
+        let open: Vec<Asked> = self.core.asks.values().cloned().collect();
+        open.into_iter().for_each(|asked| self.look_again(asked));
+        self.absorb(turn).await
+    }
+
+    fn rearm(&mut self, held: &Held) {
+        let now = self.now();
+        for (step, record) in &self.core.loaded.history.steps {
+            if record.outcome.is_some() {
+                continue;
+            }
+            let timer = record.timer.map(|(_, at)| (timers::step(step), at));
+            let wait = record.deadline.map(|at| (timers::wait(step), at));
+            for (name, at) in timer.into_iter().chain(wait) {
+                if held.head.timers.get(&name).is_none() {
+                    self.pending.timers.push(TimerChange::set(name, at.since(now)));
+                }
+            }
+        }
+    }
+
+    async fn go(&mut self, held: &mut Held) -> Go {
+        loop {
+            if !held.may_act() {
+                return Err(HoldError::Lost);
+            }
+            while let Ok(finished) = self.done.try_recv() {
+                self.finished(finished).await?;
+            }
+            self.read_mail(held).await?;
+            self.draining |= held.stopping();
+            self.advance().await?;
+            if self.turn_over(held).await? == Next::Over {
+                return Ok(());
+            }
+        }
+    }
+
+    /// One decision: end, commit, park, or wait for something to come.
+    async fn turn_over(&mut self, held: &mut Held) -> Result<Next, HoldError> {
+        if self.cancel.is_some() {
+            return self.cancelling(held).await;
+        }
+        if let Some(reason) = self.too_long() {
+            return self.end_with(held, OwnEvent::JobFailed(reason)).await;
+        }
+        let quiet = self.running.is_empty() && self.starts.is_empty();
+        if quiet && self.stuck.is_empty() {
+            match &self.core.end {
+                Some(End::Returned(Err(FlowError::Continue(_)))) => {
+                    return self.continue_afresh(held).await;
+                }
+                Some(End::Returned(_)) => {
+                    let end = self.ending();
+                    return self.end_with(held, end).await;
+                }
+                Some(End::Diverged(_) | End::Broken(_)) | None => {}
+            }
+        }
+        if !self.pending.events.is_empty() || !self.starts.is_empty() {
+            self.commit(held).await?;
+            return Ok(Next::Again);
+        }
+        let held_back = self.pause.is_some() || self.draining || self.core.end.is_some();
+        if quiet && (self.core.queue.is_empty() || held_back) {
+            return self.park(held).await;
+        }
+        self.wait(held).await?;
+        Ok(Next::Again)
+    }
+
+    fn too_long(&self) -> Option<Failure> {
+        let (events, bytes) = (self.state().events, self.core.loaded.bytes);
+        if events <= limits::EVENTS_MAX && bytes <= limits::HISTORY_BYTES_MAX {
+            return None;
+        }
+        Some(Failure {
+            reason: "history_too_long".into(),
+            error: format!(
+                "{events} events with {bytes} bytes in one run; the limits are {} and {}: a long loop starts                  afresh with ctx.continue_with",
+                limits::EVENTS_MAX,
+                limits::HISTORY_BYTES_MAX
+            ),
+            step: None,
+            unknown: self.state().open_steps(),
+            abandoned: u32::try_from(self.state().children.len()).unwrap_or(u32::MAX),
+        })
+    }
+
+    fn ending(&self) -> OwnEvent {
+        let abandoned = u32::try_from(self.state().children.len()).unwrap_or(u32::MAX);
+        let failed = |reason: &str, error: String, step: Option<StepId>| {
+            let (reason, unknown) = (reason.to_owned(), Vec::new());
+            OwnEvent::JobFailed(Failure { reason, error, step, unknown, abandoned })
+        };
+        match &self.core.end {
+            Some(End::Returned(Ok(output))) => {
+                OwnEvent::JobCompleted { output: output.clone(), abandoned }
+            }
+            Some(End::Returned(Err(FlowError::Step(e)))) => {
+                failed("step_failed", e.why.clone(), Some(e.step.clone()))
+            }
+            Some(End::Returned(Err(e))) => failed("flow_failed", e.to_string(), None),
+            Some(End::Diverged(_) | End::Broken(_)) | None => {
+                failed("flow_failed", "the flow did not end".into(), None)
+            }
+        }
+    }
+
+    /// The final commit. It covers all mail; if more comes meanwhile, that is read first.
+    async fn end_with(&mut self, held: &mut Held, end: OwnEvent) -> Result<Next, HoldError> {
+        let mut decision = Decision::default();
+        decision.events.clone_from(&self.pending.events);
+        decision.messages.clone_from(&self.pending.messages);
+        let decision = decide::finish(self.state(), decision, end, self.id);
+        match held.record::<Job>(decision, &self.pending.mail).await {
+            Ok(_) => Ok(Next::Over),
+            Err(HoldError::MoreMail) => {
+                self.look_for_mail = true;
+                Ok(Next::Again)
+            }
+            Err(HoldError::Refused(why)) => {
+                self.refused(held, why).await?;
+                Ok(Next::Over)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// The store will never take this commit: the job says so instead of trying for ever.
+    async fn refused(&mut self, held: &mut Held, why: String) -> Go {
+        tracing::warn!(job = %self.id, %why, "a commit was refused");
+        let failure = Failure {
+            reason: "refused".into(),
+            error: kernel_limits::clip(&why, 2_048).to_owned(),
+            step: None,
+            unknown: held.state::<Job>()?.open_steps(),
+            abandoned: u32::try_from(self.state().children.len()).unwrap_or(u32::MAX),
+        };
+        let end = OwnEvent::JobFailed(failure);
+        let state = held.state::<Job>()?;
+        let decision = decide::finish(&state, Decision::default(), end, self.id).regardless();
+        held.record::<Job>(decision, &[]).await.map(|_| ())
+    }
+
+    async fn continue_afresh(&mut self, held: &mut Held) -> Result<Next, HoldError> {
+        let Some(End::Returned(Err(FlowError::Continue(input)))) = self.core.end.take() else {
+            return Ok(Next::Again);
+        };
+        self.pending.messages.extend(decide::cancel_children(self.state(), self.id));
+        self.pending.timers.push(TimerChange::ClearAll);
+        self.record(OwnEvent::JobContinued { input: input.clone() });
+        self.core.loaded.input = input;
+        self.core.loaded.history.restart();
+        self.core.loaded.bytes = 0;
+        self.commit(held).await?;
+        self.replay(held).await?;
+        Ok(Next::Again)
+    }
+
+    /// Starts the flow anew, from what is in memory or, in test mode, from the store.
+    async fn replay(&mut self, held: &Held) -> Go {
+        let loaded = match self.reach.shop.options.replay_always {
+            true => super::load(self.reach.pipeline.store(), self.id).await.map_err(hold_error)?,
+            false => self.core.loaded.clone(),
+        };
+        let entropy = self.reach.pipeline.rt().random();
+        let (core, turn) =
+            Core::start(&self.reach.shop, self.id, &held.head.tenant, loaded, self.now(), entropy)
+                .map_err(hold_error)?;
+        self.core = core;
+        self.dropped.clear();
+        self.absorb(turn).await
+    }
+
+    async fn commit(&mut self, held: &mut Held) -> Go {
+        let pending = std::mem::take(&mut self.pending);
+        if pending.events.is_empty() {
+            // A question to a tool changes nothing, so there is nothing to write first.
+            self.pending = pending;
+            let starts = std::mem::take(&mut self.starts);
+            self.launch(starts, self.now());
+            return Ok(());
+        }
+        let mut decision = Decision {
+            events: pending.events,
+            timers: pending.timers,
+            messages: pending.messages,
+            ..Decision::default()
+        };
+        decision.timers.extend(self.guard());
+        match held.record::<Job>(decision, &pending.mail).await {
+            Ok(Some(committed)) => {
+                self.time = (committed.at, self.reach.pipeline.rt().mono());
+                self.core.loaded.version = committed.version;
+                self.core.driver.set_now(committed.at);
+                self.look_for_mail |= committed.mail_waiting > 0;
+            }
+            Ok(None) => {}
+            Err(HoldError::Refused(why)) => {
+                self.refused(held, why).await?;
+                return Err(HoldError::Lost);
+            }
+            Err(e) => return Err(e),
+        }
+        self.reach.shop.at(points::AFTER_COMMIT).await;
+        let starts = std::mem::take(&mut self.starts);
+        self.launch(starts, self.time.0);
+        if self.reach.shop.options.replay_always && self.core.end.is_none() && self.cancel.is_none()
+        {
+            self.replay(held).await?;
+        }
+        Ok(())
+    }
+
+    /// The guard over this worker: if nothing is committed for longer than everything that runs may take,
+    /// the loop takes the job away, however punctually the session is renewed.
+    pub fn guard(&self) -> Option<TimerChange> {
+        let running = self.running.values().map(|r| r.timeout);
+        let longest = running.chain(self.starts.iter().map(|s| s.timeout)).max()?;
+        let slack = self.keeper.config().lease * 2 + self.reach.shop.options.stop_grace;
+        Some(TimerChange::guard(timers::PROGRESS, longest + slack))
+    }
+
+    /// Starts what is committed.
+    fn launch(&mut self, starts: Vec<Start>, at: Timestamp) {
+        for start in starts {
+            if self.cancel.is_some() && start.what == What::Call {
+                // Committed as started and never called: not applied, and nobody needs to wonder.
+                self.call_over(&start.step, &start.key, start.call, CallOutcome::Cancelled, None);
+                self.fail(&start.step, "cancelled", "the job was cancelled".into());
+                continue;
+            }
+            let (stopper, stop) = watch::channel(false);
+            let running =
+                Running { step: start.step.clone(), stop: stopper.clone(), timeout: start.timeout };
+            self.running.insert(start.key.clone(), running);
+            let desk = calls::Desk {
+                reach: self.reach.clone(),
+                keeper: self.keeper.clone(),
+                job: self.id,
+                tenant: self.tenant.clone(),
+                epoch: self.epoch,
+                at,
+                done: self.tell.clone(),
+                stop,
+                stopper,
+            };
+            self.reach.pipeline.rt().spawn(Box::pin(calls::run(desk, start)));
+        }
+    }
+
+    /// Running tools are told to stop. What they return from here on is evidence.
+    fn stop_everything(&mut self) {
+        self.running.values().for_each(|r| {
+            r.stop.send_replace(true);
+        });
+        self.done.close();
+    }
+
+    async fn wait(&mut self, held: &mut Held) -> Go {
+        let rt = self.reach.pipeline.rt().clone();
+        // Nobody tells a process that its lease has lapsed: it looks itself, well within the margin.
+        let look = rt.sleep(self.keeper.config().lease / 20);
+        let stopping = held.until_stopping();
+        let draining = self.draining;
+        let drain = async {
+            if draining {
+                std::future::pending::<()>().await;
+            }
+            stopping.await;
+        };
+        let came = first(self.done.recv(), first(held.wait_for_mail(), first(drain, look))).await;
+        match came {
+            First::Left(Some(finished)) => self.finished(finished).await,
+            First::Left(None) => Err(HoldError::Lost),
+            First::Right(First::Left(Hint::Lost)) => Err(HoldError::Lost),
+            First::Right(First::Left(_)) => {
+                self.look_for_mail = true;
+                Ok(())
+            }
+            First::Right(First::Right(First::Left(()))) => {
+                self.draining = true;
+                Ok(())
+            }
+            First::Right(First::Right(First::Right(()))) => Ok(()),
+        }
+    }
+
+    async fn read_mail(&mut self, held: &mut Held) -> Go {
+        if !self.look_for_mail {
+            return Ok(());
+        }
+        self.look_for_mail = false;
+        let fresh: Vec<Mail> =
+            held.unread().await?.into_iter().filter(|m| m.seq > self.seen).collect();
+        for mail in fresh {
+            self.seen = mail.seq;
+            let says = decide::read_mail(self.state(), &mail, self.id);
+            self.pending.mail.push(mail);
+            self.mail_says(says).await?;
+        }
+        Ok(())
+    }
+
+    async fn mail_says(&mut self, says: MailSays) -> Go {
+        match says {
+            MailSays::Cancel(ask) if self.cancel.is_none() => self.cancelled_by(ask),
+            MailSays::Cancel(_) => self.note("cancel: it is being cancelled"),
+            MailSays::Pause(ask) => {
+                self.note("pause: it stops when what runs has finished");
+                self.pause = Some(ask);
+            }
+            MailSays::Nothing(why) if why.starts_with("resume") && self.pause.take().is_some() => {
+                self.note("resume: before the pause took effect");
+            }
+            MailSays::Nothing(why) => self.note(&why),
+            MailSays::Evidence(key) => {
+                self.note(&format!("evidence: for {key}"));
+                let stuck: Vec<StepId> = self.stuck.iter().map(|s| s.step.clone()).collect();
+                for step in stuck {
+                    self.settle(&step, Learnt { gone: true, ..Learnt::default() }).await?;
+                }
+            }
+            MailSays::Timer(name) => {
+                self.pending.timers.push(TimerChange::clear(name.clone()));
+                match decide::timer_events(self.state(), &name) {
+                    Some(event) => self.take_in(event).await?,
+                    None => self.note(&format!("timer_due: nobody waits for {name}")),
+                }
+            }
+            MailSays::Events(events) => {
+                for event in events {
+                    self.take_in(event).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// An event from outside, and what it sets in motion.
+    async fn take_in(&mut self, event: JobEvent) -> Go {
+        let moved = match &event {
+            JobEvent::Step(StepEvent::WaitCompleted { step, .. }) => {
+                self.pending.timers.push(TimerChange::clear(timers::wait(step)));
+                None
+            }
+            JobEvent::Step(
+                StepEvent::TimerFired { step } | StepEvent::EffectSettled { step, .. },
+            ) => {
+                self.stuck.retain(|s| s.step != *step);
+                Some(step.clone())
+            }
+            _ => None,
+        };
+        if matches!(event, JobEvent::Own(OwnEvent::JobResumed { .. })) {
+            // It runs: there is nothing to resume, and no row in the table for it.
+            self.note("resume: it runs");
+            return Ok(());
+        }
+        self.record(event);
+        if let Some(step) = moved {
+            self.core.queue.push_back(step);
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, what: &str) {
+        let what = kernel_limits::clip(what, 256).to_owned();
+        self.record(OwnEvent::MailNoted { what });
+    }
+
+    fn cancelled_by(&mut self, ask: AskMail) {
+        self.pending.messages.extend(decide::cancel_children(self.state(), self.id));
+        self.record(OwnEvent::JobCancelling { by: ask.by.clone(), why: ask.why.clone() });
+        self.pending.timers.push(TimerChange::ClearAll);
+        self.cancel = Some(ask);
+        self.core.queue.clear();
+        self.running.values().for_each(|r| {
+            r.stop.send_replace(true);
+        });
+    }
+
+    /// Waits for running tools, then ends; open children are waited for without a holder.
+    async fn cancelling(&mut self, held: &mut Held) -> Result<Next, HoldError> {
+        if !self.running.is_empty() || !self.starts.is_empty() {
+            if !self.pending.events.is_empty() {
+                self.commit(held).await?;
+                return Ok(Next::Again);
+            }
+            self.wait(held).await?;
+            return Ok(Next::Again);
+        }
+        if !self.state().children.is_empty() {
+            if !self.pending.events.is_empty() {
+                self.commit(held).await?;
+                return Ok(Next::Again);
+            }
+            return self.give_up(held, Decision::default(), "waiting for children").await;
+        }
+        let AskMail { by, why } = self.cancel.clone().unwrap_or_default();
+        let unknown = self.state().open_steps();
+        self.end_with(held, OwnEvent::JobCancelled { by, why, unknown, abandoned: 0 }).await
+    }
+
+    async fn give_up(
+        &mut self,
+        held: &mut Held,
+        decision: Decision<JobEvent>,
+        why: &str,
+    ) -> Result<Next, HoldError> {
+        let decision = decision.timer(TimerChange::clear(timers::PROGRESS));
+        match commit_park(held, decision, why, Some(self.seen)).await {
+            Ok(version) => {
+                self.core.loaded.version = version;
+                Ok(Next::Over)
+            }
+            Err(HoldError::MoreMail) => {
+                self.look_for_mail = true;
+                Ok(Next::Again)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Nothing is left to do but to wait: for a person, for time, for somebody.
+    async fn park(&mut self, held: &mut Held) -> Result<Next, HoldError> {
+        if self.draining && self.stuck.is_empty() && self.core.end.is_none() && !self.only_waits() {
+            held.release("the worker stops").await?;
+            return Ok(Next::Over);
+        }
+        let mut decision = Decision::default();
+        decision.timers.append(&mut self.pending.timers);
+        let mut keep = true;
+        let why;
+        let event = if let Some(attention) = self.attention() {
+            if let Some(ms) = attention.again_in_ms {
+                decision.timers.push(TimerChange::set(timers::RECHECK, Duration::from_millis(ms)));
+            }
+            // Whoever looks next looks from the start: code or knowledge may be another by then.
+            keep = false;
+            why = "attention";
+            OwnEvent::JobAttention(attention)
+        } else if let Some(ask) = &self.pause {
+            decision.timers.push(TimerChange::ClearAll);
+            why = "pause";
+            OwnEvent::JobParked { why: "pause".into(), by: ask.by.clone() }
+        } else if let Some(retry) = self.state().timers.iter().find(|t| t.why == TimerWhy::Retry) {
+            why = "retrying";
+            OwnEvent::JobRetrying { step: retry.step.clone() }
+        } else if self.is_long() {
+            why = "parked";
+            OwnEvent::JobParked { why: "wait".into(), by: None }
+        } else {
+            why = "waiting";
+            OwnEvent::JobWaiting { keys: self.keys() }
+        };
+        decision.events.push(event.into());
+        let next = self.give_up(held, decision, why).await?;
+        if next == Next::Over && keep {
+            self.remember();
+        }
+        Ok(next)
+    }
+
+    fn only_waits(&self) -> bool {
+        self.core.queue.is_empty()
+    }
+
+    fn keys(&self) -> Vec<String> {
+        let state = self.state();
+        let mut keys: Vec<String> = state.waits.iter().map(|w| w.key.clone()).collect();
+        keys.extend((!state.timers.is_empty()).then(|| "timer".to_owned()));
+        keys.extend((!state.children.is_empty()).then(|| "child".to_owned()));
+        keys
+    }
+
+    /// Whether the nearest thing that can happen by itself is far away.
+    fn is_long(&self) -> bool {
+        if !self.state().children.is_empty() {
+            return false;
+        }
+        let open = self.core.loaded.history.steps.values().filter(|r| r.outcome.is_none());
+        let soonest = open.filter_map(|r| r.timer.map(|(_, at)| at).or(r.deadline)).min();
+        let now = self.now();
+        soonest.is_none_or(|at| at.since(now) > self.reach.shop.options.park_after)
+    }
+
+    fn attention(&self) -> Option<Attention> {
+        let broken = |reason: &str, step: Option<StepId>, why: String| {
+            let why = kernel_limits::clip(&why, 2_048).to_owned();
+            Attention { reason: reason.into(), step, why, again_in_ms: None }
+        };
+        match &self.core.end {
+            Some(End::Diverged(d)) => {
+                return Some(broken("diverged", Some(d.step.clone()), d.to_string()));
+            }
+            Some(End::Broken(why)) => return Some(broken("broken", None, why.clone())),
+            Some(End::Returned(_)) | None => {}
+        }
+        let first = self.stuck.first()?;
+        let again = self.stuck.iter().filter_map(|s| s.again_in).min();
+        Some(Attention {
+            reason: "unknown_outcome".into(),
+            step: Some(first.step.clone()),
+            why: format!("step {}: {}", first.step, first.why),
+            again_in_ms: again.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX).max(100)),
+        })
+    }
+
+    /// Keeps the flow in memory for whoever claims the job next in this process.
+    fn remember(&mut self) {
+        if self.reach.shop.options.replay_always {
+            return;
+        }
+        let empty = Loaded::default();
+        let loaded = std::mem::replace(&mut self.core.loaded, empty);
+        let version = loaded.version;
+        let bytes = usize::try_from(loaded.bytes).unwrap_or(usize::MAX).saturating_add(4_096);
+        let core = Core {
+            loaded,
+            driver: std::mem::replace(&mut self.core.driver, Driver::none()),
+            asks: std::mem::take(&mut self.core.asks),
+            delivered: self.core.delivered,
+            end: None,
+            queue: std::mem::take(&mut self.core.queue),
+            first: None,
+        };
+        let still = Still { core, version, bytes, starts: Vec::new(), turn: Turn::default() };
+        self.reach.shop.memory.keep(self.id, still);
+    }
+}
+
+pub(crate) fn hold_error(e: LoadError) -> HoldError {
+    match e {
+        LoadError::Store(e) => HoldError::Store(e),
+        LoadError::Unreadable(why) => HoldError::Refused(why),
+    }
+}

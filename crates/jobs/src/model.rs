@@ -1,0 +1,667 @@
+//! The job machine: what is kept, what can happen, and the one transition table.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tenure_kernel::{
+    ids::EntityId,
+    machine::{Cx, Decision, Input, Machine, Undecided},
+    table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table, kernel_events as ke},
+};
+use tenure_steps::{
+    events::{ResultType, StepEvent, StepId, TimerWhy, Verdict, WaitKind},
+    tool::Class as ToolClass,
+};
+
+/// Limits of a job, by name.
+pub mod limits {
+    /// An input up to this size is kept in the head, so that a fresh job starts without a look at its
+    /// history.
+    pub const INPUT_IN_HEAD_BYTES_MAX: usize = 4 * 1024;
+    /// An output up to this size is kept in the head and told to the parent.
+    pub const OUTPUT_IN_HEAD_BYTES_MAX: usize = 8 * 1024;
+    /// Calls of one job at once; more wait their turn.
+    pub const CALLS_MAX: usize = 32;
+    /// Open waits and sleeps of one job.
+    pub const WAITS_MAX: usize = 48;
+    /// Open children of one job.
+    pub const CHILDREN_MAX: usize = 1_500;
+    /// Signals that are kept for later.
+    pub const KEPT_MAX: usize = 64;
+    /// Keys of completed waits that are remembered in the head, to tell a repeated signal from a wrong one.
+    pub const HEARD_MAX: usize = 64;
+    /// Events of one run of a flow.
+    pub const EVENTS_MAX: u32 = 10_000;
+    /// Bytes of events of one run of a flow.
+    pub const HISTORY_BYTES_MAX: u64 = 16 * 1024 * 1024;
+    /// What a signal may bring.
+    pub const SIGNAL_BYTES_MAX: usize = 24 * 1024;
+}
+
+/// What a new job is asked to be. The body of the wish, and the first event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NewJob {
+    /// The flow.
+    pub flow: String,
+    /// Its version.
+    pub version: u32,
+    /// Its input.
+    #[serde(default)]
+    pub input: Value,
+    /// Higher is sooner.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub priority: i16,
+    /// It ends by then, whatever happens.
+    pub must_end_in_ms: u64,
+    /// Lost workers after which it is given up.
+    pub takeovers_max: u32,
+    /// Who waits for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
+    /// The finished job that this one tries again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<EntityId>,
+    /// The job whose history it goes on from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<Fork>,
+    /// Who asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+/// Where a child belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parent {
+    /// The parent.
+    pub job: EntityId,
+    /// Its number among the parent's children.
+    pub ordinal: u32,
+}
+
+/// Where a fork left its origin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fork {
+    /// The origin.
+    pub job: EntityId,
+    /// The first step that is not taken over.
+    pub step: StepId,
+}
+
+/// What a job records beside its steps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum OwnEvent {
+    /// Born.
+    JobCreated(NewJob),
+    /// Taken in the commit that created it.
+    JobStarted {},
+    /// Steps of another job, taken over as if they were its own.
+    HistoryCopied {
+        /// From whom.
+        from: EntityId,
+        /// In order.
+        events: Vec<Value>,
+    },
+    /// Nothing but waits is left.
+    JobWaiting {
+        /// Their correlation keys; `timer` and `child` for those without.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        keys: Vec<String>,
+    },
+    /// Nothing but long waits is left, or somebody paused it.
+    JobParked {
+        /// `pause`, or `wait`.
+        why: String,
+        /// Who paused it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+    },
+    /// A failed call is tried again later.
+    JobRetrying {
+        /// Which step.
+        step: StepId,
+    },
+    /// A person has to look.
+    JobAttention(Attention),
+    /// Somebody let it go on, or it looks again by itself.
+    JobResumed {
+        /// Who or what.
+        by: String,
+    },
+    /// Its worker was lost; another one goes on.
+    JobRequeued {
+        /// Which rule.
+        why: String,
+    },
+    /// It is being cancelled: running tools and children are told.
+    JobCancelling {
+        /// Who asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+    },
+    /// The flow starts afresh with this input.
+    JobContinued {
+        /// The new input.
+        input: Value,
+    },
+    /// Mail came that changes nothing.
+    MailNoted {
+        /// What kind, and why it changes nothing.
+        what: String,
+    },
+    /// The flow returned.
+    JobCompleted {
+        /// What it returned.
+        output: Value,
+        /// Children that it did not wait for.
+        #[serde(default, skip_serializing_if = "is_default")]
+        abandoned: u32,
+    },
+    /// It ended without a result.
+    JobFailed(Failure),
+    /// It was cancelled.
+    JobCancelled {
+        /// Who asked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+        /// Why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+        /// Effects that nobody knows about.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        unknown: Vec<StepId>,
+        /// Children that were still open.
+        #[serde(default, skip_serializing_if = "is_default")]
+        abandoned: u32,
+    },
+}
+
+/// Why a person has to look.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attention {
+    /// `unknown_outcome`, `diverged` or `broken`.
+    pub reason: String,
+    /// The step, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepId>,
+    /// In words.
+    pub why: String,
+    /// It looks again by itself after this time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again_in_ms: Option<u64>,
+}
+
+/// Why a job failed.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Failure {
+    /// A word: `step_failed`, `flow_failed`, `deadline_passed`, `unknown_outcome`, `takeovers_spent`,
+    /// `history_too_long`, `refused`.
+    pub reason: String,
+    /// In words.
+    pub error: String,
+    /// The step, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepId>,
+    /// Effects that nobody knows about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unknown: Vec<StepId>,
+    /// Children that were still open.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub abandoned: u32,
+}
+
+/// What can happen to a job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum JobEvent {
+    /// To a step.
+    Step(StepEvent),
+    /// To the job.
+    Own(OwnEvent),
+}
+
+impl From<StepEvent> for JobEvent {
+    fn from(event: StepEvent) -> Self {
+        JobEvent::Step(event)
+    }
+}
+
+impl From<OwnEvent> for JobEvent {
+    fn from(event: OwnEvent) -> Self {
+        JobEvent::Own(event)
+    }
+}
+
+/// A call that was started and is not over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenCall {
+    /// The step.
+    #[serde(rename = "s")]
+    pub step: StepId,
+    /// The tool.
+    #[serde(rename = "t")]
+    pub tool: String,
+    /// The key.
+    #[serde(rename = "k")]
+    pub key: String,
+    /// The call.
+    #[serde(rename = "n")]
+    pub call: u32,
+    /// What settles it.
+    #[serde(rename = "c")]
+    pub class: ToolClass,
+    /// Why nobody knows how it ended.
+    #[serde(default, rename = "u", skip_serializing_if = "Option::is_none")]
+    pub unknown: Option<String>,
+}
+
+/// A wait that is open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenWait {
+    /// The step.
+    #[serde(rename = "s")]
+    pub step: StepId,
+    /// What for.
+    #[serde(rename = "w")]
+    pub kind: WaitKind,
+    /// The correlation key.
+    #[serde(rename = "k")]
+    pub key: String,
+}
+
+/// A step that goes on at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenTimer {
+    /// The step.
+    #[serde(rename = "s")]
+    pub step: StepId,
+    /// Sleep or retry.
+    #[serde(rename = "w")]
+    pub why: TimerWhy,
+}
+
+/// A child that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenChild(pub u32, pub StepId);
+
+/// What the head keeps: enough to decide without history.
+#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobState {
+    /// The flow.
+    pub flow: String,
+    /// Its version.
+    pub version: u32,
+    /// Its input, where it is small.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "tenure_steps::canonical::present"
+    )]
+    pub input: Option<Value>,
+    /// How often the flow was started afresh, from 1.
+    pub run: u32,
+    /// Events of this run.
+    pub events: u32,
+    /// Steps that are over.
+    #[serde(skip_serializing_if = "is_default")]
+    pub steps: u32,
+    /// Calls that are not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<OpenCall>,
+    /// Open waits.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<OpenWait>,
+    /// Sleeps and retries.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub timers: Vec<OpenTimer>,
+    /// Open children.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub children: Vec<OpenChild>,
+    /// Keys of completed waits, the newest last.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub heard: Vec<String>,
+    /// Keys of kept signals.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<String>,
+    /// Lost workers.
+    #[serde(skip_serializing_if = "is_default")]
+    pub takeovers: u32,
+    /// How many may be lost.
+    pub takeovers_max: u32,
+    /// Somebody paused it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub paused: bool,
+    /// A person has to look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attention: Option<Attention>,
+    /// Who waits for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
+    /// See [`NewJob::retry_of`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<EntityId>,
+    /// See [`NewJob::forked_from`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub forked_from: Option<Fork>,
+    /// Who asked for it to be cancelled, and why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancel: Option<(Option<String>, Option<String>)>,
+    /// What it returned, where it is small.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "tenure_steps::canonical::present"
+    )]
+    pub output: Option<Value>,
+    /// Why it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl JobState {
+    /// The id of a child. It follows from the job and the number alone, so a creation that is decided
+    /// twice names the same job twice, and a parent can reach its children without a list of ids.
+    pub fn child_id(job: EntityId, ordinal: u32) -> EntityId {
+        let (secs, nanos) = job.uuid().get_timestamp().map_or((0, 0), |t| t.to_unix());
+        let micros = i64::try_from(secs * 1_000_000 + u64::from(nanos / 1_000)).unwrap_or(0);
+        let at = tenure_kernel::time::Timestamp::from_micros(micros);
+        EntityId::derived(job, &format!("child/{ordinal}"), at)
+    }
+
+    /// Steps whose effect nobody knows about, if the job ended now.
+    pub fn open_steps(&self) -> Vec<StepId> {
+        self.calls.iter().map(|c| c.step.clone()).collect()
+    }
+
+    /// Whether it waits for this key.
+    pub fn waits_for(&self, key: &str) -> Option<&OpenWait> {
+        self.waits.iter().find(|w| w.key == key)
+    }
+
+    fn step(&mut self, event: &StepEvent) {
+        match event {
+            StepEvent::ToolInvocationStarted { step, tool, key, call, class, .. } => {
+                self.timers.retain(|t| t.step != *step);
+                self.calls.push(OpenCall {
+                    step: step.clone(),
+                    tool: tool.clone(),
+                    key: key.clone(),
+                    call: *call,
+                    class: *class,
+                    unknown: None,
+                });
+            }
+            StepEvent::ToolInvocationFinished { key, call, .. } => self.close(key, *call),
+            StepEvent::EffectSettled { key, call, verdict, .. } => {
+                self.close(key, *call);
+                if *verdict != Verdict::CalledAgain
+                    && self.attention.as_ref().is_some_and(|a| a.reason == "unknown_outcome")
+                {
+                    self.attention = None;
+                }
+            }
+            StepEvent::EffectUnknown { key, call, why, .. } => {
+                if let Some(c) = self.calls.iter_mut().find(|c| c.key == *key && c.call == *call) {
+                    c.unknown = Some(why.clone());
+                }
+            }
+            StepEvent::NodeFinished { result_type, .. } => {
+                self.steps += u32::from(*result_type != ResultType::RetryableFailure);
+            }
+            StepEvent::CommandCommitted { .. } | StepEvent::CompensationStarted { .. } => {}
+            StepEvent::ValueRecorded { .. } => self.steps += 1,
+            StepEvent::WaitOpened { step, kind, key, .. } => {
+                self.waits.push(OpenWait { step: step.clone(), kind: *kind, key: key.clone() });
+            }
+            StepEvent::WaitCompleted { step, key, .. } => {
+                self.steps += 1;
+                self.waits.retain(|w| w.step != *step);
+                self.kept.retain(|k| k != key);
+                if self.heard.len() >= limits::HEARD_MAX {
+                    self.heard.remove(0);
+                }
+                self.heard.push(key.clone());
+            }
+            StepEvent::SignalKept { key, .. } => self.kept.push(key.clone()),
+            StepEvent::TimerSet { step, why, .. } => {
+                self.timers.push(OpenTimer { step: step.clone(), why: *why });
+            }
+            StepEvent::TimerFired { step } => {
+                let sleep = |t: &OpenTimer| t.step == *step && t.why == TimerWhy::Sleep;
+                self.steps += u32::from(self.timers.iter().any(sleep));
+                self.timers.retain(|t| t.step != *step);
+            }
+            StepEvent::ChildStarted { step, ordinal, .. } => {
+                self.children.push(OpenChild(*ordinal, step.clone()));
+            }
+            StepEvent::ChildEnded { ordinal, .. } => {
+                self.steps += 1;
+                self.children.retain(|c| c.0 != *ordinal);
+            }
+        }
+    }
+
+    fn close(&mut self, key: &str, call: u32) {
+        self.calls.retain(|c| !(c.key == key && c.call == call));
+    }
+
+    fn own(&mut self, event: &OwnEvent) {
+        match event {
+            OwnEvent::JobCreated(new) => {
+                self.flow.clone_from(&new.flow);
+                self.version = new.version;
+                self.input = small(&new.input, limits::INPUT_IN_HEAD_BYTES_MAX);
+                self.run = 1;
+                self.takeovers_max = new.takeovers_max;
+                self.parent = new.parent;
+                self.retry_of = new.retry_of;
+                self.forked_from.clone_from(&new.forked_from);
+            }
+            OwnEvent::HistoryCopied { events, .. } => {
+                for event in events {
+                    if let Ok(event) = serde_json::from_value::<StepEvent>(event.clone()) {
+                        self.step(&event);
+                    }
+                }
+            }
+            OwnEvent::JobParked { why, .. } => self.paused |= why == "pause",
+            OwnEvent::JobAttention(attention) => self.attention = Some(attention.clone()),
+            OwnEvent::JobResumed { .. } => {
+                self.paused = false;
+                self.attention = None;
+            }
+            OwnEvent::JobRequeued { .. } => self.takeovers += 1,
+            OwnEvent::JobCancelling { by, why } => self.cancel = Some((by.clone(), why.clone())),
+            OwnEvent::JobContinued { input } => {
+                self.input = small(input, limits::INPUT_IN_HEAD_BYTES_MAX);
+                self.run += 1;
+                self.events = 0;
+                self.waits.clear();
+                self.timers.clear();
+                self.children.clear();
+            }
+            OwnEvent::JobCompleted { output, .. } => {
+                self.output = small(output, limits::OUTPUT_IN_HEAD_BYTES_MAX);
+                self.close_all();
+            }
+            OwnEvent::JobFailed(failure) => {
+                self.failure = Some(failure.clone());
+                self.close_all();
+            }
+            OwnEvent::JobCancelled { by, why, .. } => {
+                self.cancel = Some((by.clone(), why.clone()));
+                self.close_all();
+            }
+            OwnEvent::JobStarted {}
+            | OwnEvent::JobWaiting { .. }
+            | OwnEvent::JobRetrying { .. }
+            | OwnEvent::MailNoted { .. } => {}
+        }
+    }
+
+    /// Nothing is waited for any more. Calls stay: they say which effects are unknown.
+    fn close_all(&mut self) {
+        self.waits.clear();
+        self.timers.clear();
+        self.children.clear();
+    }
+}
+
+/// A value that is small enough to keep, or nothing.
+pub fn small(value: &Value, bytes_max: usize) -> Option<Value> {
+    let fits = serde_json::to_vec(value).is_ok_and(|b| b.len() <= bytes_max);
+    fits.then(|| value.clone())
+}
+
+/// The job machine.
+#[derive(Debug)]
+pub struct Job;
+
+impl Machine for Job {
+    type State = JobState;
+    type Event = JobEvent;
+    const TABLE: &'static Table = &TABLE;
+
+    fn name(event: &JobEvent) -> &'static str {
+        match event {
+            JobEvent::Step(event) => event.name(),
+            JobEvent::Own(event) => event.name(),
+        }
+    }
+
+    fn apply(state: &mut JobState, event: &JobEvent) {
+        state.events += 1;
+        match event {
+            JobEvent::Step(event) => state.step(event),
+            JobEvent::Own(event) => state.own(event),
+        }
+    }
+
+    fn decide(
+        state: Option<&JobState>,
+        input: &Input<'_>,
+        cx: &Cx,
+    ) -> Result<Decision<JobEvent>, Undecided> {
+        crate::decide::decide(state, input, cx)
+    }
+}
+
+impl OwnEvent {
+    /// Its name in the transition table.
+    pub fn name(&self) -> &'static str {
+        match self {
+            OwnEvent::JobCreated(_) => "job_created",
+            OwnEvent::JobStarted {} => "job_started",
+            OwnEvent::HistoryCopied { .. } => "history_copied",
+            OwnEvent::JobWaiting { .. } => "job_waiting",
+            OwnEvent::JobParked { .. } => "job_parked",
+            OwnEvent::JobRetrying { .. } => "job_retrying",
+            OwnEvent::JobAttention(_) => "job_attention",
+            OwnEvent::JobResumed { .. } => "job_resumed",
+            OwnEvent::JobRequeued { .. } => "job_requeued",
+            OwnEvent::JobCancelling { .. } => "job_cancelling",
+            OwnEvent::JobContinued { .. } => "job_continued",
+            OwnEvent::MailNoted { .. } => "mail_noted",
+            OwnEvent::JobCompleted { .. } => "job_completed",
+            OwnEvent::JobFailed(_) => "job_failed",
+            OwnEvent::JobCancelled { .. } => "job_cancelled",
+        }
+    }
+}
+
+const HELD: &[&str] = &["running", "cancelling"];
+const BLOCKED: &[&str] = &["waiting", "parked", "retrying"];
+const NOT_BLOCKED: &[&str] = &["queued", "running", "attention", "cancelling"];
+const UNHELD: &[&str] = &["queued", "waiting", "parked", "retrying", "attention"];
+const OPEN: &[&str] =
+    &["queued", "running", "waiting", "parked", "retrying", "attention", "cancelling"];
+
+const fn open(name: &'static str, claimable: Claimable, doc: &'static str) -> StatusRow {
+    StatusRow { name, class: Class::Open, claimable, doc }
+}
+
+const fn end(name: &'static str, doc: &'static str) -> StatusRow {
+    StatusRow { name, class: Class::Final, claimable: Claimable::No, doc }
+}
+
+const fn at(from: &'static [&'static str], event: &'static str, to: &'static str) -> Move {
+    Move { from, event, to }
+}
+
+/// The transition table. The events of a park come after `tenure_ended` in the same commit, so that the
+/// last event of a blocked job is the one that says what it waits for.
+pub static TABLE: Table = Table {
+    kind: "job",
+    doc: "One durable run of a flow.",
+    statuses: &[
+        open("queued", Claimable::Queued, "Waits for a worker that knows its flow."),
+        open("running", Claimable::No, "A worker drives its flow."),
+        open(
+            "waiting",
+            Claimable::No,
+            "Waits for a signal, a time or a child; no worker holds it.",
+        ),
+        open("parked", Claimable::No, "The same for a long time, or somebody paused it."),
+        open("retrying", Claimable::No, "A failed call is tried again after a pause."),
+        open(
+            "attention",
+            Claimable::No,
+            "A person has to say what is true, or to repair the flow.",
+        ),
+        open("cancelling", Claimable::No, "Running tools and children are being stopped."),
+        end("completed", "The flow returned."),
+        end("failed", "It ended without a result; listed among the dead letters."),
+        end("cancelled", "Somebody stopped it."),
+    ],
+    moves: &[
+        at(BIRTH, "job_created", "queued"),
+        at(BIRTH, "job_cancelled", "cancelled"),
+        at(&["queued"], "history_copied", SAME),
+        at(&["queued"], "job_started", "running"),
+        at(&["queued"], ke::CLAIMED, "running"),
+        at(&["running"], ke::TENURE_ENDED, "queued"),
+        at(&["cancelling"], ke::TENURE_ENDED, SAME),
+        at(&["queued"], "job_requeued", SAME),
+        at(&["queued", "waiting"], "job_waiting", "waiting"),
+        at(&["queued", "waiting", "retrying", "parked"], "job_parked", "parked"),
+        at(&["queued"], "job_retrying", "retrying"),
+        at(&["queued"], "job_attention", "attention"),
+        at(&["parked", "attention"], "job_resumed", "queued"),
+        at(HELD, "tool_invocation_started", SAME),
+        at(HELD, "tool_invocation_finished", SAME),
+        at(OPEN, "command_committed", SAME),
+        at(OPEN, "node_finished", SAME),
+        at(HELD, "effect_unknown", SAME),
+        at(&["attention"], "effect_settled", "queued"),
+        at(
+            &["queued", "running", "cancelling", "waiting", "parked", "retrying"],
+            "effect_settled",
+            SAME,
+        ),
+        at(HELD, "compensation_started", SAME),
+        at(HELD, "value_recorded", SAME),
+        at(HELD, "wait_opened", SAME),
+        at(BLOCKED, "wait_completed", "queued"),
+        at(NOT_BLOCKED, "wait_completed", SAME),
+        at(OPEN, "signal_kept", SAME),
+        at(HELD, "timer_set", SAME),
+        at(BLOCKED, "timer_fired", "queued"),
+        at(NOT_BLOCKED, "timer_fired", SAME),
+        at(HELD, "child_started", SAME),
+        at(BLOCKED, "child_ended", "queued"),
+        at(NOT_BLOCKED, "child_ended", SAME),
+        at(OPEN, "mail_noted", SAME),
+        at(&["running"], "job_continued", SAME),
+        at(&["running"], "job_cancelling", "cancelling"),
+        at(UNHELD, "job_cancelling", "cancelling"),
+        at(&["running"], "job_completed", "completed"),
+        at(OPEN, "job_failed", "failed"),
+        at(OPEN, "job_cancelled", "cancelled"),
+    ],
+    forced: "failed",
+};

@@ -1,0 +1,398 @@
+//! How a job comes into being: from a submission, as a fork of another job, or as its retry.
+//!
+//! Where this process has a free slot and nothing waits in the flow's queue, the job starts in the commit
+//! that creates it: the flow is polled to its first tool or wait, and what it asks for is part of the birth.
+
+use crate::{
+    catalogue,
+    decide::{self, finish},
+    drive::{LoadError, Loaded, Reach, Run, Shop, Still, load},
+    model::{Fork, Job, JobEvent, JobState, NewJob, OwnEvent, limits},
+};
+use serde_json::Value;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tenure_engine::{
+    birth::{NotBorn, random, take_at_birth},
+    pipeline::Pipeline,
+    session::Keeper,
+    slots::{Slot, Slots},
+};
+use tenure_kernel::{
+    commit::{Birth, Commit, CommitAnswer, Expect, UniqueKey},
+    error::StoreError,
+    ids::EntityId,
+    judge::Judge,
+    machine::{Decision, Machine, encode_state},
+    stream::{Body, Hash, NewEvent},
+    table::Class,
+    time::Timestamp,
+};
+use tenure_steps::{
+    canonical,
+    events::{StepEvent, StepId},
+    flow::queue_of,
+};
+
+/// Events that a flow may record before its first tool or wait and still start with its job.
+pub const EVENTS_AT_BIRTH_MAX: usize = 32;
+
+/// What somebody wants to run.
+#[derive(Clone, Debug, Default)]
+pub struct Submission {
+    /// The flow.
+    pub flow: String,
+    /// Its version; the newest without one.
+    pub version: Option<u32>,
+    /// Its input.
+    pub input: Value,
+    /// Whose job it is.
+    pub tenant: String,
+    /// The same key with the same input is the same job.
+    pub key: Option<String>,
+    /// Higher is sooner.
+    pub priority: i16,
+    /// It ends by then.
+    pub must_end_in: Option<Duration>,
+    /// Who asks.
+    pub by: Option<String>,
+}
+
+/// What became of a submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    /// The job.
+    pub id: EntityId,
+    /// It was there already, under the same key and with the same input.
+    pub existed: bool,
+}
+
+/// Why nothing was created.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// Nobody ever registered it.
+    #[error("no worker has ever registered the flow {flow}{}", .version.map(|v| format!("@{v}")).unwrap_or_default())]
+    UnknownFlow {
+        /// What was asked for.
+        flow: String,
+        /// In which version.
+        version: Option<u32>,
+    },
+    /// The key belongs to another job.
+    #[error("the key belongs to job {0}, which has other input")]
+    OtherInput(EntityId),
+    /// The origin of a fork or retry can not be used.
+    #[error("{0}")]
+    BadOrigin(String),
+    /// The store said no.
+    #[error("{0}")]
+    Refused(String),
+    /// The store is away.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl From<LoadError> for SubmitError {
+    fn from(e: LoadError) -> Self {
+        match e {
+            LoadError::Store(e) => SubmitError::Store(e),
+            LoadError::Unreadable(why) => SubmitError::BadOrigin(why),
+        }
+    }
+}
+
+/// A worker in this process, in whose free slots jobs may start.
+#[derive(Clone)]
+pub struct Local {
+    /// Its flows and tools.
+    pub shop: Arc<Shop>,
+    /// Its slots.
+    pub slots: Slots,
+    /// Its session.
+    pub keeper: Keeper,
+}
+
+/// Creates jobs.
+#[derive(Clone)]
+pub struct Submitter {
+    pipeline: Pipeline,
+    judge: Arc<Judge>,
+    must_end_in: Duration,
+    takeovers_max: u32,
+    local: Option<Local>,
+    /// The store's time and when that was on this process's clock: ids are time-ordered, and need not be exact.
+    time: Arc<Mutex<Option<(Timestamp, Duration)>>>,
+}
+
+impl Submitter {
+    /// Creates jobs in this store.
+    pub fn new(
+        pipeline: Pipeline,
+        judge: Judge,
+        must_end_in: Duration,
+        takeovers_max: u32,
+    ) -> Self {
+        let judge = Arc::new(judge);
+        Submitter { pipeline, judge, must_end_in, takeovers_max, local: None, time: Arc::default() }
+    }
+
+    /// Starts jobs in this worker where it can.
+    pub fn with_local(mut self, local: Local) -> Self {
+        self.local = Some(local);
+        self
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        const GOOD_FOR: Duration = Duration::from_secs(10);
+        let mono = self.pipeline.rt().mono();
+        let known = *self.time.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, when)) = known
+            && mono.saturating_sub(when) < GOOD_FOR
+        {
+            return Ok(at + mono.saturating_sub(when));
+        }
+        let at = self.pipeline.store().now().await?;
+        *self.time.lock().unwrap_or_else(PoisonError::into_inner) = Some((at, mono));
+        Ok(at)
+    }
+
+    /// Creates a job, or finds the one that was created under the same key.
+    pub async fn submit(&self, submission: Submission) -> Result<Submitted, SubmitError> {
+        let Submission { flow, version, input, tenant, key, priority, must_end_in, by } =
+            submission;
+        let version = self.version_of(&flow, version).await?;
+        let keys = key.map(|key| unique(&tenant, &key, &flow, &input)).into_iter().collect();
+        let new = NewJob {
+            flow,
+            version,
+            input,
+            priority,
+            must_end_in_ms: ms(must_end_in.unwrap_or(self.must_end_in)),
+            takeovers_max: self.takeovers_max,
+            parent: None,
+            retry_of: None,
+            forked_from: None,
+            by,
+        };
+        self.create(&tenant, new, Vec::new(), keys).await
+    }
+
+    async fn version_of(&self, flow: &str, version: Option<u32>) -> Result<u32, SubmitError> {
+        let local = self.local.as_ref().and_then(|l| match version {
+            Some(v) => l.shop.flows.get(flow, v),
+            None => l.shop.flows.newest(flow),
+        });
+        if let Some(local) = local {
+            return Ok(local.version);
+        }
+        let entry = catalogue::entry(self.pipeline.store(), catalogue::Sort::Flow, flow).await?;
+        let known = entry.as_ref().and_then(|e| match version {
+            Some(v) => e.version(v),
+            None => e.newest(),
+        });
+        known
+            .map(|k| k.version)
+            .ok_or_else(|| SubmitError::UnknownFlow { flow: flow.to_owned(), version })
+    }
+
+    async fn create(
+        &self,
+        tenant: &str,
+        new: NewJob,
+        copied: Vec<JobEvent>,
+        keys: Vec<UniqueKey>,
+    ) -> Result<Submitted, SubmitError> {
+        let at = self.now().await?;
+        let id = EntityId::new(at, random(&self.pipeline));
+        if copied.is_empty()
+            && let Some(slot) = self.free_slot(&new)
+            && let Some(done) = self.start_here(slot, id, at, tenant, &new, &keys).await?
+        {
+            return Ok(done);
+        }
+        let mut decision = decide::create(new);
+        decision.events.extend(copied);
+        decision.keys = keys;
+        let commit = self.birth(id, tenant, decision);
+        match self.pipeline.commit(commit).await? {
+            CommitAnswer::Committed(_) => Ok(Submitted { id, existed: false }),
+            other => answered(other),
+        }
+    }
+
+    fn free_slot(&self, new: &NewJob) -> Option<(&Local, Slot)> {
+        let local = self.local.as_ref()?;
+        let queue = queue_of(&new.flow, new.version);
+        let known = local.shop.flows.get(&new.flow, new.version).is_some();
+        if !known || !local.slots.queue_is_known_empty(&queue) {
+            return None;
+        }
+        Some((local, local.slots.try_take()?))
+    }
+
+    fn birth(&self, id: EntityId, tenant: &str, decision: Decision<JobEvent>) -> Commit {
+        let placement = decision.placement.unwrap_or_default();
+        let birth = Birth {
+            kind: Job::TABLE.kind,
+            tenant: tenant.to_owned(),
+            queue: placement.queue,
+            priority: placement.priority,
+        };
+        let mut state = JobState::default();
+        decision.events.iter().for_each(|e| Job::apply(&mut state, e));
+        let events = decision.events.iter().map(|e| NewEvent::new(Job::name(e), Body::json(e)));
+        let mut commit =
+            Commit::new(self.pipeline.commit_id(), id, Expect::Absent(birth), events.collect());
+        commit.state = Some(encode_state::<Job>(&state));
+        commit.timers = decision.timers;
+        commit.messages = decision.messages;
+        commit.must_end_in = decision.must_end_in;
+        commit.keys = decision.keys;
+        commit
+    }
+
+    /// Starts a job in the commit that creates it. `None`: it does not start here after all.
+    async fn start_here(
+        &self,
+        (local, slot): (&Local, Slot),
+        id: EntityId,
+        at: Timestamp,
+        tenant: &str,
+        new: &NewJob,
+        keys: &[UniqueKey],
+    ) -> Result<Option<Submitted>, SubmitError> {
+        let reach = Reach { shop: local.shop.clone(), pipeline: self.pipeline.clone() };
+        let Some(mut run) = Run::unborn(reach, local.keeper.clone(), id, tenant, new, at) else {
+            return Ok(None);
+        };
+        if run.first_turn().await.is_err() || run.pending.events.len() > EVENTS_AT_BIRTH_MAX {
+            return Ok(None);
+        }
+        let mut decision = decide::create(new.clone()).and(OwnEvent::JobStarted {}.into());
+        decision.keys = keys.to_vec();
+        let pending = std::mem::take(&mut run.pending);
+        decision.events.extend(pending.events);
+        decision.timers.extend(pending.timers);
+        decision.timers.extend(run.guard());
+        decision.messages.extend(pending.messages);
+        if let Some(end) = run.ending_at_birth() {
+            let state = run.core.loaded.state.clone();
+            decision = finish(&state, decision, end, id);
+            decision.must_end_in = None;
+            decision.timers.clear();
+        }
+        let commit = self.birth(id, tenant, decision);
+        match take_at_birth(&local.keeper, &self.judge, commit).await {
+            Ok(born) => {
+                if let Some(held) = born.held {
+                    let still: Still = run.into_still(born.committed.version);
+                    local.shop.memory.keep(id, still);
+                    local.slots.start(slot, held);
+                }
+                Ok(Some(Submitted { id, existed: false }))
+            }
+            Err(NotBorn::Lapsed) => Ok(None),
+            Err(NotBorn::Answered(other)) => answered(other).map(Some),
+            Err(NotBorn::Store(e)) => Err(e.into()),
+        }
+    }
+
+    /// A new job that goes on from another one's history: everything before this step is taken over.
+    /// Without a step, everything that succeeded.
+    pub async fn fork(
+        &self,
+        origin: EntityId,
+        before: Option<StepId>,
+        version: Option<u32>,
+        by: Option<String>,
+    ) -> Result<Submitted, SubmitError> {
+        let store = self.pipeline.store();
+        let head = store.head(origin).await?.filter(|h| h.kind() == Job::TABLE.kind);
+        let head =
+            head.ok_or_else(|| SubmitError::BadOrigin(format!("there is no job {origin}")))?;
+        let retries = head.class() == Class::Final;
+        let loaded = load(store, origin).await?;
+        let step = match before {
+            Some(step) if loaded.history.steps.contains_key(&step) => step,
+            Some(step) => {
+                let mut known: Vec<_> = loaded.history.steps.keys().map(|s| s.0.clone()).collect();
+                known.sort();
+                return Err(SubmitError::BadOrigin(format!(
+                    "job {origin} has no step {step}; its steps are {}",
+                    known.join(", ")
+                )));
+            }
+            None => failed_step(&loaded, &head.state).ok_or_else(|| {
+                SubmitError::BadOrigin(format!(
+                    "job {origin} has no step that failed: say from which step to fork"
+                ))
+            })?,
+        };
+        let events = crate::view::steps_before(store, origin, &step).await?;
+        let (flow, version) = (loaded.state.flow.clone(), version.unwrap_or(loaded.state.version));
+        let version = self.version_of(&flow, Some(version)).await?;
+        let new = NewJob {
+            flow,
+            version,
+            input: loaded.input,
+            priority: head.priority,
+            must_end_in_ms: ms(self.must_end_in),
+            takeovers_max: self.takeovers_max,
+            parent: None,
+            retry_of: retries.then_some(origin),
+            forked_from: Some(Fork { job: origin, step }),
+            by,
+        };
+        let copied = match events.is_empty() {
+            true => Vec::new(),
+            false => vec![OwnEvent::HistoryCopied { from: origin, events }.into()],
+        };
+        self.create(&head.tenant, new, copied, Vec::new()).await
+    }
+}
+
+/// The first step that failed or has no outcome: where a retry begins.
+fn failed_step(loaded: &Loaded, _state: &[u8]) -> Option<StepId> {
+    use tenure_steps::history::Outcome;
+    let named = loaded.state.failure.as_ref().and_then(|f| f.step.clone());
+    named.or_else(|| {
+        let steps = loaded.history.steps.iter();
+        let mut open: Vec<_> = steps
+            .filter(|(_, r)| !matches!(r.outcome, Some(Outcome::Ok(_) | Outcome::InChild(_))))
+            .collect();
+        open.sort_by_key(|(_, r)| r.opened_at);
+        open.first().map(|(id, _)| (*id).clone())
+    })
+}
+
+fn answered(answer: CommitAnswer) -> Result<Submitted, SubmitError> {
+    match answer {
+        CommitAnswer::Exists { entity, same: true } => Ok(Submitted { id: entity, existed: true }),
+        CommitAnswer::Exists { entity, same: false } => Err(SubmitError::OtherInput(entity)),
+        CommitAnswer::Refused(why) => Err(SubmitError::Refused(why.to_string())),
+        other => Err(SubmitError::Refused(format!("the store answered {other:?}"))),
+    }
+}
+
+fn unique(tenant: &str, key: &str, flow: &str, input: &Value) -> UniqueKey {
+    let mut bytes = flow.as_bytes().to_vec();
+    bytes.push(0);
+    bytes.extend(canonical::bytes(input));
+    UniqueKey { key: format!("job/{tenant}/{key}"), digest: Hash::of(&bytes) }
+}
+
+fn ms(d: Duration) -> u64 {
+    u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Whether an input is small enough for the head. Only then does a fresh job start without its history.
+pub fn fits_head(input: &Value) -> bool {
+    crate::model::small(input, limits::INPUT_IN_HEAD_BYTES_MAX).is_some()
+}
+
+/// A step event as it is copied into a fork.
+pub(crate) fn copy(event: &StepEvent) -> Value {
+    serde_json::to_value(event).unwrap_or(Value::Null)
+}

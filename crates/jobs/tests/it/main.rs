@@ -1,0 +1,4 @@
+//! Jobs on a real runtime and the memory or SQLite store.
+
+mod flows;
+mod support;
