@@ -37,6 +37,7 @@ pub use command::{CommandOptions, command};
 pub use http::{HttpOptions, http};
 pub use llm::{LlmOptions, llm};
 pub use secrets::Secrets;
+pub use text::Encoding;
 
 use tenure_steps::tool::Tools;
 

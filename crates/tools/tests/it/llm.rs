@@ -145,6 +145,18 @@ async fn a_rate_limit_passes() {
 }
 
 #[tokio::test]
+async fn an_answer_may_be_as_large_as_the_limit_and_no_larger() {
+    let limit = tenure_tools::llm::RESPONSE_BYTES_MAX;
+    let body = json!({"choices": [{"message": {"content": "a"}}]}).to_string();
+    let padded = |bytes: usize| Reply::raw(&format!("{body:bytes$}"));
+    let script = Script::new().then(padded(limit)).then(padded(limit + 1));
+    let (_server, tool) = model(script).await;
+    assert_eq!(Call::new().of(&tool, ask("x")).await.unwrap()["content"], "a");
+    let why = permanent(Call::new().of(&tool, ask("x")).await);
+    assert!(why.contains(&limit.to_string()), "{why}");
+}
+
+#[tokio::test]
 async fn without_a_server_nothing_was_asked() {
     let free = Peer::new().await.url("/v1");
     let why = retryable(Call::new().of(&tool(free), ask("x")).await);
