@@ -7,8 +7,10 @@
 //! | [`decide`] | what follows from mail, timers and lost holders, without history |
 //! | [`drive`] | the worker that holds a job and drives its flow |
 //! | [`submit`] | how a job comes into being |
+//! | [`ask`] | what outsiders may ask of it |
 //! | [`view`] | what people read of it |
 
+pub mod ask;
 pub mod catalogue;
 pub mod crew;
 pub mod decide;

