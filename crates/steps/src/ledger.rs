@@ -55,6 +55,11 @@ pub fn acquire(history: &History, step: &StepId, shape: &Shape, epoch: u64) -> P
         CallState::Started | CallState::Unknown(_) => {
             Permit::WaitOtherWorker { call: last.clone(), mine: last.epoch == epoch }
         }
+        // "Not applied" is said of this call alone. One before it under the same key may have been applied, so
+        // the key stays: under another one the target could do it again.
+        CallState::Finished(CallOutcome::Failure | CallOutcome::Cancelled) if last.call > 1 => {
+            Permit::AllowExecute { ordinal: last.ordinal, call: last.call + 1 }
+        }
         // Recorded as not applied: another effect, under another key.
         CallState::Finished(CallOutcome::Failure | CallOutcome::Cancelled)
         | CallState::Settled(Verdict::DidNotHappen | Verdict::Compensated) => {
@@ -67,5 +72,74 @@ pub fn acquire(history: &History, step: &StepId, shape: &Shape, epoch: u64) -> P
         | CallState::Settled(Verdict::Happened | Verdict::Abandoned) => {
             Permit::ReturnRecordedResult
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{events::{SettledBy, StepEvent}, tool::Class};
+    use tenure_kernel::time::Timestamp;
+
+    fn id() -> StepId {
+        StepId("1".into())
+    }
+
+    fn shape() -> Shape {
+        Shape::Tool { tool: "pay".into(), arguments_hash: "a".into() }
+    }
+
+    fn history(events: &[StepEvent]) -> History {
+        let mut history = History::default();
+        events.iter().for_each(|e| history.apply(e, Timestamp::ZERO, 3));
+        history
+    }
+
+    fn started(ordinal: u32, call: u32) -> StepEvent {
+        StepEvent::ToolInvocationStarted {
+            step: id(),
+            tool: "pay".into(),
+            key: format!("k{ordinal}"),
+            ordinal,
+            call,
+            class: Class::Idempotent,
+            arguments_hash: "a".into(),
+            arguments: None,
+            timeout_ms: 1,
+            place: String::new(),
+        }
+    }
+
+    fn failed(ordinal: u32, call: u32) -> StepEvent {
+        let (key, outcome) = (format!("k{ordinal}"), CallOutcome::Failure);
+        StepEvent::ToolInvocationFinished { step: id(), key, call, outcome, result: None, error: None }
+    }
+
+    fn again(ordinal: u32, call: u32) -> StepEvent {
+        let (verdict, by) = (Verdict::CalledAgain, SettledBy::Class);
+        let key = format!("k{ordinal}");
+        StepEvent::EffectSettled { step: id(), key, call, verdict, by, note: None, result: None }
+    }
+
+    #[test]
+    fn the_four_decisions() {
+        let ask = |events: &[StepEvent], epoch| acquire(&history(events), &id(), &shape(), epoch);
+        assert_eq!(ask(&[], 3), Permit::AllowExecute { ordinal: 0, call: 1 });
+        assert!(matches!(ask(&[started(0, 1)], 5), Permit::WaitOtherWorker { mine: false, .. }));
+        assert!(matches!(ask(&[started(0, 1)], 3), Permit::WaitOtherWorker { mine: true, .. }));
+        assert!(matches!(ask(&[started(0, 1)], 1), Permit::Reject(_)));
+        let other = Shape::Tool { tool: "pay".into(), arguments_hash: "b".into() };
+        assert!(matches!(
+            acquire(&history(&[started(0, 1)]), &id(), &other, 3),
+            Permit::Reject(why) if why.contains("recorded as")
+        ));
+        assert_eq!(ask(&[started(0, 1), failed(0, 1)], 3), Permit::AllowExecute { ordinal: 1, call: 1 });
+    }
+
+    #[test]
+    fn a_second_call_that_was_not_applied_says_nothing_about_the_first() {
+        let events = [started(0, 1), again(0, 1), started(0, 2), failed(0, 2)];
+        let permit = acquire(&history(&events), &id(), &shape(), 3);
+        assert_eq!(permit, Permit::AllowExecute { ordinal: 0, call: 3 });
     }
 }

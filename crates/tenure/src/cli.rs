@@ -38,6 +38,18 @@ pub enum Command {
     /// Shows the main promise on real processes: a worker is killed in the middle of its work and the
     /// work is still done, each effect once
     Demo(Demo),
+    /// Runs a server and a worker in one process, on the embedded store or Postgres: all that one machine needs
+    Up,
+    /// Runs a server: HTTP API, console, and the loops that let nothing hang
+    Server,
+    /// Runs a worker for a server in another process: the built-in flows and tools
+    Worker(Worker),
+    /// Creates, lists and revokes API keys
+    Key {
+        /// What to do
+        #[command(subcommand)]
+        action: KeyAction,
+    },
     /// Lists every rule by which silence has consequences, its setting, and how often it has fired
     Rules,
     /// Prints every setting, its value, and who set it
@@ -54,6 +66,40 @@ pub enum Command {
     /// Commits as fast as it can and says what was acknowledged; the tests kill it
     #[command(hide = true)]
     Torture(Torture),
+}
+
+/// Options of `worker`.
+#[derive(Args, Clone, Debug)]
+pub struct Worker {
+    /// The server's address
+    #[arg(long, env = "TENURE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:7777")]
+    pub server: String,
+    /// An API key with the scope `worker`, where the server needs one
+    #[arg(long, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+}
+
+/// What can be done with keys.
+#[derive(Clone, Debug, Subcommand)]
+pub enum KeyAction {
+    /// Makes a key and shows its secret once
+    Create {
+        /// What it is for
+        name: String,
+        /// The tenant it is bound to; without one it sees all tenants
+        #[arg(long)]
+        tenant: Option<String>,
+        /// What it may do: read, write, worker, admin
+        #[arg(long = "scope", value_delimiter = ',', default_value = "read,write")]
+        scopes: Vec<String>,
+    },
+    /// Lists all keys, without their secrets
+    List,
+    /// Revokes a key
+    Revoke {
+        /// Its id
+        id: String,
+    },
 }
 
 /// Options of `demo`.

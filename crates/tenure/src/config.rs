@@ -4,6 +4,7 @@
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
 use tenure_engine::config::EngineConfig;
+use tenure_jobs::drive::JobOptions;
 
 /// What a key holds.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +17,10 @@ enum Form {
     Word(&'static [&'static str]),
     /// Where the store is.
     StoreUrl,
+    /// An address to listen at.
+    Address,
+    /// May be empty.
+    Anything,
     /// A filter for log lines.
     Text,
 }
@@ -36,6 +41,78 @@ const DAY: f64 = 86_400.0;
 /// Every setting there is.
 pub static KEYS: &[Key] = &[
     Key {
+        name: "effects.directory",
+        default: "",
+        form: Form::Anything,
+        doc: "a directory in which results of tools lie before they count; empty keeps them in the store, in one commit with their events",
+    },
+    Key {
+        name: "executor.backoff",
+        default: "1",
+        form: Form::Seconds(0.0, DAY),
+        doc: "the pause before the first retry of a failed call; it doubles, with jitter",
+    },
+    Key {
+        name: "executor.backoff_max",
+        default: "300",
+        form: Form::Seconds(0.0, DAY),
+        doc: "the longest pause between two tries",
+    },
+    Key {
+        name: "executor.retry_max",
+        default: "3",
+        form: Form::Number(0, 1_000),
+        doc: "tries of a failed call after the first",
+    },
+    Key {
+        name: "executor.step_timeout",
+        default: "300",
+        form: Form::Seconds(0.01, 30.0 * DAY),
+        doc: "how long one call of a tool may take; a worker that shows no progress for longer loses the job",
+    },
+    Key {
+        name: "executor.stop_grace",
+        default: "2",
+        form: Form::Seconds(0.0, 600.0),
+        doc: "how long a tool may take to stop once it was asked to",
+    },
+    Key {
+        name: "job.must_end_by_seconds",
+        default: "604800",
+        form: Form::Seconds(1.0, 3_650.0 * DAY),
+        doc: "a job ends by then, whatever happens, unless its submission says otherwise",
+    },
+    Key {
+        name: "job.park_after_seconds",
+        default: "60",
+        form: Form::Seconds(0.0, 3_650.0 * DAY),
+        doc: "a job that waits for longer than this is parked, not waiting",
+    },
+    Key {
+        name: "job.takeovers_max",
+        default: "5",
+        form: Form::Number(0, 1_000),
+        doc: "lost workers after which a job is given up",
+    },
+    Key {
+        name: "llm.api_key_env",
+        default: "OPENAI_API_KEY",
+        form: Form::Anything,
+        doc: "the variable that holds the key of the language model's endpoint; the key itself is never recorded",
+    },
+    Key {
+        name: "llm.base_url",
+        default: "",
+        form: Form::Anything,
+        doc: "an OpenAI-compatible endpoint, for example https://HOST/v1; empty: the tool llm says that none is set",
+    },
+    Key {
+        name: "llm.model",
+        default: "",
+        form: Form::Anything,
+        doc: "the model, where a request names none",
+    },
+    Key {
         name: "log.filter",
         default: "info",
         form: Form::Text,
@@ -54,10 +131,22 @@ pub static KEYS: &[Key] = &[
         doc: "failed decisions in a row after which an entity is marked for a person",
     },
     Key {
+        name: "server.listen",
+        default: "127.0.0.1:7777",
+        form: Form::Address,
+        doc: "where the server listens; anything but a loopback address needs API keys (`tenure key create`)",
+    },
+    Key {
         name: "server.patience_seconds",
         default: "10",
         form: Form::Seconds(0.0, 3_600.0),
         doc: "how long a write is tried again while the store is away",
+    },
+    Key {
+        name: "server.payload_bytes_max",
+        default: "1048576",
+        form: Form::Number(1_024, 16 * 1024 * 1024),
+        doc: "the largest body of a request, and so the largest input of a job",
     },
     Key {
         name: "server.pulse_gap_seconds",
@@ -84,6 +173,12 @@ pub static KEYS: &[Key] = &[
         doc: "where everything is kept: sqlite:DIRECTORY or postgres://USER@HOST/DATABASE",
     },
     Key {
+        name: "worker.drain_seconds",
+        default: "30",
+        form: Form::Seconds(0.0, DAY),
+        doc: "how long a worker that was asked to stop waits for running tools",
+    },
+    Key {
         name: "worker.lease_seconds",
         default: "15",
         form: Form::Seconds(0.1, 3_600.0),
@@ -94,6 +189,12 @@ pub static KEYS: &[Key] = &[
         default: "5",
         form: Form::Seconds(0.02, 1_200.0),
         doc: "how often a session is renewed",
+    },
+    Key {
+        name: "worker.slots",
+        default: "256",
+        form: Form::Number(1, 16_384),
+        doc: "jobs that one worker runs at once",
     },
 ];
 
@@ -271,6 +372,21 @@ impl Settings {
             .filter_map(|k| self.0.get(k.name).map(|(value, origin)| (k, value.as_str(), origin)))
     }
 
+    /// The numbers of jobs.
+    pub fn jobs(&self) -> JobOptions {
+        JobOptions {
+            step_timeout: self.seconds("executor.step_timeout"),
+            retry_max: u32::try_from(self.number("executor.retry_max")).unwrap_or(u32::MAX),
+            backoff: self.seconds("executor.backoff"),
+            backoff_max: self.seconds("executor.backoff_max"),
+            stop_grace: self.seconds("executor.stop_grace"),
+            park_after: self.seconds("job.park_after_seconds"),
+            must_end_in: self.seconds("job.must_end_by_seconds"),
+            takeovers_max: u32::try_from(self.number("job.takeovers_max")).unwrap_or(u32::MAX),
+            ..JobOptions::default()
+        }
+    }
+
     /// The engine's numbers.
     pub fn engine(&self) -> EngineConfig {
         EngineConfig {
@@ -325,6 +441,11 @@ fn problem_of(form: Form, value: &str) -> Option<String> {
                 "is not a store: use sqlite:DIRECTORY or postgres://USER@HOST/DATABASE".to_owned()
             })
         }
+        Form::Address => value
+            .parse::<std::net::SocketAddr>()
+            .is_err()
+            .then(|| "is not an address with a port, such as 127.0.0.1:7777 or [::1]:7777".to_owned()),
+        Form::Anything => None,
         Form::Text => value.is_empty().then(|| "is empty".to_owned()),
     }
 }
@@ -426,6 +547,12 @@ mod tests {
             (limits.lease, limits.renewal, limits.tick)
         );
         assert_eq!((engine.pulse_gap, engine.retention), (limits.pulse_gap, limits.retention));
+    }
+
+    #[test]
+    fn the_defaults_of_jobs_are_those_of_the_library() {
+        let (ours, theirs) = (load(&[], &[]).unwrap().jobs(), JobOptions::default());
+        assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
     }
 
     #[test]

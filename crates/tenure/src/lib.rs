@@ -6,8 +6,17 @@
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod drill;
+pub mod flows;
 pub mod logs;
 pub mod open;
+pub mod service;
 
+pub use service::Program;
 pub use tenure_engine as engine;
+pub use tenure_jobs as jobs;
 pub use tenure_kernel as kernel;
+pub use tenure_steps::{
+    Approval, CallOptions, Class, Ctx, Either, FlowError, Probe, StepError, Tool, ToolCtx, ToolError,
+    flow::FlowSpec, tool::ToolSpec,
+};

@@ -58,6 +58,12 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
     let json = cli.common.json;
     match &cli.command {
         Command::Demo(options) => commands::demo::run(options, json).await,
+        Command::Up => commands::serve::run(settings, true, json).await,
+        Command::Server => commands::serve::run(settings, false, json).await,
+        Command::Worker(o) => {
+            commands::serve::work(settings, &o.server, o.api_key.as_deref(), json).await
+        }
+        Command::Key { action } => commands::key::run(settings, action, json).await,
         Command::Rules => commands::rules::run(settings, json).await,
         Command::Verify => commands::verify::run(settings, json).await,
         Command::Config | Command::Sim(_) => at_once(cli, settings).unwrap_or(Ok(String::new())),

@@ -358,7 +358,7 @@ impl Run {
             place: if first { asked.place.clone() } else { String::new() },
         });
         let input = input.clone();
-        self.starts.push(Start { step, spec, input, key, call, class, timeout, what: What::Call });
+        self.starts.push(Start { step, spec, input, key, call, timeout, what: What::Call });
     }
 
     /// Something that a task has to say.
@@ -491,7 +491,7 @@ impl Run {
     }
 
     /// A failed attempt: again after a pause, if attempts are left.
-    fn try_again(&mut self, step: &StepId, why: String) {
+    pub(crate) fn try_again(&mut self, step: &StepId, why: String) {
         let attempt = self.core.loaded.history.steps.get(step).map_or(0, |r| r.attempts) + 1;
         let options = self.options_of(step);
         let retry_max = options.retry_max.unwrap_or(0);

@@ -16,7 +16,7 @@ use tenure_kernel::{
 use tenure_steps::{
     effects::EffectName,
     events::StepId,
-    tool::{CallParts, Class, Probe, ToolCtx, ToolError, ToolSpec},
+    tool::{CallParts, Probe, ToolCtx, ToolError, ToolSpec},
 };
 use tokio::sync::{mpsc, watch};
 
@@ -28,7 +28,6 @@ pub(crate) struct Start {
     pub input: Value,
     pub key: String,
     pub call: u32,
-    pub class: Class,
     pub timeout: Duration,
     pub what: What,
 }

@@ -664,8 +664,17 @@ impl Run {
             return Ok(());
         }
         self.look_for_mail = false;
-        let fresh: Vec<Mail> =
-            held.unread().await?.into_iter().filter(|m| m.seq > self.seen).collect();
+        let unread = match held.unread().await {
+            Err(HoldError::Store(e)) if e.is_transient() => {
+                // Mail is durable: it is read when the store is back. Nothing that depends on having read it
+                // all gets past the store meanwhile.
+                tracing::debug!(job = %self.id, error = %e, "mail can not be read now");
+                self.look_for_mail = true;
+                return Ok(());
+            }
+            other => other?,
+        };
+        let fresh: Vec<Mail> = unread.into_iter().filter(|m| m.seq > self.seen).collect();
         for mail in fresh {
             self.seen = mail.seq;
             let says = decide::read_mail(self.state(), &mail, self.id);

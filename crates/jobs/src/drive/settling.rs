@@ -49,7 +49,8 @@ impl Run {
             },
             _ => known.action(),
         };
-        self.carry_out(step, &call, action, dropped).await
+        let mine = learnt.gone;
+        self.carry_out(step, &call, action, dropped, mine).await
     }
 
     /// The last call of a step, if its outcome is open.
@@ -128,6 +129,7 @@ impl Run {
         call: &Call,
         action: Action,
         dropped: bool,
+        mine: bool,
     ) -> Result<(), HoldError> {
         match action {
             Action::CatchUp(result) => {
@@ -146,11 +148,16 @@ impl Run {
                 if calls > self.retry_max(step) as usize {
                     self.settled(step, call, Verdict::Abandoned, SettledBy::Class, None, None);
                     let error = format!("{calls} calls, and none with a known outcome");
-                    self.fail(step, "attempts_spent", error);
+                    self.fail(step, "unknown_outcome", error);
                     return Ok(());
                 }
                 self.settled(step, call, Verdict::CalledAgain, SettledBy::Class, None, None);
-                Box::pin(self.consider(step.clone())).await?;
+                if mine {
+                    // It answered badly or not at all: not at once again.
+                    self.try_again(step, "nobody knows whether it happened".into());
+                } else {
+                    Box::pin(self.consider(step.clone())).await?;
+                }
             }
             Action::Probe => self.ask_tool(step, call, What::Probe),
             Action::Compensate => {
@@ -213,7 +220,6 @@ impl Run {
             input,
             key: call.key.clone(),
             call: call.call,
-            class: call.class,
             timeout: call.timeout.min(self.reach.shop.options.step_timeout),
             what,
         });

@@ -4,7 +4,9 @@ pub mod bench;
 pub mod config;
 pub mod demo;
 pub mod errands;
+pub mod key;
 pub mod rules;
+pub mod serve;
 pub mod sim;
 pub mod torture;
 pub mod verify;
@@ -48,6 +50,9 @@ impl From<std::io::Error> for Failure {
 /// Every machine that this binary knows.
 pub fn machines() -> Machines {
     tenure_proving::machines::machines()
+        .with::<tenure_jobs::Job>()
+        .with::<tenure_jobs::catalogue::Catalogue>()
+        .with::<tenure_server::keys::Key>()
 }
 
 /// Everything wrong with a store, in words.

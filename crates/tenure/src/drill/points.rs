@@ -1,0 +1,61 @@
+//! Points at which a worker process ends or stops itself, for drills and tests: `TENURE_DRILL_POINT` holds
+//! `NAME`, `NAME:N` or `NAME:N:ACTION`, and at the N-th passage of that point (see
+//! [`tenure_jobs::drive::points`]) the process is killed, stopped (SIGSTOP), or told to say so and go on.
+//! A marker line on standard error says that it is about to happen.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+use tenure_jobs::drive::{Probe, points};
+
+/// The variable.
+pub const VARIABLE: &str = "TENURE_DRILL_POINT";
+
+/// What the process does to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    Kill,
+    Stop,
+    Say,
+}
+
+/// The probe that the environment asks for, if it does.
+pub fn from_environment() -> Result<Option<Probe>, String> {
+    let Ok(wish) = std::env::var(VARIABLE) else { return Ok(None) };
+    let mut parts = wish.split(':');
+    let name = parts.next().unwrap_or("");
+    let known = points::ALL.iter().find(|p| **p == name).copied();
+    let Some(point) = known else {
+        return Err(format!("{VARIABLE}: there is no point {name:?}; there are: {}", points::ALL.join(", ")));
+    };
+    let nth: u32 = match parts.next() {
+        None => 1,
+        Some(n) => n.parse().map_err(|_| format!("{VARIABLE}: {n:?} is not a number"))?,
+    };
+    let action = match parts.next() {
+        None | Some("kill") => Action::Kill,
+        Some("stop") => Action::Stop,
+        Some("say") => Action::Say,
+        Some(other) => return Err(format!("{VARIABLE}: {other:?} is none of kill, stop, say")),
+    };
+    let passed = Arc::new(AtomicU32::new(0));
+    Ok(Some(Arc::new(move |at| {
+        if at == point && passed.fetch_add(1, Ordering::SeqCst) + 1 == nth {
+            strike(at, nth, action);
+        }
+        Box::pin(std::future::ready(()))
+    })))
+}
+
+fn strike(point: &str, nth: u32, action: Action) {
+    eprintln!("drill: {point}:{nth}");
+    let signal = match action {
+        Action::Kill => rustix::process::Signal::KILL,
+        Action::Stop => rustix::process::Signal::STOP,
+        Action::Say => return,
+    };
+    let me = rustix::process::getpid();
+    // SIGKILL and SIGSTOP to oneself can not fail or be caught; if they did, the drill would show it.
+    let _ = rustix::process::kill_process(me, signal);
+}

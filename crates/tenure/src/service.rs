@@ -1,0 +1,258 @@
+//! A server, a worker, or both, put together from settings. What `tenure server`, `tenure worker` and
+//! `tenure up` run, and what a user's own program starts with its own flows.
+
+use crate::{
+    commands::{Failure, judge, machines},
+    config::Settings,
+    drill,
+    open::open,
+};
+use std::{net::SocketAddr, path::Path, sync::Arc};
+use tenure_edge::{TokioRuntime, executor_of_this_process, is_known_dead};
+use tenure_engine::{
+    config::EngineConfig,
+    lanes::Discard,
+    node::{Node, Parts},
+    pipeline::Pipeline,
+    stop::{Stopper, stopper},
+};
+use tenure_jobs::{
+    crew::{Crew, CrewOptions},
+    drive::{Liveness, Shop},
+    submit::Submitter,
+};
+use tenure_kernel::{
+    error::StoreError,
+    runtime::{Rt, Runtime as _},
+    sessions::Executor,
+    store::Store,
+};
+use tenure_remote::{RemoteBell, RemoteStore};
+use tenure_server::{App, ServerOptions};
+use tenure_steps::{
+    effects::Directory,
+    flow::{FlowSpec, Flows},
+    tool::{ToolSpec, Tools},
+};
+use tenure_tools::{BuiltinOptions, LlmOptions};
+use tokio::net::TcpListener;
+
+/// Flows and tools of a program: the built-in ones, and those that are added.
+#[derive(Clone, Default)]
+pub struct Program {
+    flows: Flows,
+    tools: Tools,
+}
+
+impl Program {
+    /// Nothing but the built-in flows and tools.
+    pub fn new() -> Self {
+        Program { flows: crate::flows::builtin(), tools: Tools::default() }
+    }
+
+    /// Adds a flow.
+    pub fn flow(mut self, flow: FlowSpec) -> Self {
+        self.flows = self.flows.with(flow);
+        self
+    }
+
+    /// Adds a tool; one of the same name as a built-in one replaces it.
+    pub fn tool(mut self, tool: ToolSpec) -> Self {
+        self.tools = self.tools.with(tool);
+        self
+    }
+
+    /// Everything a worker of this program shares among its jobs.
+    pub fn shop(&self, settings: &Settings) -> Result<Arc<Shop>, Failure> {
+        let mut tools = builtin_tools(settings);
+        for tool in drill::flows::tools().iter().chain(self.tools.iter()) {
+            tools = tools.with(tool.clone());
+        }
+        let mut shop = Shop::new(self.flows.clone(), tools, settings.jobs())
+            .with_liveness(Arc::new(SameMachine));
+        let effects = settings.text("effects.directory");
+        if !effects.is_empty() {
+            let directory = Directory::open(Path::new(effects)).map_err(|e| {
+                Failure::System(format!("effects.directory = {effects:?} can not be used: {e}"))
+            })?;
+            shop = shop.with_effects(Arc::new(directory));
+        }
+        if let Some(probe) = drill::points::from_environment().map_err(Failure::System)? {
+            shop = shop.with_probe(probe);
+        }
+        Ok(Arc::new(shop))
+    }
+
+    /// Works for a server in another process, until asked to stop.
+    pub async fn work(
+        &self,
+        settings: &Settings,
+        server: &str,
+        api_key: Option<&str>,
+    ) -> Result<Remote, Failure> {
+        let rt: Rt = Arc::new(TokioRuntime::current());
+        let bad = |e: tenure_remote::BadAddress| Failure::System(e.to_string());
+        let store = RemoteStore::new(server, api_key, machines().tables()).map_err(bad)?;
+        let bell = RemoteBell::new(server, api_key, rt.clone()).map_err(bad)?;
+        let mut config = settings.engine();
+        config.flights = REMOTE_FLIGHTS;
+        let pipeline = Pipeline::new(Arc::new(store), Arc::new(bell), rt, &config);
+        let shop = self.shop(settings)?;
+        let crew = crew(pipeline.clone(), config, shop, settings).await?;
+        Ok(Remote { crew, pipeline })
+    }
+
+    /// A server on the store of the settings; with a worker in the same process if asked for.
+    pub async fn serve(&self, settings: &Settings, with_worker: bool) -> Result<Service, Failure> {
+        let listen: SocketAddr = settings.text("server.listen").parse().map_err(|_| {
+            Failure::System(format!("server.listen = {:?} is not an address", settings.text("server.listen")))
+        })?;
+        let opened = open(settings, judge()).await?;
+        let mut config = settings.engine();
+        config.flights = opened.flights;
+        let parts = Parts {
+            store: opened.store.clone(),
+            bell: opened.bell,
+            rt: Arc::new(TokioRuntime::current()),
+            machines: machines(),
+            config: config.clone(),
+            name: format!("server, pid {}", std::process::id()),
+            executor: executor_of_this_process(),
+            wire: Arc::new(Discard),
+            protect_outage: true,
+        };
+        let node = Node::start(parts).await?;
+        let shop = self.shop(settings)?;
+        let options = shop.options.clone();
+        let crew = match with_worker {
+            true => Some(crew(node.pipeline.clone(), config, shop.clone(), settings).await?),
+            false => None,
+        };
+        let submitter = match &crew {
+            Some(crew) => crew.submitter(judge()),
+            None => Submitter::new(
+                node.pipeline.clone(),
+                judge(),
+                options.must_end_in,
+                options.takeovers_max,
+            ),
+        };
+        let listener = TcpListener::bind(listen).await.map_err(|e| {
+            Failure::System(format!("the server can not listen at {listen}: {e}"))
+        })?;
+        let address = listener.local_addr()?;
+        let server_options = ServerOptions {
+            listen: address,
+            payload_bytes_max: usize::try_from(settings.number("server.payload_bytes_max"))
+                .unwrap_or(usize::MAX),
+            worker_kinds: ["worker", "job", "catalogue"].map(str::to_owned).to_vec(),
+            ..ServerOptions::default()
+        };
+        let app = App::new(node.pipeline.clone(), machines(), server_options);
+        let (http_stopper, http_stop) = stopper();
+        let routes = tenure_server::router(app.clone());
+        app.auth()
+            .protect(address, &node.pipeline)
+            .await
+            .map_err(|e| Failure::System(e.to_string()))?;
+        #[expect(clippy::disallowed_methods, reason = "a command is process edge")]
+        let http = tokio::spawn(tenure_server::serve_router(app, routes, listener, http_stop));
+        Ok(Service { store: opened.store, node, crew, submitter, address, http_stopper, http })
+    }
+}
+
+/// Batches on their way to a server at once.
+const REMOTE_FLIGHTS: usize = 4;
+
+async fn crew(
+    pipeline: Pipeline,
+    config: EngineConfig,
+    shop: Arc<Shop>,
+    settings: &Settings,
+) -> Result<Crew, StoreError> {
+    let options = CrewOptions {
+        name: format!("worker, pid {}", std::process::id()),
+        executor: executor_of_this_process(),
+        slots: usize::try_from(settings.number("worker.slots")).unwrap_or(usize::MAX),
+        drain: settings.seconds("worker.drain_seconds"),
+    };
+    Crew::start(pipeline, Arc::new(config), shop, options).await
+}
+
+fn builtin_tools(settings: &Settings) -> Tools {
+    let defaults = LlmOptions::default();
+    let llm = LlmOptions {
+        base_url: Some(settings.text("llm.base_url").to_owned()).filter(|u| !u.is_empty()).unwrap_or(defaults.base_url.clone()),
+        api_key_env: Some(settings.text("llm.api_key_env").to_owned()).filter(|u| !u.is_empty()),
+        model: Some(settings.text("llm.model").to_owned()).filter(|u| !u.is_empty()),
+        ..defaults
+    };
+    tenure_tools::builtin(&BuiltinOptions { llm: Some(llm), ..BuiltinOptions::default() })
+}
+
+/// Processes of this machine, by the word of its kernel.
+struct SameMachine;
+
+impl Liveness for SameMachine {
+    fn known_dead(&self, executor: &Executor) -> bool {
+        is_known_dead(executor)
+    }
+}
+
+/// A worker for a server in another process.
+pub struct Remote {
+    /// The worker.
+    pub crew: Crew,
+    /// Its way to the server.
+    pub pipeline: Pipeline,
+}
+
+/// A running server.
+pub struct Service {
+    /// Where everything lives.
+    pub store: Arc<dyn Store>,
+    /// Its loops.
+    pub node: Node,
+    /// The worker in its process.
+    pub crew: Option<Crew>,
+    /// Creates jobs.
+    pub submitter: Submitter,
+    /// Where it listens.
+    pub address: SocketAddr,
+    http_stopper: Stopper,
+    http: tokio::task::JoinHandle<Result<(), tenure_server::ServeError>>,
+}
+
+impl Service {
+    /// Its address for browsers and clients.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Takes no more requests, drains the worker, and says goodbye.
+    pub async fn stop(mut self) -> Result<(), Failure> {
+        self.http_stopper.stop();
+        if let Some(crew) = &mut self.crew {
+            crew.stop().await;
+        }
+        let served = self.http.await.map_err(|e| Failure::System(e.to_string()))?;
+        self.node.stop().await;
+        served.map_err(|e| Failure::System(e.to_string()))
+    }
+}
+
+/// Returns when the process is asked to end: SIGTERM or Ctrl-C.
+pub async fn asked_to_end() -> Result<(), Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut term = signal(SignalKind::terminate())?;
+    tokio::select! {
+        _ = term.recv() => {}
+        done = tokio::signal::ctrl_c() => done?,
+    }
+    Ok(())
+}
+
+/// A random word, for names that must differ.
+pub fn random() -> u64 {
+    TokioRuntime::current().random()
+}
