@@ -95,10 +95,10 @@ impl Slots {
         self.0.state().empty.contains(queue)
     }
 
-    /// All free slots, for a claim.
-    pub(crate) fn take_all(&self) -> Vec<Slot> {
+    /// Half of the free slots, for a claim.
+    pub(crate) fn take_half(&self) -> Vec<Slot> {
         let mut state = self.0.state();
-        let free = self.0.limit.saturating_sub(state.taken);
+        let free = self.0.limit.saturating_sub(state.taken).div_ceil(2);
         state.taken += free;
         (0..free).map(|_| Slot(Some(self.0.clone()))).collect()
     }
@@ -111,9 +111,9 @@ impl Slots {
         };
     }
 
-    /// A bell rang, for whichever queue.
-    pub(crate) fn heard(&self) {
-        self.0.state().empty.clear();
+    /// A bell rang for this queue.
+    pub(crate) fn heard(&self, queue: &str) {
+        self.0.state().empty.remove(queue);
     }
 
     pub(crate) async fn freed(&self) {

@@ -9,7 +9,7 @@ use crate::{
     slots::{Slot, Slots},
     stop::Stop,
 };
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tenure_kernel::{
     bell::Topic,
     commit::{Commit, CommitAnswer, Committed, Expect, MailStance, TenureChange},
@@ -277,50 +277,38 @@ impl Worker {
         let mut ears: Vec<_> =
             self.queues.iter().map(|q| bell.listen(Topic::Queue(q.clone()))).collect();
         let open = self.slots.open();
-        let mut rung = false;
+        // Queues that are worth a look: those that were rung, or gave all that was asked for; once per tick, all.
+        let mut look: BTreeMap<usize, bool> = (0..self.queues.len()).map(|i| (i, false)).collect();
+        let mut next_look = rt.mono() + self.keeper.config().tick;
         let mut turn = 0;
         while !stop.asked() {
-            let mut got = 0;
             // From another one each time, or a backlog in the first starves the others.
-            turn = (turn + 1) % self.queues.len().max(1);
-            for queue in self.queues[turn..].iter().chain(&self.queues[..turn]) {
-                // Taken before they are filled: nobody else starts something in them meanwhile.
-                let mut free = self.slots.take_all();
-                if free.is_empty() || !self.keeper.live() {
-                    give_back(free);
+            turn += 1;
+            let (first_ones, rest): (Vec<usize>, Vec<usize>) =
+                look.keys().partition(|i| **i >= turn % self.queues.len().max(1));
+            for i in first_ones.into_iter().chain(rest) {
+                if self.slots.free() == 0 || !self.keeper.live() {
                     break;
                 }
-                let asked = free.len();
-                let claimed = claimer.claim(queue, asked, rung).await;
-                tracing::trace!(queue, asked, got = ?claimed.as_ref().map(Vec::len), "asked for work");
-                self.slots.saw(queue, matches!(&claimed, Ok(c) if c.len() < asked));
-                match claimed {
-                    Ok(claimed) => {
-                        got += claimed.len();
-                        // A claim never gives more than was asked for.
-                        let left = free.split_off(claimed.len().min(asked));
-                        for (fresh, slot) in claimed.into_iter().zip(free) {
-                            self.slots.start(slot, Held::new(self.keeper.clone(), fresh));
-                        }
-                        give_back(left);
-                    }
-                    Err(e) => {
-                        tracing::warn!(error = %e, queue, "no claim");
-                        give_back(free);
-                    }
+                let rung = look.remove(&i).unwrap_or(false);
+                if !self.claim_from(&mut claimer, &self.queues[i], rung).await {
+                    look.insert(i, false);
                 }
             }
-            if got > 0 && self.slots.free() > 0 {
-                rung = false;
+            if !look.is_empty() && self.slots.free() > 0 && self.keeper.live() {
                 continue;
             }
-            let idle = first(
-                any(&mut ears),
-                first(self.slots.freed(), rt.sleep(self.keeper.config().tick)),
-            );
-            rung = matches!(stop.unless(idle).await, Some(First::Left(())));
-            if rung {
-                self.slots.heard();
+            let nap = rt.sleep(next_look.saturating_sub(rt.mono()));
+            match stop.unless(first(any(&mut ears), first(self.slots.freed(), nap))).await {
+                Some(First::Left(i)) => {
+                    look.insert(i, true);
+                    self.slots.heard(&self.queues[i]);
+                }
+                Some(First::Right(First::Right(()))) => {
+                    look.extend((0..self.queues.len()).map(|i| (i, false)));
+                    next_look = rt.mono() + self.keeper.config().tick;
+                }
+                Some(First::Right(First::Left(()))) | None => {}
             }
         }
         // Tells the handlers.
@@ -343,17 +331,56 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// Claims from one queue into free slots. Whether that emptied it.
+    async fn claim_from(&self, claimer: &mut Claimer, queue: &str, rung: bool) -> bool {
+        // Taken before they are filled, so that nobody else starts something in them meanwhile. Not all of them:
+        // a submission should find one, also while this worker looks around.
+        let mut free = self.slots.take_half();
+        if free.is_empty() {
+            return false;
+        }
+        let asked = free.len();
+        let claimed = claimer.claim(queue, asked, rung).await;
+        tracing::trace!(queue, asked, got = ?claimed.as_ref().map(Vec::len), "asked for work");
+        match claimed {
+            Ok(claimed) => {
+                let emptied = claimed.len() < asked;
+                self.slots.saw(queue, emptied);
+                // A claim never gives more than was asked for.
+                let left = free.split_off(claimed.len().min(asked));
+                for (fresh, slot) in claimed.into_iter().zip(free) {
+                    self.slots.start(slot, Held::new(self.keeper.clone(), fresh));
+                }
+                give_back(left);
+                emptied
+            }
+            Err(e) => {
+                tracing::warn!(error = %e, queue, "no claim");
+                self.slots.saw(queue, false);
+                give_back(free);
+                // Not again before the tick: a store that is away is not asked in a circle.
+                true
+            }
+        }
+    }
+}
+
 fn give_back(slots: Vec<Slot>) {
     slots.into_iter().for_each(Slot::give_back);
 }
 
-/// Returns when any of the ears has heard something.
-async fn any(ears: &mut [Box<dyn tenure_kernel::bell::Ear>]) {
+/// Returns when any of the ears has heard something: which one.
+async fn any(ears: &mut [Box<dyn tenure_kernel::bell::Ear>]) -> usize {
     match ears {
         [] => std::future::pending().await,
-        [one] => one.heard().await,
+        [one] => {
+            one.heard().await;
+            0
+        }
         [one, rest @ ..] => match first(one.heard(), Box::pin(any(rest))).await {
-            First::Left(()) | First::Right(()) => {}
+            First::Left(()) => 0,
+            First::Right(i) => i + 1,
         },
     }
 }
