@@ -131,6 +131,11 @@ impl Keeper {
         self.pipeline.rt().mono() < self.state().live_until
     }
 
+    /// The process behind it, as it said when it opened.
+    pub fn executor(&self) -> Option<&Executor> {
+        self.opening.executor.as_ref()
+    }
+
     /// The pipeline it renews through.
     pub fn pipeline(&self) -> &Pipeline {
         &self.pipeline

@@ -1,7 +1,7 @@
 //! What follows from mail, timers and lost holders, from the head alone. The due loop decides this for a
 //! job without a holder; the holder asks the same functions about its mail.
 
-use crate::model::{Failure, JobEvent, JobState, NewJob, OwnEvent, Parent, limits, small};
+use crate::model::{Failure, JobEvent, JobState, NewJob, OwnEvent, Parent, RECHECK, limits, small};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
@@ -199,7 +199,7 @@ pub fn read_mail(state: &JobState, mail: &Mail, id: EntityId) -> MailSays {
 }
 
 fn resume(state: &JobState, ask: AskMail) -> MailSays {
-    if !state.paused && state.attention.is_none() {
+    if !state.paused && !state.pausing && state.attention.is_none() {
         return MailSays::Nothing("resume: it is neither paused nor in attention".into());
     }
     let by = ask.by.unwrap_or_else(|| "somebody".into());
@@ -471,7 +471,7 @@ fn on_timer(state: &JobState, name: &str, id: EntityId) -> Result<Decision<JobEv
             return Ok(lost_holder(&state, "no progress past the step timeout", id));
         }
         None if name == timers::RECHECK && state.attention.is_some() => {
-            push(&mut state, &mut decision, OwnEvent::JobResumed { by: "recheck".into() }.into());
+            push(&mut state, &mut decision, OwnEvent::JobResumed { by: RECHECK.into() }.into());
         }
         None => note(&mut state, &mut decision, &format!("timer {name}: nobody waits for it")),
     }

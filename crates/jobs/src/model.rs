@@ -122,6 +122,12 @@ pub enum OwnEvent {
     },
     /// A person has to look.
     JobAttention(Attention),
+    /// Somebody wants it to pause: it does when what runs has finished.
+    PauseAsked {
+        /// Who.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+    },
     /// Somebody let it go on, or it looks again by itself.
     JobResumed {
         /// Who or what.
@@ -333,6 +339,12 @@ pub struct JobState {
     /// Somebody paused it.
     #[serde(skip_serializing_if = "is_default")]
     pub paused: bool,
+    /// Somebody wants it to pause, and it still runs.
+    #[serde(skip_serializing_if = "is_default")]
+    pub pausing: bool,
+    /// How often it has looked again by itself at something only time or a person can clear up.
+    #[serde(skip_serializing_if = "is_default")]
+    pub looks: u32,
     /// A person has to look.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<Attention>,
@@ -399,6 +411,7 @@ impl JobState {
             StepEvent::ToolInvocationFinished { key, call, .. } => self.close(key, *call),
             StepEvent::EffectSettled { key, call, verdict, .. } => {
                 self.close(key, *call);
+                self.looks = 0;
                 if *verdict != Verdict::CalledAgain
                     && self.attention.as_ref().is_some_and(|a| a.reason == "unknown_outcome")
                 {
@@ -469,9 +482,15 @@ impl JobState {
                     }
                 }
             }
-            OwnEvent::JobParked { why, .. } => self.paused |= why == "pause",
+            OwnEvent::JobParked { why, .. } => {
+                self.paused |= why == "pause";
+                self.pausing &= !self.paused;
+            }
+            OwnEvent::PauseAsked { .. } => self.pausing = true,
             OwnEvent::JobAttention(attention) => self.attention = Some(attention.clone()),
-            OwnEvent::JobResumed { .. } => {
+            OwnEvent::JobResumed { by } => {
+                self.looks += u32::from(by == RECHECK);
+                self.pausing = false;
                 self.paused = false;
                 self.attention = None;
             }
@@ -511,6 +530,9 @@ impl JobState {
         self.children.clear();
     }
 }
+
+/// Who resumes a job that looks again by itself.
+pub const RECHECK: &str = "recheck";
 
 /// A value that is small enough to keep, or nothing.
 pub fn small(value: &Value, bytes_max: usize) -> Option<Value> {
@@ -562,6 +584,7 @@ impl OwnEvent {
             OwnEvent::JobParked { .. } => "job_parked",
             OwnEvent::JobRetrying { .. } => "job_retrying",
             OwnEvent::JobAttention(_) => "job_attention",
+            OwnEvent::PauseAsked { .. } => "pause_asked",
             OwnEvent::JobResumed { .. } => "job_resumed",
             OwnEvent::JobRequeued { .. } => "job_requeued",
             OwnEvent::JobCancelling { .. } => "job_cancelling",
@@ -631,7 +654,9 @@ pub static TABLE: Table = Table {
         at(&["queued", "waiting", "retrying", "parked"], "job_parked", "parked"),
         at(&["queued"], "job_retrying", "retrying"),
         at(&["queued"], "job_attention", "attention"),
+        at(&["running"], "pause_asked", SAME),
         at(&["parked", "attention"], "job_resumed", "queued"),
+        at(&["running"], "job_resumed", SAME),
         at(HELD, "tool_invocation_started", SAME),
         at(HELD, "tool_invocation_finished", SAME),
         at(OPEN, "command_committed", SAME),

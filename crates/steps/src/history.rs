@@ -10,7 +10,7 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     fmt,
     time::Duration,
 };
@@ -164,7 +164,7 @@ pub struct Kept {
 #[derive(Clone, Default, Debug, PartialEq)]
 pub struct History {
     /// By id.
-    pub steps: HashMap<StepId, StepRecord>,
+    pub steps: BTreeMap<StepId, StepRecord>,
     /// Those that gave an outcome to the flow, in the order of the stream. Values are not among them: the
     /// flow takes them when it asks.
     pub order: Vec<StepId>,

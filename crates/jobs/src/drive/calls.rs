@@ -4,7 +4,12 @@
 use super::{Reach, points};
 use futures_util::FutureExt as _;
 use serde_json::Value;
-use std::{panic::AssertUnwindSafe, pin::pin, time::Duration};
+use std::{
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 use tenure_engine::session::Keeper;
 use tenure_kernel::{
     evidence::NewEvidence,
@@ -74,10 +79,13 @@ pub(crate) struct Desk {
     pub done: mpsc::UnboundedSender<Finished>,
     pub stop: watch::Receiver<bool>,
     pub stopper: watch::Sender<bool>,
+    /// Dropped with the task: then no code of the call runs any more.
+    pub runs: Option<Runs>,
 }
 
 /// Makes a call, in a task.
-pub(crate) async fn run(desk: Desk, start: Start) {
+pub(crate) async fn run(mut desk: Desk, start: Start) {
+    let _runs = desk.runs.take();
     let ctx = ToolCtx::new(CallParts {
         job: desk.job,
         step: start.step.0.clone(),
@@ -145,7 +153,8 @@ impl Desk {
 
     async fn call(&self, start: &Start, work: impl Future<Output = Result<Value, ToolError>>) {
         let rt = self.reach.pipeline.rt().clone();
-        let mut work = pin!(work);
+        // Owned, so that it is gone, and not only no longer polled, before anybody is told so.
+        let mut work = Box::pin(work);
         let mut stop = self.stop.clone();
         let asked_to_stop = async {
             // An error means that the drive is gone with everything else; the timeout still bounds it.
@@ -197,19 +206,73 @@ impl Desk {
         }
     }
 
-    /// Records a result that can not be committed any more.
-    pub async fn testify(&self, start: &Start, result: &Value) {
-        let body = Body::json(&serde_json::json!({ "step": start.step, "result": result }));
-        let said = NewEvidence {
-            entity: self.job,
-            key: start.key.clone(),
+    async fn testify(&self, start: &Start, result: &Value) {
+        let late = Late {
+            job: self.job,
             epoch: self.epoch,
+            key: start.key.clone(),
             call: start.call,
-            who: format!("session {}", self.keeper.id()),
-            body,
+            step: start.step.clone(),
+            result: result.clone(),
         };
-        if let Err(e) = self.reach.pipeline.evidence(said).await {
-            tracing::warn!(job = %self.job, step = %start.step, error = %e, "a late result could not be recorded");
+        testify(&self.reach, &self.keeper, late).await;
+    }
+}
+
+/// A result that can not be committed any more.
+pub(crate) struct Late {
+    pub job: EntityId,
+    pub epoch: u64,
+    pub key: String,
+    pub call: u32,
+    pub step: StepId,
+    pub result: Value,
+}
+
+/// Records it as evidence: whoever holds the job may settle by it.
+pub(crate) async fn testify(reach: &Reach, keeper: &Keeper, late: Late) {
+    let Late { job, epoch, key, call, step, result } = late;
+    let body = Body::json(&serde_json::json!({ "step": step, "result": result }));
+    let who = format!("session {}", keeper.id());
+    let said = NewEvidence { entity: job, key, epoch, call, who, body };
+    if let Err(e) = reach.pipeline.evidence(said).await {
+        tracing::warn!(%job, %step, error = %e, "a late result could not be recorded");
+    }
+}
+
+/// The calls that run in this process, whoever started them. A job that is lost and claimed again by the same
+/// process finds its earlier call here while that still runs.
+#[derive(Clone, Default)]
+pub struct Calls(Arc<Mutex<HashMap<(EntityId, String, u64, u32), usize>>>);
+
+/// A call that runs. Dropped, it does not.
+pub(crate) struct Runs(Calls, (EntityId, String, u64, u32));
+
+impl Calls {
+    pub(crate) fn begin(&self, job: EntityId, key: &str, epoch: u64, call: u32) -> Runs {
+        let name = (job, key.to_owned(), epoch, call);
+        *self.lock().entry(name.clone()).or_insert(0) += 1;
+        Runs(self.clone(), name)
+    }
+
+    pub(crate) fn runs(&self, job: EntityId, key: &str, epoch: u64, call: u32) -> bool {
+        self.lock().contains_key(&(job, key.to_owned(), epoch, call))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<(EntityId, String, u64, u32), usize>> {
+        // Nothing panics while it holds this lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        let mut calls = self.0.lock();
+        if let Some(n) = calls.get_mut(&self.1) {
+            *n -= 1;
+            if *n == 0 {
+                calls.remove(&self.1);
+            }
         }
     }
 }

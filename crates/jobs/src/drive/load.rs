@@ -111,7 +111,11 @@ impl Loaded {
         store: &Arc<dyn Store>,
         job: EntityId,
     ) -> Result<(), LoadError> {
-        for record in self.history.steps.values_mut() {
+        let steps = self.history.steps.values_mut();
+        let mut there: Vec<_> =
+            steps.filter(|r| matches!(r.outcome, Some(Outcome::InChild(_)))).collect();
+        there.sort_by_key(|r| r.child);
+        for record in there {
             if let Some(Outcome::InChild(ordinal)) = record.outcome {
                 let child = JobState::child_id(job, ordinal);
                 record.outcome = Some(Outcome::Ok(output_of(store, child).await?));

@@ -11,11 +11,14 @@
 
 mod asks;
 mod calls;
+mod ends;
 mod load;
 mod memory;
 mod run;
 mod settling;
 
+pub use calls::Calls;
+pub use ends::{Ending, Ends};
 pub use load::{LoadError, Loaded, load, read_events};
 pub use memory::Memory;
 pub(crate) use run::{Run, Still};
@@ -140,6 +143,10 @@ pub struct Shop {
     pub liveness: Arc<dyn Liveness>,
     /// Flows that are parked, or were started with their job.
     pub memory: Memory,
+    /// Who in this process waits for the end of a job.
+    pub ends: Ends,
+    /// Calls that run in this process.
+    pub calls: Calls,
     /// See [`points`].
     pub probe: Option<Probe>,
 }
@@ -149,7 +156,9 @@ impl Shop {
     pub fn new(flows: Flows, tools: Tools, options: JobOptions) -> Self {
         let memory = Memory::new(options.memory_bytes_max);
         let liveness = Arc::new(NothingKnown);
-        Shop { flows, tools, options, effects: None, liveness, memory, probe: None }
+        let ends = Ends::default();
+        let (effects, calls, probe) = (None, Calls::default(), None);
+        Shop { flows, tools, options, effects, liveness, memory, ends, calls, probe }
     }
 
     /// Effects in a store of their own.

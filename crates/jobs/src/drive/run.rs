@@ -2,7 +2,7 @@
 
 use super::{
     Reach, Shop,
-    calls::{self, Finished, Start, What},
+    calls::{self, Finished, How, Start, What},
     load::{LoadError, Loaded},
     points,
     settling::Learnt,
@@ -11,8 +11,9 @@ use crate::{
     decide::{self, AskMail, MailSays, timers},
     model::{Attention, Failure, Job, JobEvent, JobState, NewJob, OwnEvent, limits},
 };
+use serde_json::Value;
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -29,6 +30,7 @@ use tenure_kernel::{
     mail::Mail,
     outbox::Message,
     runtime::{First, first},
+    table::Class,
     time::Timestamp,
     timers::TimerChange,
 };
@@ -37,6 +39,7 @@ use tenure_steps::{
     driver::{Driver, End, Turn, World},
     events::{CallOutcome, StepEvent, StepId, TimerWhy},
     flow::FlowError,
+    settle::LOOK_AGAIN,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -44,8 +47,9 @@ use tokio::sync::{mpsc, watch};
 pub(crate) struct Core {
     pub loaded: Loaded,
     pub driver: Driver,
-    /// What the flow has asked for and not been given.
-    pub asks: HashMap<StepId, Asked>,
+    /// What the flow has asked for and not been given. Sorted, because what is looked at again is started in
+    /// this order, and the simulation replays it.
+    pub asks: BTreeMap<StepId, Asked>,
     /// How much of the history's order the flow has been given.
     pub delivered: usize,
     /// How the flow ended, if it has.
@@ -60,6 +64,8 @@ pub(crate) struct Core {
 pub(crate) struct Still {
     pub core: Core,
     pub version: u64,
+    /// Under which epoch it was driven last.
+    pub epoch: u64,
     pub bytes: usize,
     /// Calls that are committed and not made yet.
     pub starts: Vec<Start>,
@@ -103,7 +109,7 @@ pub(crate) struct Run {
     pub starts: Vec<Start>,
     pub stuck: Vec<Stuck>,
     /// By idempotency key.
-    pub running: HashMap<String, Running>,
+    pub running: BTreeMap<String, Running>,
     pub pending: Pending,
     pub must_end_by: Option<Timestamp>,
     pub dropped: HashSet<StepId>,
@@ -132,7 +138,7 @@ type Go = Result<(), HoldError>;
 /// Drives a job until it ends, waits, or is lost.
 pub(crate) async fn drive(shop: Arc<Shop>, mut held: Held) -> Held {
     let pipeline = held.keeper().pipeline().clone();
-    let reach = Reach { shop, pipeline };
+    let reach = Reach { shop: shop.clone(), pipeline };
     reach.shop.at(points::CLAIMED).await;
     let job = held.id();
     match prepare(&reach, &held).await {
@@ -148,12 +154,15 @@ pub(crate) async fn drive(shop: Arc<Shop>, mut held: Held) -> Held {
                 Err(HoldError::Lost) => tracing::info!(%job, "lost to another worker"),
                 Err(e) => tracing::warn!(%job, error = %e, "given back"),
             }
-            run.stop_everything();
+            run.stop_everything().await;
         }
         Err(LoadError::Store(e)) => {
             tracing::warn!(%job, error = %e, "the history can not be read now");
         }
         Err(LoadError::Unreadable(why)) => unreadable(&mut held, why).await,
+    }
+    if held.head.class() == Class::Final {
+        shop.ends.tell(job, held.head.status.name());
     }
     held
 }
@@ -192,11 +201,14 @@ async fn prepare(reach: &Reach, held: &Held) -> Result<Still, LoadError> {
         if still.version == head.version {
             return Ok(still);
         }
-        still.core.loaded.read(store, job, still.version + 1).await?;
-        still.core.loaded.fetch_children(store, job).await?;
-        let current = still.core.loaded.version == head.version;
-        if current && still.core.end.is_none() && !reach.shop.options.replay_always {
-            return Ok(still);
+        // Let go and claimed again, and nobody in between: what is new was decided without a holder. A flow that
+        // somebody else has driven meanwhile is replayed.
+        if head.epoch == still.epoch + 2 && !reach.shop.options.replay_always {
+            still.core.loaded.read(store, job, still.version + 1).await?;
+            still.core.loaded.fetch_children(store, job).await?;
+            if still.core.loaded.version == head.version && still.core.end.is_none() {
+                return Ok(still);
+            }
         }
     }
     let state: JobState = held.state::<Job>().map_err(|e| LoadError::Unreadable(e.to_string()))?;
@@ -217,7 +229,8 @@ async fn prepare(reach: &Reach, held: &Held) -> Result<Still, LoadError> {
     let (core, turn) =
         Core::start(&reach.shop, job, &head.tenant, loaded, head.changed_at, entropy)?;
     reach.shop.at(points::REPLAYED).await;
-    Ok(Still { core, version: head.version, bytes: 0, starts: Vec::new(), turn })
+    let (version, epoch) = (head.version, head.epoch);
+    Ok(Still { core, version, epoch, bytes: 0, starts: Vec::new(), turn })
 }
 
 impl Core {
@@ -238,7 +251,7 @@ impl Core {
         let world = World { job, tenant: tenant.to_owned(), run, now, entropy };
         let (driver, turn) = Driver::start(flow, loaded.input.clone(), &loaded.history, world);
         let delivered = loaded.history.order.len();
-        let (asks, queue) = (HashMap::new(), VecDeque::new());
+        let (asks, queue) = (BTreeMap::new(), VecDeque::new());
         Ok((Core { loaded, driver, asks, delivered, end: None, queue, first: None }, turn))
     }
 }
@@ -256,7 +269,7 @@ impl Run {
             core,
             starts: Vec::new(),
             stuck: Vec::new(),
-            running: HashMap::new(),
+            running: BTreeMap::new(),
             pending: Pending::default(),
             must_end_by: head.must_end_by,
             dropped: HashSet::new(),
@@ -299,7 +312,7 @@ impl Run {
             core,
             starts: Vec::new(),
             stuck: Vec::new(),
-            running: HashMap::new(),
+            running: BTreeMap::new(),
             pending: Pending::default(),
             must_end_by: Some(at + Duration::from_millis(new.must_end_in_ms)),
             dropped: HashSet::new(),
@@ -337,7 +350,8 @@ impl Run {
     pub fn into_still(mut self, version: u64) -> Still {
         self.core.loaded.version = version;
         let starts = std::mem::take(&mut self.starts);
-        Still { core: self.core, version, bytes: 4_096, starts, turn: Turn::default() }
+        let (epoch, turn) = (self.epoch, Turn::default());
+        Still { core: self.core, version, epoch, bytes: 4_096, starts, turn }
     }
 
     /// The store's time, as far as this process knows.
@@ -369,6 +383,9 @@ impl Run {
             self.cancel = Some(AskMail { by, why });
             return Ok(());
         }
+        if self.state().pausing {
+            self.pause = Some(AskMail::default());
+        }
         // A flow that stayed in memory: what happened meanwhile may let its open steps go on.
         let open: Vec<Asked> = self.core.asks.values().cloned().collect();
         open.into_iter().for_each(|asked| self.look_again(asked));
@@ -377,10 +394,10 @@ impl Run {
 
     fn rearm(&mut self, held: &Held) {
         let now = self.now();
-        for (step, record) in &self.core.loaded.history.steps {
-            if record.outcome.is_some() {
-                continue;
-            }
+        let steps = self.core.loaded.history.steps.iter();
+        let mut open: Vec<_> = steps.filter(|(_, record)| record.outcome.is_none()).collect();
+        open.sort_by_key(|(step, _)| *step);
+        for (step, record) in open {
             let timer = record.timer.map(|(_, at)| (timers::step(step), at));
             let wait = record.deadline.map(|at| (timers::wait(step), at));
             for (name, at) in timer.into_iter().chain(wait) {
@@ -554,6 +571,7 @@ impl Run {
             self.launch(starts, self.now());
             return Ok(());
         }
+        let results = uncommitted(&pending.events);
         let mut decision = Decision {
             events: pending.events,
             timers: pending.timers,
@@ -573,7 +591,10 @@ impl Run {
                 self.refused(held, why).await?;
                 return Err(HoldError::Lost);
             }
-            Err(e) => return Err(e),
+            Err(e) => {
+                self.pending.events = results;
+                return Err(e);
+            }
         }
         self.reach.shop.at(points::AFTER_COMMIT).await;
         let starts = std::mem::take(&mut self.starts);
@@ -617,17 +638,43 @@ impl Run {
                 done: self.tell.clone(),
                 stop,
                 stopper,
+                runs: Some(
+                    self.reach.shop.calls.begin(self.id, &start.key, self.epoch, start.call),
+                ),
             };
             self.reach.pipeline.rt().spawn(Box::pin(calls::run(desk, start)));
         }
     }
 
-    /// Running tools are told to stop. What they return from here on is evidence.
-    fn stop_everything(&mut self) {
+    /// Running tools are told to stop. What they return from here on is evidence, and so is what they have
+    /// returned and no commit has taken.
+    async fn stop_everything(&mut self) {
         self.running.values().for_each(|r| {
             r.stop.send_replace(true);
         });
         self.done.close();
+        let mut late: Vec<(String, u32, StepId, Value)> = Vec::new();
+        for event in std::mem::take(&mut self.pending.events) {
+            if let JobEvent::Step(StepEvent::ToolInvocationFinished {
+                step,
+                key,
+                call,
+                result: Some(result),
+                ..
+            }) = event
+            {
+                late.push((key, call, step, result));
+            }
+        }
+        while let Ok(Finished { step, key, call, how }) = self.done.try_recv() {
+            if let How::Returned(Ok(result)) = how {
+                late.push((key, call, step, result));
+            }
+        }
+        for (key, call, step, result) in late {
+            let said = calls::Late { job: self.id, epoch: self.epoch, key, call, step, result };
+            calls::testify(&self.reach, &self.keeper, said).await;
+        }
     }
 
     async fn wait(&mut self, held: &mut Held) -> Go {
@@ -689,11 +736,8 @@ impl Run {
             MailSays::Cancel(ask) if self.cancel.is_none() => self.cancelled_by(ask),
             MailSays::Cancel(_) => self.note("cancel: it is being cancelled"),
             MailSays::Pause(ask) => {
-                self.note("pause: it stops when what runs has finished");
+                self.record(OwnEvent::PauseAsked { by: ask.by.clone() });
                 self.pause = Some(ask);
-            }
-            MailSays::Nothing(why) if why.starts_with("resume") && self.pause.take().is_some() => {
-                self.note("resume: before the pause took effect");
             }
             MailSays::Nothing(why) => self.note(&why),
             MailSays::Evidence(key) => {
@@ -735,9 +779,7 @@ impl Run {
             _ => None,
         };
         if matches!(event, JobEvent::Own(OwnEvent::JobResumed { .. })) {
-            // It runs: there is nothing to resume, and no row in the table for it.
-            self.note("resume: it runs");
-            return Ok(());
+            self.pause = None;
         }
         self.record(event);
         if let Some(step) = moved {
@@ -885,7 +927,12 @@ impl Run {
             reason: "unknown_outcome".into(),
             step: Some(first.step.clone()),
             why: format!("step {}: {}", first.step, first.why),
-            again_in_ms: again.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX).max(100)),
+            again_in_ms: again.map(|d| {
+                // Less and less often: what has not cleared up in an hour will hardly do so in seconds.
+                let patience = LOOK_AGAIN * 2u32.saturating_pow(self.state().looks.min(8));
+                let wait = if self.state().looks == 0 { d } else { d.max(patience) };
+                u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(100)
+            }),
         })
     }
 
@@ -907,9 +954,21 @@ impl Run {
             queue: std::mem::take(&mut self.core.queue),
             first: None,
         };
-        let still = Still { core, version, bytes, starts: Vec::new(), turn: Turn::default() };
+        let (epoch, starts, turn) = (self.epoch, Vec::new(), Turn::default());
+        let still = Still { core, version, epoch, bytes, starts, turn };
         self.reach.shop.memory.keep(self.id, still);
     }
+}
+
+/// Results in events that are about to be committed: if they are not, they are evidence.
+fn uncommitted(events: &[JobEvent]) -> Vec<JobEvent> {
+    let is_result = |e: &&JobEvent| {
+        matches!(
+            e,
+            JobEvent::Step(StepEvent::ToolInvocationFinished { outcome: CallOutcome::Success, .. })
+        )
+    };
+    events.iter().filter(is_result).cloned().collect()
 }
 
 pub(crate) fn hold_error(e: LoadError) -> HoldError {

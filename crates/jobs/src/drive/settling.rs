@@ -107,12 +107,17 @@ impl Run {
     /// Whether the process that made a call is certainly gone.
     async fn executor_dead(&self, call: &Call) -> Result<bool, HoldError> {
         let Some(session) = self.core.loaded.holders.get(&call.epoch) else { return Ok(false) };
+        // This very process: its task is gone when it is not among those that run.
+        let here = || !self.reach.shop.calls.runs(self.id, &call.key, call.epoch, call.call);
         if *session == self.keeper.id() {
-            // This very process: its task is gone when it says so, or was never started.
-            return Ok(!self.running.contains_key(&call.key));
+            return Ok(here());
         }
         let Some(opening) = self.opening(*session).await? else { return Ok(false) };
-        Ok(opening.executor.is_some_and(|e| self.reach.shop.liveness.known_dead(&e)))
+        match opening.executor {
+            Some(executor) if self.keeper.executor() == Some(&executor) => Ok(here()),
+            Some(executor) => Ok(self.reach.shop.liveness.known_dead(&executor)),
+            None => Ok(false),
+        }
     }
 
     async fn opening(&self, session: SessionId) -> Result<Option<Opening>, HoldError> {
