@@ -6,7 +6,7 @@
 use crate::{
     catalogue,
     decide::{self, finish},
-    drive::{LoadError, Loaded, Reach, Run, Shop, Still, load},
+    drive::{Ending, LoadError, Loaded, Reach, Run, Shop, Still, load},
     model::{Fork, Job, JobEvent, JobState, NewJob, OwnEvent, limits},
 };
 use serde_json::Value;
@@ -160,6 +160,31 @@ impl Submitter {
 
     /// Creates a job, or finds the one that was created under the same key.
     pub async fn submit(&self, submission: Submission) -> Result<Submitted, SubmitError> {
+        let at = self.now().await?;
+        self.submit_as(EntityId::new(at, random(&self.pipeline)), at, submission).await
+    }
+
+    /// The same, and an ear for its end in this process's worker, which listens from before the job is there.
+    /// Of a job that existed it may have ended before: look. No worker here, no ear.
+    pub async fn submit_and_listen(
+        &self,
+        submission: Submission,
+    ) -> Result<(Submitted, Option<Ending>), SubmitError> {
+        let at = self.now().await?;
+        let id = EntityId::new(at, random(&self.pipeline));
+        let listen = |id| self.local.as_ref().map(|l| l.shop.ends.listen(id));
+        let ending = listen(id);
+        let submitted = self.submit_as(id, at, submission).await?;
+        let ending = if submitted.id == id { ending } else { listen(submitted.id) };
+        Ok((submitted, ending))
+    }
+
+    async fn submit_as(
+        &self,
+        id: EntityId,
+        at: Timestamp,
+        submission: Submission,
+    ) -> Result<Submitted, SubmitError> {
         let Submission { flow, version, input, tenant, key, priority, must_end_in, by } =
             submission;
         let version = self.version_of(&flow, version).await?;
@@ -176,7 +201,7 @@ impl Submitter {
             forked_from: None,
             by,
         };
-        self.create(&tenant, new, Vec::new(), keys).await
+        self.create((id, at), &tenant, new, Vec::new(), keys).await
     }
 
     async fn version_of(&self, flow: &str, version: Option<u32>) -> Result<u32, SubmitError> {
@@ -199,13 +224,12 @@ impl Submitter {
 
     async fn create(
         &self,
+        (id, at): (EntityId, Timestamp),
         tenant: &str,
         new: NewJob,
         copied: Vec<JobEvent>,
         keys: Vec<UniqueKey>,
     ) -> Result<Submitted, SubmitError> {
-        let at = self.now().await?;
-        let id = EntityId::new(at, random(&self.pipeline));
         if copied.is_empty()
             && let Some(slot) = self.free_slot(&new)
             && let Some(done) = self.start_here(slot, id, at, tenant, &new, &keys).await?
@@ -277,7 +301,10 @@ impl Submitter {
         decision.timers.extend(pending.timers);
         decision.timers.extend(run.guard());
         decision.messages.extend(pending.messages);
+        let mut ended = None;
         if let Some(end) = run.ending_at_birth() {
+            let completed = matches!(end, OwnEvent::JobCompleted { .. });
+            ended = Some(if completed { "completed" } else { "failed" });
             let state = run.core.loaded.state.clone();
             decision = finish(&state, decision, end, id);
             decision.must_end_in = None;
@@ -290,6 +317,9 @@ impl Submitter {
                     let still: Still = run.into_still(born.committed.version);
                     local.shop.memory.keep(id, still);
                     local.slots.start(slot, held);
+                }
+                if let Some(status) = ended {
+                    local.shop.ends.tell(id, status);
                 }
                 Ok(Some(Submitted { id, existed: false }))
             }
@@ -349,7 +379,9 @@ impl Submitter {
             true => Vec::new(),
             false => vec![OwnEvent::HistoryCopied { from: origin, events }.into()],
         };
-        self.create(&head.tenant, new, copied, Vec::new()).await
+        let at = self.now().await?;
+        let id = EntityId::new(at, random(&self.pipeline));
+        self.create((id, at), &head.tenant, new, copied, Vec::new()).await
     }
 }
 
