@@ -354,7 +354,7 @@ impl Submitter {
                     known.join(", ")
                 )));
             }
-            None => failed_step(&loaded, &head.state).ok_or_else(|| {
+            None => failed_step(&loaded).ok_or_else(|| {
                 SubmitError::BadOrigin(format!(
                     "job {origin} has no step that failed: say from which step to fork"
                 ))
@@ -385,10 +385,14 @@ impl Submitter {
     }
 }
 
-/// The first step that failed or has no outcome: where a retry begins.
-fn failed_step(loaded: &Loaded, _state: &[u8]) -> Option<StepId> {
+/// The step that failed or diverged, or the first without an outcome: where a retry begins.
+fn failed_step(loaded: &Loaded) -> Option<StepId> {
     use tenure_steps::history::Outcome;
-    let named = loaded.state.failure.as_ref().and_then(|f| f.step.clone());
+    let state = &loaded.state;
+    let failed = state.failure.as_ref().and_then(|f| f.step.as_ref());
+    let stuck = state.attention.as_ref().and_then(|a| a.step.as_ref());
+    // A flow may diverge at a step that was never begun: then there is nothing of it to leave out.
+    let named = failed.or(stuck).filter(|s| loaded.history.steps.contains_key(*s)).cloned();
     named.or_else(|| {
         let steps = loaded.history.steps.iter();
         let mut open: Vec<_> = steps

@@ -1,12 +1,20 @@
 //! A job with its steps and events, from its stream.
 
-use super::JobView;
-use crate::drive::LoadError;
+use super::{
+    JobView,
+    steps::steps,
+    stream::{self, Line},
+};
+use crate::{
+    drive::LoadError,
+    model::{Job, JobEvent, OwnEvent},
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 use tenure_kernel::{
     ids::{EntityId, SessionId},
+    machine::Machine as _,
     store::Store,
     time::Timestamp,
 };
@@ -114,8 +122,81 @@ pub struct EventView {
     pub took: Option<SessionId>,
 }
 
+/// Sessions whose names are looked up; a job that changed hands more often shows ids for the rest.
+const SESSIONS_MAX: usize = 64;
+
 /// A job with its steps and events; `None` if there is no such job.
 pub async fn detail(store: &Arc<dyn Store>, id: EntityId) -> Result<Option<JobDetail>, LoadError> {
-    let _ = (store, id);
-    Ok(None)
+    let head = store.head(id).await?.filter(|h| h.kind() == Job::TABLE.kind);
+    let Some(head) = head else { return Ok(None) };
+    let mut job = super::view(store, &head).await?;
+    let mut lines = stream::read(store, id).await?;
+    // The stream may have grown since the head was read: what is shown together fits together.
+    lines.retain(|l| l.event.version <= head.version);
+    if job.status == "queued" {
+        let live = store.live_sessions().await?;
+        let workers = live.iter().filter(|s| s.role == "worker").count();
+        job.workers = Some(u32::try_from(workers).unwrap_or(u32::MAX));
+    }
+    let mut sessions: Vec<(SessionId, String)> = Vec::new();
+    for session in lines.iter().filter_map(|l| l.took) {
+        if sessions.len() < SESSIONS_MAX && !sessions.iter().any(|(id, _)| *id == session) {
+            let name = store.session(session).await?.map(|s| s.name);
+            sessions.push((session, name.unwrap_or_else(|| session.to_string())));
+        }
+    }
+    Ok(Some(of_lines(job, &lines, sessions)))
+}
+
+/// The same from what was read.
+pub(super) fn of_lines(
+    mut job: JobView,
+    lines: &[Line],
+    sessions: Vec<(SessionId, String)>,
+) -> JobDetail {
+    let steps = steps(lines);
+    job.output = stream::output(lines).cloned();
+    for line in lines {
+        match &line.read {
+            Some(JobEvent::Own(OwnEvent::JobCreated(new))) => job.input = Some(new.input.clone()),
+            Some(JobEvent::Own(OwnEvent::JobContinued { input })) => {
+                job.input = Some(input.clone());
+            }
+            Some(JobEvent::Own(OwnEvent::JobParked { why, by: Some(by) })) if why == "pause" => {
+                job.paused_by = Some(by.clone()).filter(|_| job.paused);
+            }
+            _ => {}
+        }
+    }
+    for wait in &mut job.waits {
+        if let Some(step) = steps.iter().find(|s| s.step == wait.step) {
+            wait.note.clone_from(&step.note);
+            wait.deadline = wait.deadline.or(step.deadline);
+        }
+    }
+    for timer in &mut job.timers {
+        if let Some(step) = steps.iter().find(|s| s.step == timer.step) {
+            timer.attempts = Some(step.attempts);
+            timer.error.clone_from(&step.error);
+            timer.at = timer.at.or_else(|| step.pauses.last().map(|p| p.1));
+        }
+    }
+    let events = lines.iter().map(event_view).collect();
+    JobDetail { job, steps, events, sessions }
+}
+
+fn event_view(line: &Line) -> EventView {
+    let Line { event, took, record, .. } = line;
+    EventView {
+        version: event.version,
+        at: event.at,
+        epoch: event.epoch,
+        name: event.name.clone(),
+        body: event
+            .body
+            .inline()
+            .and_then(|b| serde_json::from_slice(b).ok())
+            .unwrap_or(Value::Null),
+        took: took.filter(|_| event.version == *record),
+    }
 }

@@ -14,6 +14,8 @@ mod detail;
 mod fork;
 mod replay;
 mod rules;
+mod steps;
+mod stream;
 mod text;
 mod timeline;
 mod verify;
@@ -23,6 +25,7 @@ pub use detail::{CallView, EventView, JobDetail, StepView, detail};
 pub use fork::steps_before;
 pub use replay::{Replayed, replay};
 pub use rules::{Fact, rules};
+pub use steps::EXCERPT_BYTES_MAX;
 pub use text::render_text;
 pub use timeline::{
     Bar, BarKind, BarState, Lane, Lease, LeaseEnd, Mark, MarkKind, Timeline, timeline,

@@ -1,0 +1,76 @@
+//! A whole stream, read and decoded.
+
+use crate::{
+    drive::{LoadError, read_events},
+    model::{Job, JobEvent, OwnEvent},
+};
+use serde_json::Value;
+use std::sync::Arc;
+use tenure_kernel::{
+    ids::{EntityId, SessionId},
+    machine::decode_event,
+    store::Store,
+    stream::{Event, Record},
+};
+
+const PAGE: usize = 512;
+
+/// One event with what its record says about tenure.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub event: Event,
+    /// What it says; `None` for the kernel's own.
+    pub read: Option<JobEvent>,
+    /// Who took the job with its record.
+    pub took: Option<SessionId>,
+    /// The first version of its record: lines with the same one were committed together.
+    pub record: u64,
+}
+
+/// All records of a stream.
+pub(super) async fn records(
+    store: &Arc<dyn Store>,
+    id: EntityId,
+) -> Result<Vec<Record>, LoadError> {
+    let (mut all, mut from) = (Vec::new(), 1);
+    loop {
+        let page = store.stream(id, from, PAGE).await?;
+        let Some(last) = page.last() else { return Ok(all) };
+        from = last.last() + 1;
+        let full = page.len() == PAGE;
+        all.extend(page);
+        if !full {
+            return Ok(all);
+        }
+    }
+}
+
+/// The events of records, bodies in place.
+pub(super) async fn lines(
+    store: &Arc<dyn Store>,
+    records: &[Record],
+) -> Result<Vec<Line>, LoadError> {
+    let mut lines = Vec::new();
+    for record in records {
+        let (meta, events) = read_events(store, record).await?;
+        for event in events {
+            let read = decode_event::<Job>(&event.name, &event.body)
+                .map_err(|e| LoadError::Unreadable(e.to_string()))?;
+            lines.push(Line { event, read, took: meta.take, record: record.first });
+        }
+    }
+    Ok(lines)
+}
+
+/// All events of a stream.
+pub(super) async fn read(store: &Arc<dyn Store>, id: EntityId) -> Result<Vec<Line>, LoadError> {
+    lines(store, &records(store, id).await?).await
+}
+
+/// What a completed job returned, from its stream.
+pub(super) fn output(lines: &[Line]) -> Option<&Value> {
+    lines.iter().rev().find_map(|l| match &l.read {
+        Some(JobEvent::Own(OwnEvent::JobCompleted { output, .. })) => Some(output),
+        _ => None,
+    })
+}
