@@ -88,6 +88,14 @@ struct State {
     trace: VecDeque<String>,
     hash: DefaultHasher,
     panic: Option<Stuck>,
+    trap: Option<Trap>,
+}
+
+/// Something that happens right before the n-th poll of a node's tasks.
+struct Trap {
+    node: NodeId,
+    polls: u64,
+    spring: Box<dyn FnOnce() + Send>,
 }
 
 struct Node {
@@ -99,6 +107,8 @@ struct Node {
     offset: u64,
     rate_ppm: u64,
     held_back: Vec<TaskRef>,
+    /// Polls of its tasks, over all its lives.
+    polls: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -239,6 +249,7 @@ impl Sim {
             trace: VecDeque::new(),
             hash: DefaultHasher::new(),
             panic: None,
+            trap: None,
         }))))
     }
 
@@ -257,6 +268,7 @@ impl Sim {
             offset: 0,
             rate_ppm: 1_000_000,
             held_back: Vec::new(),
+            polls: 0,
         });
         s.nodes.len() - 1
     }
@@ -296,6 +308,8 @@ impl Sim {
         (0..nodes).for_each(|node| self.kill(node));
         let timers = std::mem::take(&mut self.lock().timers);
         drop(timers);
+        let trap = self.lock().trap.take();
+        drop(trap);
         let wakers: Vec<_> = self.lock().tasks.iter_mut().map(|t| t.waker.take()).collect();
         drop(wakers);
     }
@@ -324,6 +338,23 @@ impl Sim {
     pub fn is_running(&self, node: NodeId) -> bool {
         let s = self.lock();
         s.nodes[node].alive && !s.nodes[node].paused
+    }
+
+    /// Whether this very life of a node has not ended. A paused one has not: that is the point of it.
+    pub fn is_alive(&self, node: NodeId, life: u64) -> bool {
+        let s = self.lock();
+        s.nodes[node].alive && s.nodes[node].life == life
+    }
+
+    /// Polls of a node's tasks so far.
+    pub fn polls_of(&self, node: NodeId) -> u64 {
+        self.lock().nodes[node].polls
+    }
+
+    /// Does something right before a node's tasks are polled for the n-th time, from 1: at exactly this await
+    /// point of theirs. One trap at a time.
+    pub fn before_poll(&self, node: NodeId, n: u64, run: impl FnOnce() + Send + 'static) {
+        self.lock().trap = Some(Trap { node, polls: n, spring: Box::new(run) });
     }
 
     /// Virtual time since the beginning.
@@ -389,6 +420,11 @@ impl Sim {
                 drop(guard);
                 return self.advance();
             }
+            if let Some(trap) = s.trap.take_if(|t| s.nodes[t.node].polls + 1 >= t.polls) {
+                drop(guard);
+                (trap.spring)();
+                return Ok(());
+            }
             s.steps += 1;
             s.steps_here += 1;
             if s.steps > STEPS_MAX {
@@ -405,6 +441,7 @@ impl Sim {
             if !slot.alive || slot.generation != task.generation {
                 return Ok(());
             }
+            s.nodes[slot.node].polls += 1;
             slot.queued = false;
             let Some(future) = slot.future.take() else { return Ok(()) };
             let wake = || Waker::from(Arc::new(TaskWaker { shared: self.0.clone(), task }));
@@ -480,6 +517,13 @@ pub struct NodeRuntime {
     sim: Sim,
     node: NodeId,
     life: u64,
+}
+
+impl NodeRuntime {
+    /// Which life of which node.
+    pub fn life(&self) -> (NodeId, u64) {
+        (self.node, self.life)
+    }
 }
 
 impl Runtime for NodeRuntime {

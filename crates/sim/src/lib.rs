@@ -23,4 +23,4 @@ pub mod world;
 
 pub use faults::{Fault, Faults};
 pub use run::{Failure, Options, Report, run};
-pub use scenario::Scenario;
+pub use scenario::{Off, Scenario, Strike};

@@ -2,10 +2,10 @@
 
 use crate::{
     check,
-    executor::{Sim, Stuck},
+    executor::{Sim, Stuck, WallClock},
     faults::{Fault, Faults},
     rng::Rng,
-    scenario::Scenario,
+    scenario::{self, Off, Scenario, Strike},
     storm,
     world::World,
 };
@@ -13,7 +13,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     task::{Context, Poll, Waker},
@@ -22,7 +22,10 @@ use std::{
 use tenure_kernel::{
     judge::{Judge, Protections},
     rules::Tallies,
+    runtime::Clock as _,
+    time::Timestamp,
 };
+use tenure_proving::checkers::check_everything;
 
 /// How a run is made.
 #[derive(Clone, Debug)]
@@ -43,8 +46,12 @@ pub struct Options {
     pub servers: usize,
     /// Worker processes.
     pub workers: usize,
-    /// How many parts a fan has, instead of what the seed says.
+    /// How many parts a fan has, or how many jobs there are, instead of what the seed says.
     pub width: Option<u64>,
+    /// What jobs do without, to show that something then breaks.
+    pub off: Option<Off>,
+    /// The first worker of jobs is struck right before this poll; the flow is a short one.
+    pub strike: Option<(u64, Strike)>,
 }
 
 impl Options {
@@ -60,6 +67,8 @@ impl Options {
             servers: 2,
             workers: 2,
             width: None,
+            off: None,
+            strike: None,
         }
     }
 
@@ -164,7 +173,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
                 fenced: seen.fenced,
                 repeated: seen.repeated,
                 reclaimed: seen.reclaimed.len(),
-                effects: world.outside.all().len(),
+                effects: world.outside.all().len() + world.town.count(),
                 trace,
                 hash,
             })
@@ -177,20 +186,26 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
 
 fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Result<(), String> {
     let scenario = options.scenario;
-    let keeps_tenures = !faults.iter().any(|(f, _)| f.costs_tenures());
+    let keeps_tenures = !faults.iter().any(|(f, _)| f.costs_tenures()) && options.strike.is_none();
     for i in 0..options.servers {
         world.add(&format!("server-{i}"), scenario.server(options.protections.pulse));
     }
     for i in 0..options.workers {
         world.add(&format!("worker-{i}"), scenario.worker());
     }
+    if scenario == Scenario::Jobs {
+        scenario::jobs::prepare(world, options, &faults);
+    }
     let clients = scenario.play(world, options.width);
     let director = world.outsider("director");
     let over = Arc::new(AtomicBool::new(false));
     let (stage, flag) = (world.clone(), over.clone());
+    let calm_at = Arc::new(Mutex::new(Timestamp::ZERO));
+    let ends = calm_at.clone();
     let (storm, quiet) = (options.storm, options.quiet);
     director.rt.spawn(Box::pin(async move {
         storm::rage(stage.clone(), faults, storm).await;
+        *ends.lock().unwrap_or_else(PoisonError::into_inner) = WallClock(stage.sim.clone()).now();
         let machines = scenario.machines();
         if let Err(broken) = stage.store.inspect(|c| check::always(c, &machines)) {
             stage.fail(broken);
@@ -225,9 +240,15 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
     world.store.inspect(|contents| {
         check::always(contents, &scenario.machines())?;
         check::at_rest(contents, &world.oracle.seen())?;
-        scenario.check(world, contents)
+        scenario.check(world, contents, *calm_at.lock().unwrap_or_else(PoisonError::into_inner))
     })?;
-    now(check::feed(&world.store))
+    now(check::feed(&world.store))?;
+    if scenario == Scenario::Jobs {
+        let (machines, tables) = (scenario.machines(), scenario.machines().tables());
+        let found = now(check_everything(&world.store, &machines, &tables));
+        return found.first().map_or(Ok(()), |wrong| Err(wrong.clone()));
+    }
+    Ok(())
 }
 
 /// Runs a future that never waits: a calm store answers at once.

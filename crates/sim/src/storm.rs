@@ -143,7 +143,8 @@ fn window(
     world.sim.after(d, move || weather.change(end));
 }
 
-fn restart_later(world: &Arc<World>, index: usize, range: std::ops::Range<Duration>) {
+/// Starts a process again after a while, if the storm still rages; its end starts everything.
+pub fn restart_later(world: &Arc<World>, index: usize, range: std::ops::Range<Duration>) {
     let d = world.sim.draw(|rng| rng.between(range));
     let later = world.clone();
     world.sim.after(d, move || {

@@ -3,10 +3,11 @@
 
 use crate::{
     bell::SimBell,
-    executor::{NodeId, Sim, WallClock},
+    executor::{NodeId, NodeRuntime, Sim, WallClock},
     faults::Fault,
     oracle::Oracle,
     outside::Outside,
+    scenario::Town,
     weather::{Connection, Weather},
 };
 use std::{
@@ -33,6 +34,8 @@ pub struct Env {
     pub bell: Arc<dyn Bell>,
     /// Its name.
     pub name: String,
+    /// Which life of which node.
+    pub life: (NodeId, u64),
     /// The world outside, and the trace.
     pub world: Arc<World>,
     /// Asks it to leave in order.
@@ -79,6 +82,8 @@ pub struct World {
     pub bell: SimBell,
     /// Effects.
     pub outside: Outside,
+    /// What the tools of jobs did.
+    pub town: Town,
     /// The one inside the store.
     pub oracle: Arc<Oracle>,
     /// Whether clocks are off.
@@ -95,9 +100,9 @@ impl World {
         let store = MemoryStore::witnessed(judge, clock, seed | 1, Some(oracle.clone()));
         let weather = Arc::new(Weather::default());
         let bell = SimBell::new(sim.clone(), weather.clone());
-        let outside = Outside::default();
+        let (outside, town) = (Outside::default(), Town::default());
         let processes = Mutex::default();
-        Arc::new(World { sim, store, weather, bell, outside, oracle, skewed, processes })
+        Arc::new(World { sim, store, weather, bell, outside, town, oracle, skewed, processes })
     }
 
     fn processes(&self) -> MutexGuard<'_, Vec<Process>> {
@@ -122,17 +127,19 @@ impl World {
         let (keep, stop) = watch::channel(false);
         // Nobody asks an outsider to leave.
         std::mem::forget(keep);
-        self.env(name, node, rt, Stop(stop))
+        self.env(name, rt, Stop(stop))
     }
 
-    fn env(self: &Arc<Self>, name: &str, node: NodeId, rt: Rt, stop: Stop) -> Env {
+    fn env(self: &Arc<Self>, name: &str, rt: Arc<NodeRuntime>, stop: Stop) -> Env {
         let (sim, weather) = (self.sim.clone(), self.weather.clone());
-        let chaos = Connection { sim, weather, node };
+        let life = rt.life();
+        let chaos = Connection { sim, weather, node: life.0 };
         Env {
             rt,
             store: Arc::new(self.store.handle(Arc::new(chaos))),
             bell: Arc::new(self.bell.clone()),
             name: name.to_owned(),
+            life,
             world: self.clone(),
             stop,
         }
@@ -174,7 +181,7 @@ impl World {
         };
         self.sim.trace(format!("boot {name}"));
         let rt = self.sim.start(node, offset, rate);
-        let main = boot(self.env(&name, node, rt.clone(), stop));
+        let main = boot(self.env(&name, rt.clone(), stop));
         rt.spawn(main);
     }
 
@@ -222,6 +229,11 @@ impl World {
     pub(crate) fn forget_processes(&self) {
         let processes = std::mem::take(&mut *self.processes());
         drop(processes);
+    }
+
+    /// A process by its name.
+    pub fn index_of(&self, name: &str) -> Option<usize> {
+        self.processes().iter().position(|p| p.name == name)
     }
 
     /// Its node.

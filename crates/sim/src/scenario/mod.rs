@@ -4,11 +4,13 @@ pub mod bowl;
 mod clients;
 pub mod errand;
 pub mod fan;
+pub(crate) mod jobs;
 pub mod part;
 mod patience;
 mod slice;
 
 pub use clients::Clients;
+pub use jobs::{Off, Strike, Town};
 
 use crate::world::{Boot, Env, World};
 use std::{sync::Arc, time::Duration};
@@ -20,7 +22,7 @@ use tenure_engine::{
     session::Keeper,
     worker::{Handler, Worker},
 };
-use tenure_kernel::machine::Machines;
+use tenure_kernel::{machine::Machines, time::Timestamp};
 use tenure_store::memory::Contents;
 
 /// A play.
@@ -34,12 +36,14 @@ pub enum Scenario {
     Cancel,
     /// A resting entity that gets very many messages.
     Bowl,
+    /// Flows with tools, waits and children; workers die and stop at every point.
+    Jobs,
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 4] =
-        [Scenario::Slice, Scenario::Fan, Scenario::Cancel, Scenario::Bowl];
+    pub const ALL: [Scenario; 5] =
+        [Scenario::Slice, Scenario::Fan, Scenario::Cancel, Scenario::Bowl, Scenario::Jobs];
 
     /// Its name in `regressions.txt`.
     pub fn name(self) -> &'static str {
@@ -48,6 +52,7 @@ impl Scenario {
             Scenario::Fan => "fan",
             Scenario::Cancel => "cancel",
             Scenario::Bowl => "bowl",
+            Scenario::Jobs => "jobs",
         }
     }
 
@@ -57,6 +62,9 @@ impl Scenario {
     }
 
     pub(crate) fn machines(self) -> Machines {
+        if self == Scenario::Jobs {
+            return jobs::machines();
+        }
         Machines::kernel()
             .with::<errand::Errand>()
             .with::<fan::Fan>()
@@ -72,12 +80,21 @@ impl Scenario {
             Scenario::Fan => fan::play(&clients, false, width),
             Scenario::Cancel => fan::play(&clients, true, width),
             Scenario::Bowl => bowl::play(&clients),
+            Scenario::Jobs => jobs::play(&clients, width),
         }
         clients
     }
 
     /// What must be true when everything is over.
-    pub(crate) fn check(self, world: &World, contents: &Contents) -> Result<(), String> {
+    pub(crate) fn check(
+        self,
+        world: &World,
+        contents: &Contents,
+        calm_at: Timestamp,
+    ) -> Result<(), String> {
+        if self == Scenario::Jobs {
+            return jobs::check::check(world, contents, calm_at);
+        }
         for (key, effects) in world.outside.all() {
             if effects.len() > 1 {
                 return Err(format!("effect {key} happened {} times: {effects:?}", effects.len()));
@@ -90,14 +107,16 @@ impl Scenario {
 
     fn queue(self) -> &'static str {
         match self {
-            Scenario::Slice | Scenario::Bowl => errand::QUEUE,
+            Scenario::Slice | Scenario::Bowl | Scenario::Jobs => errand::QUEUE,
             Scenario::Fan | Scenario::Cancel => part::QUEUE,
         }
     }
 
     fn handler(self, env: &Env) -> Arc<dyn Handler> {
         match self {
-            Scenario::Slice | Scenario::Bowl => Arc::new(slice::Runner(env.clone())),
+            Scenario::Slice | Scenario::Bowl | Scenario::Jobs => {
+                Arc::new(slice::Runner(env.clone()))
+            }
             Scenario::Fan | Scenario::Cancel => Arc::new(part::Runner(env.clone())),
         }
     }
@@ -139,6 +158,9 @@ impl Scenario {
 
     /// The `main` of a worker.
     pub(crate) fn worker(self) -> Boot {
+        if self == Scenario::Jobs {
+            return jobs::process::worker();
+        }
         Arc::new(move |env: Env| {
             Box::pin(async move {
                 let config = Arc::new(config());

@@ -1,0 +1,112 @@
+//! Jobs: flows from the seed, run by crews of real shells, with tools that act on a town outside. Workers die
+//! and stop at every point; answers get lost before and after; people settle what nobody knows. What must hold
+//! is in [`check`]: nothing is done twice, nothing is lost, and what is not known is said.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | [`plan`] | the flows, drawn and walked |
+//! | [`read`] | the same plan walked over what was recorded |
+//! | [`town`] | what is true outside |
+//! | [`tools`] | how the town is touched |
+//! | [`process`] | a worker process |
+//! | [`clients`] | who submits, signals, cancels and settles |
+//! | [`check`] | what must hold |
+
+pub(crate) mod check;
+mod clients;
+mod plan;
+pub(crate) mod process;
+mod read;
+mod tools;
+mod town;
+
+pub(crate) use clients::play;
+pub use town::Town;
+
+use crate::{faults::Fault, run::Options, world::World};
+use std::{sync::Arc, time::Duration};
+use tenure_jobs::{Job, catalogue::Catalogue};
+use tenure_kernel::{judge::Judge, machine::Machines};
+
+/// A protection of jobs that is switched off, from outside of them: to show that something then breaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Off {
+    /// A call that was started does not keep anybody from calling again: every tool says that it is idempotent.
+    Ledger,
+    /// A worker does not notice that its lease lapsed while it was stopped: its clock stops with it.
+    LeaseCheck,
+    /// A lost lease is taken for death.
+    Death,
+}
+
+/// What happens to a worker at one exact await point.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Strike {
+    /// It dies, and starts again later.
+    Kill,
+    /// It stops for longer than its lease, and goes on.
+    Stop,
+}
+
+/// How a run of jobs is made.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Setup {
+    /// How often in a thousand a worker dies, and stops, at a point of the drive.
+    pub kills: u32,
+    pub stops: u32,
+    /// Effects lie in a store of their own.
+    pub apart: bool,
+    /// Workers replay after every commit.
+    pub replays: bool,
+    pub off: Option<Off>,
+    /// No clock is off, so a lease means what it says.
+    pub punctual: bool,
+    /// Short flows.
+    pub short: bool,
+}
+
+/// Machines of jobs.
+pub(super) fn machines() -> Machines {
+    Machines::kernel().with::<Job>().with::<Catalogue>()
+}
+
+fn judge() -> Judge {
+    Judge::new(machines().tables())
+}
+
+/// Draws how this run is made.
+pub(crate) fn prepare(world: &Arc<World>, options: &Options, faults: &[(Fault, u64)]) {
+    let has = |fault| faults.iter().any(|(f, _)| *f == fault);
+    let (crash, pause) = (has(Fault::Crash), has(Fault::Pause));
+    let setup = world.sim.draw(|rng| {
+        let mut some = |on| if on { [0, 15, 60][rng.index(3)] } else { 0 };
+        let (kills, stops) = (some(crash), some(pause));
+        let (apart, replays) = (rng.permille(400), rng.permille(150));
+        let punctual = !has(Fault::ClockSkew) && !has(Fault::ClockJump);
+        let short = options.strike.is_some();
+        Setup { kills, stops, apart, replays, off: options.off, punctual, short }
+    });
+    world.sim.trace(format!("{setup:?}"));
+    world.town.prepare(setup);
+    if let Some((at, strike)) = options.strike {
+        strike_at(world, at, strike);
+    }
+}
+
+/// Strikes the first worker right before its n-th poll.
+fn strike_at(world: &Arc<World>, at: u64, strike: Strike) {
+    let Some(index) = world.index_of("worker-0") else { return };
+    let struck = world.clone();
+    world.sim.before_poll(world.node_of(index), at, move || match strike {
+        Strike::Kill => {
+            struck.kill(index);
+            let later = struck.clone();
+            struck.sim.after(Duration::from_secs(20), move || later.boot(index));
+        }
+        Strike::Stop => {
+            struck.pause(index);
+            let later = struck.clone();
+            struck.sim.after(Duration::from_secs(40), move || later.resume(index));
+        }
+    });
+}
