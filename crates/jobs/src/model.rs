@@ -495,7 +495,11 @@ impl JobState {
                 self.attention = None;
             }
             OwnEvent::JobRequeued { .. } => self.takeovers += 1,
-            OwnEvent::JobCancelling { by, why } => self.cancel = Some((by.clone(), why.clone())),
+            OwnEvent::JobCancelling { by, why } => {
+                // There is nothing to resume any more.
+                (self.paused, self.pausing, self.attention) = (false, false, None);
+                self.cancel = Some((by.clone(), why.clone()));
+            }
             OwnEvent::JobContinued { input } => {
                 self.input = small(input, limits::INPUT_IN_HEAD_BYTES_MAX);
                 self.run += 1;
@@ -656,7 +660,7 @@ pub static TABLE: Table = Table {
         at(&["queued"], "job_attention", "attention"),
         at(&["running"], "pause_asked", SAME),
         at(&["parked", "attention"], "job_resumed", "queued"),
-        at(&["running"], "job_resumed", SAME),
+        at(&["queued", "running", "waiting", "retrying"], "job_resumed", SAME),
         at(HELD, "tool_invocation_started", SAME),
         at(HELD, "tool_invocation_finished", SAME),
         at(OPEN, "command_committed", SAME),

@@ -224,13 +224,13 @@ impl Driver {
                     let why = text_of(&*panic);
                     return Some(End::Broken(format!("the flow panicked after {place}: {why}")));
                 }
-                Ok(Poll::Ready(result)) => return Some(End::Returned(result)),
-                Ok(Poll::Pending) if self.bell.foreign.load(Ordering::SeqCst) => {
+                Ok(_) if self.bell.foreign.load(Ordering::SeqCst) => {
                     return Some(End::Broken(format!(
                         "after {place} the flow was woken by something that did not come from its ctx (a timer, \
                          a channel or a task of another library): it would not be there on replay"
                     )));
                 }
+                Ok(Poll::Ready(result)) => return Some(End::Returned(result)),
                 Ok(Poll::Pending) if self.bell.woken.load(Ordering::SeqCst) => {
                     polls += 1;
                     if polls > POLLS_MAX {

@@ -9,11 +9,7 @@ use crate::{
     tool::Class,
 };
 use serde_json::{Value, json};
-use std::{
-    collections::BTreeMap,
-    fmt,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, time::Duration};
 use tenure_kernel::time::Timestamp;
 
 /// What kind of step it is, and of what: compared on replay.

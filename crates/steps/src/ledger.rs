@@ -78,7 +78,10 @@ pub fn acquire(history: &History, step: &StepId, shape: &Shape, epoch: u64) -> P
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{events::{SettledBy, StepEvent}, tool::Class};
+    use crate::{
+        events::{SettledBy, StepEvent},
+        tool::Class,
+    };
     use tenure_kernel::time::Timestamp;
 
     fn id() -> StepId {
@@ -112,7 +115,14 @@ mod tests {
 
     fn failed(ordinal: u32, call: u32) -> StepEvent {
         let (key, outcome) = (format!("k{ordinal}"), CallOutcome::Failure);
-        StepEvent::ToolInvocationFinished { step: id(), key, call, outcome, result: None, error: None }
+        StepEvent::ToolInvocationFinished {
+            step: id(),
+            key,
+            call,
+            outcome,
+            result: None,
+            error: None,
+        }
     }
 
     fn again(ordinal: u32, call: u32) -> StepEvent {
@@ -133,7 +143,10 @@ mod tests {
             acquire(&history(&[started(0, 1)]), &id(), &other, 3),
             Permit::Reject(why) if why.contains("recorded as")
         ));
-        assert_eq!(ask(&[started(0, 1), failed(0, 1)], 3), Permit::AllowExecute { ordinal: 1, call: 1 });
+        assert_eq!(
+            ask(&[started(0, 1), failed(0, 1)], 3),
+            Permit::AllowExecute { ordinal: 1, call: 1 }
+        );
     }
 
     #[test]

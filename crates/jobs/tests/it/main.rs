@@ -1,4 +1,6 @@
 //! Jobs on a real runtime and the memory or SQLite store.
 
 mod flows;
+mod machine;
 mod support;
+mod views;
