@@ -106,7 +106,10 @@ impl Run {
 
     fn drop_step(&mut self, step: &StepId) {
         self.dropped.insert(step.clone());
-        self.core.queue.retain(|s| s != step);
+        // A call that somebody has started is settled all the same: no flow ends over it.
+        if self.open_call(step).is_none() {
+            self.core.queue.retain(|s| s != step);
+        }
         for running in self.running.values().filter(|r| r.step == *step) {
             running.stop.send_replace(true);
         }

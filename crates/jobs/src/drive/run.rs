@@ -434,7 +434,7 @@ impl Run {
             return self.end_with(held, OwnEvent::JobFailed(reason)).await;
         }
         let quiet = self.running.is_empty() && self.starts.is_empty();
-        if quiet && self.stuck.is_empty() {
+        if quiet && self.state().calls.is_empty() {
             match &self.core.end {
                 Some(End::Returned(Err(FlowError::Continue(_)))) => {
                     return self.continue_afresh(held).await;
@@ -848,13 +848,15 @@ impl Run {
 
     /// Nothing is left to do but to wait: for a person, for time, for somebody.
     async fn park(&mut self, held: &mut Held) -> Result<Next, HoldError> {
-        if self.draining && self.stuck.is_empty() && self.core.end.is_none() && !self.only_waits() {
+        let broken = matches!(self.core.end, Some(End::Diverged(_) | End::Broken(_)));
+        if self.draining && self.stuck.is_empty() && !broken && !self.only_waits() {
             held.release("the worker stops").await?;
             return Ok(Next::Over);
         }
         let mut decision = Decision::default();
         decision.timers.append(&mut self.pending.timers);
-        let mut keep = true;
+        // A flow that has ended and waits for calls to be settled is not there any more.
+        let mut keep = self.core.end.is_none();
         let why;
         let event = if let Some(attention) = self.attention() {
             if let Some(ms) = attention.again_in_ms {
