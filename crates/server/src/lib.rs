@@ -4,13 +4,14 @@
 //! callers share batches, and no handler decides what the judge decides.
 //!
 //! Read first: [`App`] (what handlers share), [`problem::Problem`] (everything that is not a success),
-//! [`auth::Caller`] (who asks), [`workers`] (the worker protocol). To add routes, write a module with
-//! `pub fn routes() -> OpenApiRouter<App>` and merge it in [`router_with`]: path and documentation then come
-//! from the same line.
+//! [`auth::Caller`] (who asks), [`workers`] (the worker protocol), [`jobs`] (what people ask of jobs). To add
+//! routes, write a module with `pub fn routes() -> OpenApiRouter<App>` and merge it in [`router_with`]: path and
+//! documentation then come from the same line.
 
 pub mod auth;
 pub mod extract;
 mod health;
+pub mod jobs;
 pub mod keys;
 mod pages;
 pub mod problem;
@@ -80,6 +81,7 @@ struct Inner {
     words: Words,
     identities: Identities,
     board: Board,
+    jobs: Option<jobs::Desk>,
     closing: watch::Sender<bool>,
 }
 
@@ -87,6 +89,25 @@ impl App {
     /// A server over this pipeline. `machines` are those that the store's judge knows, [`keys::Key`] among
     /// them.
     pub fn new(pipeline: Pipeline, machines: Machines, options: ServerOptions) -> Self {
+        App::build(pipeline, machines, options, None)
+    }
+
+    /// The same with jobs: their routes are served too.
+    pub fn with_jobs(
+        pipeline: Pipeline,
+        machines: Machines,
+        options: ServerOptions,
+        jobs: jobs::Desk,
+    ) -> Self {
+        App::build(pipeline, machines, options, Some(jobs))
+    }
+
+    fn build(
+        pipeline: Pipeline,
+        machines: Machines,
+        options: ServerOptions,
+        jobs: Option<jobs::Desk>,
+    ) -> Self {
         let auth = Auth::default();
         if !options.listen.ip().is_loopback() {
             auth.require();
@@ -99,6 +120,7 @@ impl App {
             options,
             auth,
             identities: Identities::default(),
+            jobs,
             closing: watch::Sender::new(false),
         }))
     }
@@ -121,6 +143,11 @@ impl App {
     /// Who may call.
     pub fn auth(&self) -> &Auth {
         &self.0.auth
+    }
+
+    /// What is needed to create and to replay jobs; `None` on a server without them.
+    pub fn jobs(&self) -> Option<&jobs::Desk> {
+        self.0.jobs.as_ref()
     }
 
     /// Returns when the server is stopping: what waits long, such as a stream, ends then.
@@ -148,7 +175,11 @@ impl App {
         title = "Tenure",
         description = "Runs work that must not be lost, done twice, or left hanging."
     ),
-    tags((name = "worker", description = "The worker protocol; see docs/worker-protocol.md.")),
+    tags(
+        (name = "jobs", description = "What people and programs ask of jobs; see docs/api.md."),
+        (name = "aliases", description = "Paths of the systems that came before, with the same answers."),
+        (name = "worker", description = "The worker protocol; see docs/worker-protocol.md."),
+    ),
     components(schemas(problem::ProblemDocument))
 )]
 struct ApiDoc;
@@ -164,6 +195,7 @@ pub fn router_with(app: App, more: OpenApiRouter<App>) -> Router {
         .merge(health::routes())
         .merge(pages::routes())
         .merge(workers::routes(app.options()))
+        .merge(jobs::routes(&app))
         .merge(more)
         .layer(DefaultBodyLimit::max(app.options().payload_bytes_max))
         .split_for_parts();

@@ -59,7 +59,7 @@ const fn about(code: ApiCode) -> (&'static str, &'static str) {
         ),
         ApiCode::PayloadTooLarge => (
             "The body is larger than this server takes at this path.",
-            "Put large content into blobs and name them, or send less at once; `server.payload_bytes_max` is the setting.",
+            "Put large content into blobs and name them, or send less at once. `setting` of the problem, where there is one, is the setting to raise: `server.payload_bytes_max` in general.",
         ),
         ApiCode::Unauthenticated => (
             "The server is reachable from outside and no key was sent, or the key is unknown, mistyped or revoked.",
@@ -68,6 +68,42 @@ const fn about(code: ApiCode) -> (&'static str, &'static str) {
         ApiCode::UnsupportedMediaType => (
             "The body has another content type than this path takes.",
             "Send `Content-Type: application/json`.",
+        ),
+        ApiCode::EffectKnown => (
+            "Somebody wanted to say what became of a call whose outcome is on record, or that is still running, or that does not exist; `detail` says which.",
+            "Look at the step: `tenure job show ID`. Only a step whose effect is unknown can be resolved. Nothing was written.",
+        ),
+        ApiCode::JobFinished => (
+            "The job has ended (completed, failed or cancelled). Final is final: it takes no signal and no request any more.",
+            "To run it again, use `tenure job retry ID` or `tenure job fork ID --step N`; both make a new job. Nothing was written.",
+        ),
+        ApiCode::LaterVersion => (
+            "The request uses something that has a name in this API and is not built yet; `field` names it.",
+            "Leave it out. It is refused by name rather than ignored, so that nobody believes that it works.",
+        ),
+        ApiCode::NobodyWaits => (
+            "The job is blocked, and none of its open or completed waits has this key. `open_keys` lists the keys it waits for.",
+            "Check the key. For a wait that the flow will open later, send `early: true`: then the signal is kept. Nothing was written.",
+        ),
+        ApiCode::NotNow => (
+            "The job does not stand where this could be done; `detail` names its status.",
+            "`GET /v1/jobs/{id}/why` says what it waits for and what moves it. Nothing was written.",
+        ),
+        ApiCode::OtherInput => (
+            "The idempotency key was used before, with another flow or other input; `job` is the job that has it.",
+            "Use another key for other input; or look at the job that `job` names. Nothing was created.",
+        ),
+        ApiCode::SchemaViolation => (
+            "The input does not fit the schema that the flow's worker registered. `violations` lists each place as a JSON pointer, with what was expected.",
+            "Correct the input. `GET /v1/flows/{name}` shows the schema. Nothing was created.",
+        ),
+        ApiCode::UnknownFlow => (
+            "No worker has ever registered a flow of this name, or not in this version. `known` lists what there is, `nearest` what was probably meant.",
+            "Check the spelling; or start a worker that has the flow, which registers it. Nothing was created.",
+        ),
+        ApiCode::UnknownTool => (
+            "No worker has ever registered a tool of this name. `known` lists what there is, `nearest` what was probably meant.",
+            "Check the spelling; or start a worker that has the tool, which registers it.",
         ),
         ApiCode::Kernel(_) => ("See its own page.", "See its own page."),
     }

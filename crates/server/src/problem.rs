@@ -21,16 +21,34 @@ pub enum ApiCode {
     BadField,
     /// The body is not JSON, or not of the right form.
     BadJson,
+    /// What became of this step is on record.
+    EffectKnown,
     /// The caller may not do this.
     Forbidden,
+    /// The job has ended and takes nothing in.
+    JobFinished,
+    /// It has a name already, and comes with a later version.
+    LaterVersion,
     /// The path exists, with other methods.
     MethodNotAllowed,
     /// No such path.
     NoRoute,
+    /// A blocked job that knows nothing of the key.
+    NobodyWaits,
+    /// The job does not stand where this could be done.
+    NotNow,
+    /// The idempotency key was used with other input.
+    OtherInput,
     /// The body is too large.
     PayloadTooLarge,
+    /// The input does not fit the schema of the flow.
+    SchemaViolation,
     /// No key, or one that is not valid.
     Unauthenticated,
+    /// No worker has ever registered this flow.
+    UnknownFlow,
+    /// No worker has ever registered this tool.
+    UnknownTool,
     /// The body has another content type.
     UnsupportedMediaType,
     /// One of the kernel's.
@@ -39,14 +57,23 @@ pub enum ApiCode {
 
 impl ApiCode {
     /// Those that are not the kernel's, in alphabetical order.
-    pub const ALL: [ApiCode; 8] = [
+    pub const ALL: [ApiCode; 17] = [
         ApiCode::BadField,
         ApiCode::BadJson,
+        ApiCode::EffectKnown,
         ApiCode::Forbidden,
+        ApiCode::JobFinished,
+        ApiCode::LaterVersion,
         ApiCode::MethodNotAllowed,
         ApiCode::NoRoute,
+        ApiCode::NobodyWaits,
+        ApiCode::NotNow,
+        ApiCode::OtherInput,
         ApiCode::PayloadTooLarge,
+        ApiCode::SchemaViolation,
         ApiCode::Unauthenticated,
+        ApiCode::UnknownFlow,
+        ApiCode::UnknownTool,
         ApiCode::UnsupportedMediaType,
     ];
 
@@ -55,11 +82,20 @@ impl ApiCode {
         match self {
             ApiCode::BadField => "bad_field",
             ApiCode::BadJson => "bad_json",
+            ApiCode::EffectKnown => "effect_known",
             ApiCode::Forbidden => "forbidden",
+            ApiCode::JobFinished => "job_finished",
+            ApiCode::LaterVersion => "later_version",
             ApiCode::MethodNotAllowed => "method_not_allowed",
             ApiCode::NoRoute => "no_route",
+            ApiCode::NobodyWaits => "nobody_waits",
+            ApiCode::NotNow => "not_now",
+            ApiCode::OtherInput => "other_input",
             ApiCode::PayloadTooLarge => "payload_too_large",
+            ApiCode::SchemaViolation => "schema_violation",
             ApiCode::Unauthenticated => "unauthenticated",
+            ApiCode::UnknownFlow => "unknown_flow",
+            ApiCode::UnknownTool => "unknown_tool",
             ApiCode::UnsupportedMediaType => "unsupported_media_type",
             ApiCode::Kernel(code) => code.as_str(),
         }
@@ -70,11 +106,20 @@ impl ApiCode {
         match self {
             ApiCode::BadField => "A value can not be used",
             ApiCode::BadJson => "The body can not be read",
+            ApiCode::EffectKnown => "The effect is known",
             ApiCode::Forbidden => "Not allowed",
+            ApiCode::JobFinished => "The job is over",
+            ApiCode::LaterVersion => "Not in this version",
             ApiCode::MethodNotAllowed => "Wrong method",
             ApiCode::NoRoute => "No such path",
+            ApiCode::NobodyWaits => "Nobody waits for this key",
+            ApiCode::NotNow => "Not in this state",
+            ApiCode::OtherInput => "The key belongs to another job",
             ApiCode::PayloadTooLarge => "The body is too large",
+            ApiCode::SchemaViolation => "The input does not fit the flow",
             ApiCode::Unauthenticated => "A key is needed",
+            ApiCode::UnknownFlow => "No such flow",
+            ApiCode::UnknownTool => "No such tool",
             ApiCode::UnsupportedMediaType => "Wrong content type",
             ApiCode::Kernel(code) => match code {
                 Code::BadConfig => "A setting can not be used",

@@ -28,7 +28,7 @@ use tenure_kernel::{
     store::Store,
 };
 use tenure_remote::{RemoteBell, RemoteStore};
-use tenure_server::{App, ServerOptions};
+use tenure_server::{App, ServerOptions, jobs::Desk};
 use tenure_steps::{
     effects::Directory,
     flow::{FlowSpec, Flows},
@@ -148,7 +148,8 @@ impl Program {
             worker_kinds: ["worker", "job", "catalogue"].map(str::to_owned).to_vec(),
             ..ServerOptions::default()
         };
-        let app = App::new(node.pipeline.clone(), machines(), server_options);
+        let desk = Desk::new(submitter.clone(), shop, with_worker);
+        let app = App::with_jobs(node.pipeline.clone(), machines(), server_options, desk);
         let (http_stopper, http_stop) = stopper();
         let routes = tenure_server::router(app.clone());
         app.auth()

@@ -1,0 +1,58 @@
+//! What the handlers of jobs need beside the store: somebody who creates jobs, and the flows of this program.
+
+use super::schema::Schemas;
+use std::sync::Arc;
+use tenure_jobs::{
+    drive::{Ends, Shop},
+    submit::Submitter,
+};
+use tenure_steps::{
+    effects::Effects,
+    flow::{FlowSpec, Flows},
+};
+
+/// Creates jobs, replays them, and knows when they end.
+pub struct Desk {
+    submitter: Submitter,
+    shop: Arc<Shop>,
+    runs_here: bool,
+    pub(super) schemas: Schemas,
+}
+
+impl Desk {
+    /// `runs_here`: the worker of this process takes jobs of the shop's flows. Without one they are known all the
+    /// same, for replays.
+    pub fn new(submitter: Submitter, shop: Arc<Shop>, runs_here: bool) -> Self {
+        Desk { submitter, shop, runs_here, schemas: Schemas::default() }
+    }
+
+    /// Creates jobs.
+    pub fn submitter(&self) -> &Submitter {
+        &self.submitter
+    }
+
+    /// The flows of this program.
+    pub fn flows(&self) -> &Flows {
+        &self.shop.flows
+    }
+
+    /// Where effects lie, if not in the same store.
+    pub fn effects(&self) -> Option<&dyn Effects> {
+        self.shop.effects.as_deref()
+    }
+
+    /// Tells ends of jobs that this process commits.
+    pub(super) fn ends(&self) -> &Ends {
+        &self.shop.ends
+    }
+
+    /// A flow that the worker of this process runs; the newest without a version. The same choice as the
+    /// submitter's, so that an input is checked against the version it will meet.
+    pub(super) fn flow_here(&self, name: &str, version: Option<u32>) -> Option<&FlowSpec> {
+        let flows = self.runs_here.then(|| self.flows())?;
+        match version {
+            Some(version) => flows.get(name, version),
+            None => flows.newest(name),
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! How answers look, for the OpenAPI document. They are made by `tenure-jobs`, which knows nothing of HTTP, so
+//! their form is said here once more; a test compares the names of the fields with what is really sent.
+//! Moments are microseconds since 1970 of the store's clock.
+
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// Where a job stands.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct JobDocument {
+    /// Which job.
+    id: String,
+    /// Its flow.
+    flow: String,
+    /// The flow's version.
+    version: u32,
+    /// queued, running, waiting, parked, retrying, attention, cancelling, completed, failed or cancelled.
+    status: String,
+    /// It has ended.
+    is_final: bool,
+    /// Whose it is.
+    tenant: String,
+    /// Higher is sooner.
+    priority: i16,
+    /// When it was created.
+    created_at: i64,
+    /// When it changed last.
+    changed_at: i64,
+    /// When it ends, whatever happens.
+    must_end_by: Option<i64>,
+    /// When somebody looks at it next, at the latest.
+    due: Option<i64>,
+    /// Its input; `null` in listings where it is large.
+    input: Option<Value>,
+    /// What it returned; `null` in listings where it is large.
+    output: Option<Value>,
+    /// Why it failed: `reason`, `error`, `step`, `unknown`.
+    failure: Option<Value>,
+    /// Why a person has to look: `reason`, `step`, `why`.
+    attention: Option<Value>,
+    /// Why the engine can not decide about it.
+    fault: Option<String>,
+    /// Who wanted it to end, and why.
+    cancel: Option<Value>,
+    /// Who holds it: `session`, `name`, `expires_at`.
+    holder: Option<Value>,
+    /// Live workers that may claim it, where somebody looked.
+    workers: Option<u32>,
+    /// Its epoch.
+    attempt: u64,
+    /// Workers that were lost while they held it.
+    takeovers: u32,
+    /// How many may be lost.
+    takeovers_max: u32,
+    /// Somebody paused it.
+    paused: bool,
+    /// Who paused it.
+    paused_by: Option<String>,
+    /// Calls that run: `step`, `tool`, `class`, `call`, `key`, `unknown`.
+    running: Vec<Value>,
+    /// What it waits for: `step`, `kind`, `key`, `deadline`, `note`.
+    waits: Vec<Value>,
+    /// Sleeps and retries: `step`, `why`, `at`, `attempts`, `error`.
+    timers: Vec<Value>,
+    /// Children that have not ended: `ordinal`, `job`, `step`.
+    children: Vec<Value>,
+    /// Mail that nobody has read yet.
+    mail_unread: u64,
+    /// The finished job that this one tries again.
+    retry_of: Option<String>,
+    /// The job whose history it goes on from: `job`, `step`.
+    forked_from: Option<Value>,
+    /// Who waits for it: `job`, `ordinal`.
+    parent: Option<Value>,
+    /// How often its flow was started afresh, from 1.
+    run: u32,
+    /// Steps that are over.
+    steps_done: u32,
+    /// Events of this run.
+    events: u32,
+    /// Version of its last event.
+    head_version: u64,
+    /// Why it is where it is, and what moves it.
+    why: Option<String>,
+}
+
+/// A job that was submitted. Has the fields of a job, and one more.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct SubmittedDocument {
+    #[schema(inline)]
+    #[serde(flatten)]
+    job: JobDocument,
+    /// It was there already, under the same key and with the same input.
+    existed: bool,
+}
+
+/// A page of jobs.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct PageDocument {
+    /// The newest first.
+    jobs: Vec<JobDocument>,
+    /// `before` of the next page; `null` on the last.
+    next: Option<String>,
+}
+
+/// A step with its calls.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct StepDocument {
+    /// Its id.
+    step: String,
+    /// tool, value, wait, sleep or child.
+    kind: String,
+    /// The tool, the flow of a child, the key of a wait, or the name of a value.
+    of: String,
+    /// open, ok, failed or unknown.
+    outcome: String,
+    /// When it began.
+    started: i64,
+    /// When its outcome was recorded.
+    finished: Option<i64>,
+    /// Attempts that are over.
+    attempts: u32,
+    /// `key`, `call`, `epoch`, `class`, `started`, `ended`, `state`, `note`.
+    calls: Vec<Value>,
+    /// The beginning of its result.
+    result: Option<String>,
+    /// Why it failed.
+    error: Option<String>,
+}
+
+/// One sentence.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct WhyDocument {
+    /// Which job.
+    id: String,
+    /// Its status.
+    status: String,
+    /// Why it is where it is, and what moves it.
+    why: String,
+}
+
+/// A page of events.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct EventsDocument {
+    /// In order.
+    events: Vec<EventDocument>,
+    /// `from` of the next page; `null` on the last.
+    next: Option<u64>,
+}
+
+/// An event.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct EventDocument {
+    /// Its place in the stream, from 1.
+    version: u64,
+    /// When.
+    at: i64,
+    /// Under which epoch.
+    epoch: u64,
+    /// Its name.
+    name: String,
+    /// What it says.
+    body: Value,
+    /// The session that took the job with this commit.
+    took: Option<String>,
+}
+
+/// What became of a signal.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct SignalledDocument {
+    /// Which job.
+    job: String,
+    /// The key.
+    key: String,
+    /// completed, kept or duplicate.
+    outcome: String,
+}
+
+/// What became of an ask.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct AskedDocument {
+    /// Which job.
+    job: String,
+    /// accepted or already; for a settlement also duplicate or recorded_after_the_end.
+    outcome: String,
+}
+
+/// A flow or a tool.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct EntryDocument {
+    /// flow or tool.
+    sort: String,
+    /// Its name.
+    name: String,
+    /// Oldest first: `version`, `doc`, `class`, `input_schema`, `output_schema`.
+    versions: Vec<Value>,
+}
+
+/// Somebody who is alive.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct SessionDocument {
+    /// Which session.
+    id: String,
+    /// Who, for people.
+    name: String,
+    /// worker or server.
+    role: String,
+    /// How long a renewal lasts.
+    lease_ms: u64,
+    /// When it was heard last.
+    renewed_at: i64,
+    /// Until when it is believed alive.
+    expires_at: i64,
+    /// How many entities it holds.
+    holds: usize,
+    /// `id`, `flow`, `version`, `status`, `epoch`, `mark`, `running`.
+    jobs: Vec<Value>,
+}

@@ -1,0 +1,199 @@
+//! The stream of a job: by pages, or live as server-sent events. Every event has its version as id, so whoever
+//! was cut off goes on behind the last one it saw (`Last-Event-ID`), and misses and repeats nothing.
+
+use super::{documents::EventsDocument, find, wait::Looks};
+use crate::{
+    App, Caller, Problem,
+    extract::{Named, Params},
+    problem::{ApiCode, ProblemDocument},
+};
+use axum::{
+    Json,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{
+        IntoResponse, Response,
+        sse::{Event as Sent, KeepAlive, Sse},
+    },
+};
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::{collections::VecDeque, convert::Infallible};
+use tenure_jobs::{drive::read_events, view::EventView};
+use tenure_kernel::{
+    ids::EntityId,
+    runtime::{First, first},
+    table::Class,
+};
+use utoipa::IntoParams;
+
+const LIMIT_MAX: usize = 1_000;
+const LIMIT: usize = 200;
+
+/// Which events.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Stretch {
+    /// From this version on; 1 without it.
+    from: Option<u64>,
+    /// How many, 1 to 1000; 200 without it. A live stream has no limit.
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Page {
+    events: Vec<EventView>,
+    /// The version with which the next page begins; `None` on the last.
+    next: Option<u64>,
+}
+
+/// The events of a job. With `Accept: text/event-stream` they come live, and the stream ends with the job.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/events", tag = "jobs",
+    params(
+        ("id" = String, Path, description = "The job."), Stretch,
+        ("Last-Event-ID" = Option<u64>, Header, description = "Of a live stream: go on behind this version.")
+    ),
+    responses(
+        (status = 200, description = "A page, or `text/event-stream`.", body = EventsDocument),
+        (status = 404, body = ProblemDocument)
+    )
+)]
+pub(super) async fn events(
+    State(app): State<App>,
+    caller: Caller,
+    Named(id): Named<EntityId>,
+    Params(stretch): Params<Stretch>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let head = find::readable(&app, &caller, id).await?;
+    let from = stretch.from.unwrap_or(1).max(1);
+    let accepts = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("");
+    if accepts.contains("text/event-stream") {
+        let from = last_seen(&headers)?.map_or(from, |seen| seen.saturating_add(1));
+        return Ok(live(app, id, from));
+    }
+    let limit = match stretch.limit.unwrap_or(LIMIT) {
+        n @ 1..=LIMIT_MAX => n,
+        n => {
+            let detail = format!("limit = {n}: give 1 to {LIMIT_MAX}");
+            return Err(Problem::new(StatusCode::BAD_REQUEST, ApiCode::BadField, detail)
+                .field("limit")
+                .fix("read several pages"));
+        }
+    };
+    let events = read(&app, id, from, limit).await?;
+    let next = events.last().map(|e| e.version + 1).filter(|next| *next <= head.version);
+    Ok(Json(Page { events, next }).into_response())
+}
+
+fn last_seen(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let Some(value) = headers.get("last-event-id") else { return Ok(None) };
+    let text = value.to_str().unwrap_or("");
+    text.parse().map(Some).map_err(|_| {
+        Problem::new(
+            StatusCode::BAD_REQUEST,
+            ApiCode::BadField,
+            format!("Last-Event-ID = {text:?} is not a version"),
+        )
+        .field("Last-Event-ID")
+        .fix("send the id of the last event, which is its version")
+    })
+}
+
+/// Events from a version on. A record holds those of one commit, so the first may begin earlier.
+async fn read(app: &App, id: EntityId, from: u64, limit: usize) -> Result<Vec<EventView>, Problem> {
+    let store = app.pipeline().store();
+    let mut events = Vec::new();
+    for record in store.stream(id, from, limit).await? {
+        let (meta, read) = read_events(store, &record).await?;
+        for event in read.into_iter().filter(|e| e.version >= from) {
+            if events.len() == limit {
+                return Ok(events);
+            }
+            let body = event.body.inline().and_then(|b| serde_json::from_slice(b).ok());
+            events.push(EventView {
+                version: event.version,
+                at: event.at,
+                epoch: event.epoch,
+                name: event.name.to_string(),
+                body: body.unwrap_or(Value::Null),
+                took: meta.take,
+            });
+        }
+    }
+    Ok(events)
+}
+
+/// What a live stream remembers between two events.
+struct Live {
+    app: App,
+    id: EntityId,
+    from: u64,
+    ready: VecDeque<EventView>,
+    looks: Looks,
+    ended: bool,
+}
+
+fn live(app: App, id: EntityId, from: u64) -> Response {
+    let live = Live { app, id, from, ready: VecDeque::new(), looks: Looks::new(), ended: false };
+    let events = stream::unfold(live, |mut live| async move {
+        let sent = live.next().await?;
+        Some((Ok::<_, Infallible>(sent), live))
+    });
+    // Keeps proxies from closing what is merely quiet.
+    Sse::new(events).keep_alive(KeepAlive::default()).into_response()
+}
+
+impl Live {
+    async fn next(&mut self) -> Option<Sent> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                self.from = event.version + 1;
+                let data = serde_json::to_string(&event).unwrap_or_default();
+                let id = event.version.to_string();
+                return Some(Sent::default().id(id).event(event.name).data(data));
+            }
+            if self.ended {
+                return None;
+            }
+            match self.look().await {
+                Ok(Some(end)) => {
+                    self.ended = true;
+                    return Some(end);
+                }
+                Ok(None) => {}
+                // The client comes back with the last id it saw, and meets the reason as a problem.
+                Err(e) => {
+                    tracing::warn!(job = %self.id, "a live stream ends: {e}");
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Fetches what is new, or waits. The head is read first: what it counts is in the stream by then.
+    async fn look(&mut self) -> Result<Option<Sent>, Problem> {
+        let head = self.app.pipeline().store().head(self.id).await?;
+        let Some(head) = head else { return Err(find::absent(self.id)) };
+        if self.from <= head.version {
+            self.ready = read(&self.app, self.id, self.from, LIMIT).await?.into();
+            self.looks.soon();
+            // Retired between the two reads: else this would look for ever.
+            return if self.ready.is_empty() { Err(find::absent(self.id)) } else { Ok(None) };
+        }
+        if head.class() == Class::Final {
+            let data = serde_json::json!({ "status": head.status.name() });
+            return Ok(Some(Sent::default().event("end").data(data.to_string())));
+        }
+        let pause = self.app.pipeline().rt().sleep(self.looks.next());
+        if let First::Right(()) = first(pause, self.app.closing()).await {
+            let data =
+                serde_json::json!({ "status": head.status.name(), "why": "the server stops" });
+            return Ok(Some(Sent::default().event("closing").data(data.to_string())));
+        }
+        Ok(None)
+    }
+}

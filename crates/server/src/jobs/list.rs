@@ -1,0 +1,257 @@
+//! Many jobs: listings, newest first, by pages. A cursor is the id of the last job looked at, so a page
+//! that was asked for twice is the same page, whatever was created meanwhile.
+
+use super::{documents::PageDocument, read::JobAnswer};
+use crate::{
+    App, Caller, Problem,
+    extract::Params,
+    keys::Scope,
+    problem::{ApiCode, ProblemDocument},
+};
+use axum::{Json, extract::State, http::StatusCode};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use tenure_jobs::{Job, ask, view};
+use tenure_kernel::{
+    error::StoreError, head::Head, ids::EntityId, machine::Machine as _, store::HeadFilter,
+};
+use utoipa::IntoParams;
+
+/// The largest page.
+const LIMIT_MAX: usize = 200;
+const LIMIT: usize = 50;
+/// Jobs that one request looks at: a filter that the store has no index for leaves some out.
+const LOOKED_AT_MAX: usize = 2_000;
+
+/// Which jobs.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// Only these statuses, with commas between them.
+    status: Option<String>,
+    /// Only this flow.
+    flow: Option<String>,
+    /// `true`: only those that a person has to look at.
+    attention: Option<bool>,
+    /// Only ids that begin so, dashes or not: how a short form of an id is found.
+    id: Option<String>,
+    /// Only jobs before this one: `next` of the page before.
+    before: Option<String>,
+    /// How many, 1 to 200; 50 without it.
+    limit: Option<usize>,
+}
+
+/// Which dead letters.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WhichDead {
+    /// Only jobs before this one: `next` of the page before.
+    before: Option<String>,
+    /// How many, 1 to 200; 50 without it.
+    limit: Option<usize>,
+}
+
+/// A page.
+#[derive(Serialize)]
+pub(super) struct Page {
+    jobs: Vec<JobAnswer>,
+    next: Option<EntityId>,
+}
+
+fn bad(field: &str, detail: String, fix: &str) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, ApiCode::BadField, detail).field(field).fix(fix)
+}
+
+fn cursor(before: Option<&str>) -> Result<Option<EntityId>, Problem> {
+    let read = |text: &str| {
+        text.parse().map_err(|e| {
+            let detail = format!("before = {text:?} can not be read: {e}");
+            bad("before", detail, "use next of the page before, exactly as it was given")
+        })
+    };
+    before.map(read).transpose()
+}
+
+fn limit(limit: Option<usize>) -> Result<usize, Problem> {
+    match limit.unwrap_or(LIMIT) {
+        n @ 1..=LIMIT_MAX => Ok(n),
+        n => Err(bad("limit", format!("limit = {n}: give 1 to {LIMIT_MAX}"), "read several pages")),
+    }
+}
+
+fn statuses(text: Option<&str>) -> Result<Vec<String>, Problem> {
+    let known: Vec<&str> = Job::TABLE.statuses.iter().map(|s| s.name).collect();
+    let words = text.unwrap_or("").split(',').map(str::trim).filter(|w| !w.is_empty());
+    words
+        .map(|word| match known.contains(&word) {
+            true => Ok(word.to_owned()),
+            false => {
+                let detail = format!("status = {word:?}: there are {}", known.join(", "));
+                Err(bad("status", detail, "use one of these, or several with commas")
+                    .with("known", known.clone()))
+            }
+        })
+        .collect()
+}
+
+/// The ids right before and right after all that begin with these digits.
+fn around(prefix: &str) -> Result<(EntityId, EntityId), Problem> {
+    let digits: String = prefix.chars().filter(|c| *c != '-').collect();
+    let fine = (1..=32).contains(&digits.len()) && digits.chars().all(|c| c.is_ascii_hexdigit());
+    let end = |fill: char| {
+        let mut text = digits.clone();
+        text.extend(std::iter::repeat_n(fill, 32_usize.saturating_sub(digits.len())));
+        u128::from_str_radix(&text, 16).ok()
+    };
+    match (fine, end('0'), end('f')) {
+        (true, Some(low), Some(high)) => {
+            let id = |n: u128| EntityId::from_bytes(n.to_be_bytes());
+            Ok((id(low.saturating_sub(1)), id(high.saturating_add(1))))
+        }
+        _ => {
+            let detail = format!("id = {prefix:?} is not the beginning of an id");
+            Err(bad("id", detail, "give hexadecimal digits, as ids begin with them"))
+        }
+    }
+}
+
+/// Jobs, the newest first. A page may be short and not be the last: go on while there is `next`.
+#[utoipa::path(
+    get, path = "/v1/jobs", tag = "jobs", params(Which),
+    responses((status = 200, body = PageDocument), (status = 400, body = ProblemDocument))
+)]
+pub(super) async fn jobs(
+    State(app): State<App>,
+    caller: Caller,
+    Params(which): Params<Which>,
+) -> Result<Json<Page>, Problem> {
+    caller.need(Scope::Read)?;
+    let limit = limit(which.limit)?;
+    let (after, mut before) = match &which.id {
+        Some(prefix) => around(prefix).map(|(low, high)| (Some(low), Some(high)))?,
+        None => (None, None),
+    };
+    if let Some(cursor) = cursor(which.before.as_deref())? {
+        before = Some(before.map_or(cursor, |b| b.min(cursor)));
+    }
+    let filter = HeadFilter {
+        kind: Some(Job::TABLE.kind.into()),
+        statuses: statuses(which.status.as_deref())?,
+        tenant: caller.tenant.clone(),
+        after,
+        before,
+        newest_first: true,
+        ..HeadFilter::default()
+    };
+    let attention = which.attention == Some(true);
+    let (heads, next) = page(&app, filter, attention, which.flow.as_deref(), limit).await?;
+    let (mut jobs, now) = (Vec::with_capacity(heads.len()), app.pipeline().store().now().await?);
+    for head in &heads {
+        let job = view::view(app.pipeline().store(), head).await?;
+        let why = view::why(&job, now);
+        jobs.push(JobAnswer { job, why });
+    }
+    Ok(Json(Page { jobs, next }))
+}
+
+async fn page(
+    app: &App,
+    mut filter: HeadFilter,
+    attention: bool,
+    flow: Option<&str>,
+    limit: usize,
+) -> Result<(Vec<Head>, Option<EntityId>), StoreError> {
+    let (mut found, mut looked) = (Vec::new(), 0);
+    loop {
+        let heads = match attention {
+            true => in_attention(app, &filter).await?,
+            false => app.pipeline().store().heads(filter.clone(), LIMIT_MAX).await?,
+        };
+        let last_page = heads.len() < LIMIT_MAX;
+        let count = heads.len();
+        for (i, head) in heads.into_iter().enumerate() {
+            filter.before = Some(head.id);
+            looked += 1;
+            let more = !last_page || i + 1 < count;
+            // The queue of a job names its flow and version.
+            if flow.is_none_or(|f| head.queue.rsplit_once('@').is_some_and(|(name, _)| name == f)) {
+                found.push(head);
+            }
+            if found.len() == limit || looked == LOOKED_AT_MAX {
+                return Ok((found, filter.before.filter(|_| more)));
+            }
+        }
+        if last_page {
+            return Ok((found, None));
+        }
+    }
+}
+
+/// Those whose own machine wants a person to look, and those about which the kernel can not decide. The store
+/// answers one of the two questions at a time.
+async fn in_attention(app: &App, filter: &HeadFilter) -> Result<Vec<Head>, StoreError> {
+    let store = app.pipeline().store();
+    let wanted = filter.statuses.is_empty() || filter.statuses.iter().any(|s| s == "attention");
+    let by_status = match wanted {
+        true => {
+            let filter = HeadFilter { statuses: vec!["attention".into()], ..filter.clone() };
+            store.heads(filter, LIMIT_MAX).await?
+        }
+        false => Vec::new(),
+    };
+    let marked = HeadFilter { attention: true, ..filter.clone() };
+    let marked = store.heads(marked, LIMIT_MAX).await?;
+    let both: BTreeMap<EntityId, Head> =
+        by_status.into_iter().chain(marked).map(|h| (h.id, h)).collect();
+    Ok(both.into_values().rev().take(LIMIT_MAX).collect())
+}
+
+/// Failed jobs that nobody has put aside, the newest first.
+#[utoipa::path(
+    get, path = "/v1/dead-letters", tag = "jobs", params(WhichDead),
+    responses((status = 200, body = PageDocument), (status = 400, body = ProblemDocument))
+)]
+pub(super) async fn dead_letters(
+    State(app): State<App>,
+    caller: Caller,
+    Params(which): Params<WhichDead>,
+) -> Result<Json<Page>, Problem> {
+    caller.need(Scope::Read)?;
+    let (before, limit) = (cursor(which.before.as_deref())?, limit(which.limit)?);
+    let store = app.pipeline().store();
+    let letters = ask::dead_letters(store, caller.tenant.as_deref(), before, limit).await?;
+    let now = store.now().await?;
+    let jobs = letters.jobs.into_iter().map(|job| {
+        let why = view::why(&job, now);
+        JobAnswer { job, why }
+    });
+    Ok(Json(Page { jobs: jobs.collect(), next: letters.next }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_everything_between_two_ids() {
+        let id: EntityId = "0190b5e0-1234-7abc-8def-001122334455".parse().unwrap();
+        for prefix in ["0", "0190b5e0", "0190b5e0-12", "0190B5E01234", &id.to_string()] {
+            let (low, high) = around(prefix).unwrap();
+            assert!(low < id && id < high, "{prefix}");
+        }
+        let (low, high) = around("0190b5e1").unwrap();
+        assert!(!(low < id && id < high));
+        for nonsense in ["", "-", "xyz", "0190b5e0-1234-7abc-8def-0011223344556"] {
+            assert!(around(nonsense).is_err(), "{nonsense}");
+        }
+    }
+
+    #[test]
+    fn statuses_are_checked_by_name() {
+        assert_eq!(statuses(Some("queued, running")).unwrap(), ["queued", "running"]);
+        assert!(statuses(None).unwrap().is_empty());
+        assert!(statuses(Some("queued,banana")).unwrap_err().detail().contains("cancelled"));
+    }
+}

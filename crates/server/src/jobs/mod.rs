@@ -1,0 +1,83 @@
+//! Jobs over HTTP. The handlers decide nothing: `tenure-jobs` says what may be asked and what is read, and this
+//! says it in HTTP. Two rules hold for all of them.
+//!
+//! * **2xx means durable.** What was accepted is in the store; what could only be noted and forgotten is a
+//!   problem, and nothing was written.
+//! * **Another tenant's job is not there.** It is answered as an unknown id, also by listings.
+//!
+//! | room | paths |
+//! |---|---|
+//! | [`submit`] | `POST /v1/jobs`, `…/retry`, `…/fork` |
+//! | [`asks`] | `…/signal`, `…/approve`, `…/reject`, `…/cancel`, `…/pause`, `…/resume`, `…/resolve`, `…/discard`, webhooks |
+//! | [`list`] | `GET /v1/jobs`, `/v1/dead-letters` |
+//! | [`read`] | one job: itself, `…/steps`, `…/why`, `…/trace`, `…/verify`, `…/replay` |
+//! | [`events`] | its stream, by pages or live |
+//! | [`catalogue`], [`sessions`] | `/v1/flows`, `/v1/tools`, `/v1/workers` |
+//! | [`aliases`] | the paths of the systems that came before |
+
+mod aliases;
+mod asks;
+mod body;
+mod catalogue;
+mod desk;
+mod documents;
+mod events;
+mod find;
+mod list;
+mod read;
+mod refused;
+mod schema;
+mod sessions;
+mod submit;
+mod wait;
+
+pub use desk::Desk;
+
+use crate::{ApiCode, App, Problem};
+use axum::http::StatusCode;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// The routes of jobs; none on a server without jobs.
+pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
+    if app.jobs().is_none() {
+        return OpenApiRouter::new();
+    }
+    OpenApiRouter::new()
+        .routes(routes!(list::jobs, submit::submit))
+        .routes(routes!(list::dead_letters))
+        .routes(routes!(read::job))
+        .routes(routes!(read::why))
+        .routes(routes!(read::steps))
+        .routes(routes!(read::step))
+        .routes(routes!(read::trace))
+        .routes(routes!(read::verify))
+        .routes(routes!(read::replay))
+        .routes(routes!(events::events))
+        .routes(routes!(submit::retry))
+        .routes(routes!(submit::fork))
+        .routes(routes!(asks::signal))
+        .routes(routes!(asks::approve))
+        .routes(routes!(asks::reject))
+        .routes(routes!(asks::cancel))
+        .routes(routes!(asks::pause))
+        .routes(routes!(asks::resume))
+        .routes(routes!(asks::resolve))
+        .routes(routes!(asks::discard))
+        .routes(routes!(asks::webhook))
+        .routes(routes!(catalogue::flows))
+        .routes(routes!(catalogue::flow))
+        .routes(routes!(catalogue::tools))
+        .routes(routes!(catalogue::tool))
+        .routes(routes!(sessions::workers))
+        .merge(aliases::routes())
+}
+
+/// The routes are there only where the desk is; this says so without a panic.
+fn desk(app: &App) -> Result<&Desk, Problem> {
+    app.jobs().ok_or_else(|| {
+        let detail = "this server has no jobs";
+        Problem::new(StatusCode::NOT_FOUND, ApiCode::NoRoute, detail)
+            .field("path")
+            .fix("start it with `tenure server` or `tenure up`")
+    })
+}

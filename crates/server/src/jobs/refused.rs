@@ -1,0 +1,106 @@
+//! What the refusals of `tenure-jobs` are over HTTP. 404 for what is not there, 409 for what does not fit where
+//! the job stands, 413 for what is too large, 422 for what makes no sense.
+
+use crate::{
+    Problem,
+    problem::{ApiCode, Problem as P},
+};
+use axum::http::StatusCode;
+use tenure_jobs::{ask::AskError, drive::LoadError, submit::SubmitError};
+use tenure_kernel::error::{Code, StoreError};
+
+/// Which field of a request it was that is too large.
+fn field_of(what: &str) -> &'static str {
+    let named =
+        [("result", "result"), ("key", "key"), ("kept", "key"), ("name", "by"), ("words", "why")];
+    named.iter().find(|(word, _)| what.contains(word)).map_or("payload", |(_, field)| field)
+}
+
+fn conflict(code: ApiCode, e: &impl ToString) -> Problem {
+    P::new(StatusCode::CONFLICT, code, e.to_string())
+}
+
+impl From<AskError> for Problem {
+    fn from(e: AskError) -> Self {
+        let look = "`why` of the job says where it stands and what moves it";
+        match &e {
+            AskError::NotFound(id) => super::find::absent(*id),
+            AskError::Finished { job, status } => conflict(ApiCode::JobFinished, &e)
+                .field("id")
+                .with("job", job.to_string())
+                .with("status", status.clone())
+                .fix("a job that is over can be retried or forked, which makes a new one"),
+            AskError::NobodyWaits { open, .. } => conflict(ApiCode::NobodyWaits, &e)
+                .field("key")
+                .with("open_keys", open.clone())
+                .fix("use one of open_keys; or early: true, if the wait comes later"),
+            AskError::TooLarge { what, name, found, max } => {
+                P::new(StatusCode::PAYLOAD_TOO_LARGE, ApiCode::PayloadTooLarge, e.to_string())
+                    .field(field_of(what))
+                    .with("limit", *max)
+                    .with("found", *found)
+                    .with("setting", *name)
+                    .fix("this limit is fixed: send a reference instead of the content")
+            }
+            AskError::Invalid(_) => {
+                P::bad_field("body", e.to_string()).fix("see /v1/openapi.json for the form")
+            }
+            AskError::WrongKind { key, .. } => conflict(ApiCode::NotNow, &e)
+                .field("key")
+                .with("key", key.clone())
+                .fix("send it as a signal: POST /v1/jobs/{id}/signal"),
+            AskError::NotUnknown { step, .. } => conflict(ApiCode::EffectKnown, &e)
+                .field("step")
+                .with("step", step.0.clone())
+                .fix("only a step whose effect is unknown can be resolved"),
+            AskError::NothingToPause { status, .. }
+            | AskError::NothingToResume { status, .. }
+            | AskError::NotFailed { status, .. } => {
+                conflict(ApiCode::NotNow, &e).field("id").with("status", status.clone()).fix(look)
+            }
+            AskError::Refused(_) => {
+                P::new(StatusCode::CONFLICT, Code::Refused, e.to_string()).field("id").fix(look)
+            }
+            AskError::Store(_) => match e {
+                AskError::Store(e) => e.into(),
+                other => P::new(StatusCode::CONFLICT, Code::Refused, other.to_string()),
+            },
+        }
+    }
+}
+
+impl From<LoadError> for Problem {
+    fn from(e: LoadError) -> Self {
+        match e {
+            LoadError::Store(e) => e.into(),
+            LoadError::Unreadable(why) => StoreError::Corrupt(why).into(),
+        }
+    }
+}
+
+impl From<SubmitError> for Problem {
+    fn from(e: SubmitError) -> Self {
+        match &e {
+            SubmitError::UnknownFlow { flow, .. } => {
+                P::new(StatusCode::UNPROCESSABLE_ENTITY, ApiCode::UnknownFlow, e.to_string())
+                    .field("flow")
+                    .with("flow", flow.clone())
+                    .fix("GET /v1/flows lists what workers have registered")
+            }
+            SubmitError::OtherInput(job) => conflict(ApiCode::OtherInput, &e)
+                .field("Idempotency-Key")
+                .with("job", job.to_string())
+                .fix("use another key for other input, or look at the job that has it"),
+            SubmitError::BadOrigin(_) => conflict(ApiCode::NotNow, &e)
+                .field("step")
+                .fix("GET /v1/jobs/{id}/steps lists the steps of a job"),
+            SubmitError::Refused(_) => P::new(StatusCode::CONFLICT, Code::Refused, e.to_string())
+                .field("body")
+                .fix("change the request; repeating it does not help"),
+            SubmitError::Store(_) => match e {
+                SubmitError::Store(e) => e.into(),
+                other => P::new(StatusCode::CONFLICT, Code::Refused, other.to_string()),
+            },
+        }
+    }
+}

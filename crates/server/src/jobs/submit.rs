@@ -1,0 +1,354 @@
+//! How jobs come into being over HTTP: a submission, a retry, a fork. Everything that can be known to be wrong is
+//! refused before anything is written.
+
+use super::{
+    Desk,
+    body::{Json, Maybe, required},
+    catalogue::unknown,
+    documents::{JobDocument, SubmittedDocument},
+    find::{self, who},
+    wait::until_final,
+};
+use crate::{
+    App, Caller, Problem,
+    extract::{Named, Params},
+    keys::Scope,
+    problem::{ApiCode, ProblemDocument},
+};
+use axum::{
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::time::Duration;
+use tenure_jobs::{
+    catalogue::{self, Sort},
+    submit::{Submission, SubmitError, Submitted},
+    view::{self, JobView},
+};
+use tenure_kernel::{ids::EntityId, table::Class};
+use tenure_steps::events::StepId;
+use utoipa::{IntoParams, ToSchema};
+
+/// The longest idempotency key.
+const KEY_BYTES_MAX: usize = 255;
+/// The longest that a request waits for a job.
+pub(super) const WAIT_SECONDS_MAX: f64 = 300.0;
+/// The longest that a job may be given.
+const MUST_END_SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
+/// The tenant of jobs of callers who have none.
+const TENANT: &str = "default";
+/// Words that are taken, for what is not built yet.
+const LATER: [&str; 3] = ["plan", "pod", "file_wait"];
+
+/// What to run.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NewJob {
+    /// The flow; `GET /v1/flows` lists them.
+    #[schema(required)]
+    flow: Option<String>,
+    /// Its version; the newest without one.
+    version: Option<u32>,
+    /// Its input, checked against the flow's schema; `null` without one.
+    input: Value,
+    /// Higher is sooner; 0 without one.
+    priority: i16,
+    /// The job ends within so many seconds, whatever happens; `job.must_end_by_seconds` without one.
+    must_end_in_seconds: Option<u64>,
+    /// The idempotency key, instead of the header `Idempotency-Key`.
+    key: Option<String>,
+    /// Whose job it is; only for callers whose key has no tenant.
+    tenant: Option<String>,
+    /// Who asks, for people.
+    by: Option<String>,
+    #[schema(ignore)]
+    plan: Option<serde::de::IgnoredAny>,
+    #[schema(ignore)]
+    pod: Option<serde::de::IgnoredAny>,
+    #[schema(ignore)]
+    file_wait: Option<serde::de::IgnoredAny>,
+}
+
+/// How long to wait.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Waiting {
+    /// Answers when the job is final, or after so many seconds (at most 300), whichever is first.
+    wait: Option<f64>,
+}
+
+impl Waiting {
+    pub(super) fn duration(&self) -> Result<Option<Duration>, Problem> {
+        let Some(seconds) = self.wait else { return Ok(None) };
+        if !(0.0..=WAIT_SECONDS_MAX).contains(&seconds) {
+            let detail = format!("wait = {seconds}: give 0 to {WAIT_SECONDS_MAX} seconds");
+            return Err(Problem::new(StatusCode::BAD_REQUEST, ApiCode::BadField, detail)
+                .field("wait")
+                .fix("wait again when the time is up; the job goes on meanwhile"));
+        }
+        Ok(Some(Duration::from_secs_f64(seconds)))
+    }
+}
+
+#[derive(Serialize)]
+struct Answer {
+    #[serde(flatten)]
+    job: JobView,
+    existed: bool,
+}
+
+/// Creates a job. The same idempotency key with the same flow and input is the same job.
+#[utoipa::path(
+    post, path = "/v1/jobs", tag = "jobs", request_body = NewJob,
+    params(
+        Waiting,
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes it safe to ask again.")
+    ),
+    responses(
+        (status = 202, description = "Created; `Location` names it.", body = SubmittedDocument),
+        (status = 200, description = "It was there under the same key; or it is final (`wait`).", body = SubmittedDocument),
+        (status = 409, description = "The key belongs to a job with other input.", body = ProblemDocument),
+        (status = 413, description = "Too large; names the limit.", body = ProblemDocument),
+        (status = 422, description = "Unknown flow, or an input that does not fit it.", body = ProblemDocument),
+    )
+)]
+pub(super) async fn submit(
+    State(app): State<App>,
+    caller: Caller,
+    Params(waiting): Params<Waiting>,
+    headers: HeaderMap,
+    Json(new): Json<NewJob>,
+) -> Result<Response, Problem> {
+    caller.need(Scope::Write)?;
+    let desk = super::desk(&app)?;
+    let wait = waiting.duration()?;
+    refuse_later(&new)?;
+    let tenant = tenant(&caller, new.tenant)?;
+    let key = idempotency_key(&headers, new.key)?;
+    let flow = required("flow", new.flow)?;
+    let version = check_input(&app, desk, &flow, new.version, &new.input).await?;
+    let submission = Submission {
+        flow,
+        version: Some(version),
+        input: new.input,
+        tenant,
+        key,
+        priority: new.priority,
+        must_end_in: must_end_in(new.must_end_in_seconds)?,
+        by: Some(who(&caller, new.by)),
+    };
+    let submitted = desk.submitter().submit(submission).await?;
+    created(&app, submitted, wait).await
+}
+
+/// The version that the job will have, if its input fits.
+async fn check_input(
+    app: &App,
+    desk: &Desk,
+    flow: &str,
+    version: Option<u32>,
+    input: &Value,
+) -> Result<u32, Problem> {
+    if let Some(spec) = desk.flow_here(flow, version) {
+        desk.schemas.check(flow, spec.version, &spec.input_schema, input)?;
+        return Ok(spec.version);
+    }
+    let store = app.pipeline().store();
+    let entry = catalogue::entry(store, Sort::Flow, flow).await?;
+    let known = entry.as_ref().and_then(|e| match version {
+        Some(version) => e.version(version),
+        None => e.newest(),
+    });
+    let Some(known) = known else {
+        return Err(
+            unknown(app, Sort::Flow, flow, version, StatusCode::UNPROCESSABLE_ENTITY).await?
+        );
+    };
+    desk.schemas.check(flow, known.version, &known.input_schema, input)?;
+    Ok(known.version)
+}
+
+fn refuse_later(new: &NewJob) -> Result<(), Problem> {
+    let fields = [("plan", &new.plan), ("pod", &new.pod), ("file_wait", &new.file_wait)];
+    let field = fields.iter().find(|(_, value)| value.is_some()).map(|(name, _)| *name);
+    let flow = new.flow.as_deref().and_then(|f| LATER.into_iter().find(|l| *l == f));
+    let Some(name) = field.or(flow) else { return Ok(()) };
+    let detail = format!("{name} comes with a later version");
+    let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, ApiCode::LaterVersion, detail);
+    Err(problem
+        .field(field.unwrap_or("flow"))
+        .fix("use a flow that GET /v1/flows lists; steps are calls inside of a flow"))
+}
+
+fn tenant(caller: &Caller, wanted: Option<String>) -> Result<String, Problem> {
+    match (&caller.tenant, wanted) {
+        (Some(mine), Some(other)) if *mine != other => {
+            let detail =
+                format!("the key is for the tenant {mine:?}, the job would be of {other:?}");
+            Err(Problem::new(StatusCode::FORBIDDEN, ApiCode::Forbidden, detail)
+                .field("tenant")
+                .fix("leave the field out"))
+        }
+        (Some(mine), _) => Ok(mine.clone()),
+        (None, Some(wanted)) if wanted.is_empty() || wanted.contains('/') => {
+            Err(Problem::bad_field("tenant", format!("{wanted:?} is no name of a tenant"))
+                .fix("give a word without a slash, or leave the field out"))
+        }
+        (None, wanted) => Ok(wanted.unwrap_or_else(|| TENANT.to_owned())),
+    }
+}
+
+fn idempotency_key(headers: &HeaderMap, field: Option<String>) -> Result<Option<String>, Problem> {
+    const NAME: &str = "Idempotency-Key";
+    let header = headers.get(NAME).map(|value| {
+        value.to_str().map(str::to_owned).map_err(|_| {
+            Problem::bad_field(NAME, "the key has characters that are not plain ASCII")
+                .fix("use letters, digits and punctuation, or the field key")
+        })
+    });
+    let (header, field) = (header.transpose()?, field);
+    let (name, key) = match (header, field) {
+        (Some(header), Some(field)) if header != field => {
+            let detail = format!("the header says {header:?} and the field key says {field:?}");
+            return Err(Problem::bad_field(NAME, detail).fix("send one of the two"));
+        }
+        (Some(key), _) => (NAME, key),
+        (None, Some(key)) => ("key", key),
+        (None, None) => return Ok(None),
+    };
+    match key.len() {
+        1..=KEY_BYTES_MAX => Ok(Some(key)),
+        len => {
+            let detail = format!("a key has 1 to {KEY_BYTES_MAX} bytes, this has {len}");
+            Err(Problem::bad_field(name, detail).fix("use a shorter key, a hash of a long one say"))
+        }
+    }
+}
+
+fn must_end_in(seconds: Option<u64>) -> Result<Option<Duration>, Problem> {
+    match seconds {
+        Some(seconds @ 1..=MUST_END_SECONDS_MAX) => Ok(Some(Duration::from_secs(seconds))),
+        None => Ok(None),
+        Some(seconds) => {
+            let detail = format!("{seconds} is not within 1 to {MUST_END_SECONDS_MAX} seconds");
+            Err(Problem::bad_field("must_end_in_seconds", detail)
+                .fix("every job ends some day; ten years are the longest"))
+        }
+    }
+}
+
+/// The answer to everything that made a job.
+async fn created(
+    app: &App,
+    submitted: Submitted,
+    wait: Option<Duration>,
+) -> Result<Response, Problem> {
+    let Submitted { id, existed } = submitted;
+    let head = match wait {
+        Some(wait) => until_final(app, id, wait).await?,
+        None => app.pipeline().store().head(id).await?,
+    };
+    let head = head.ok_or_else(|| find::absent(id))?;
+    let done = existed || (wait.is_some() && head.class() == Class::Final);
+    let status = if done { StatusCode::OK } else { StatusCode::ACCEPTED };
+    let job = match wait {
+        // Whoever waited wants the output, also a large one.
+        Some(_) => super::read::full(app, &head).await?,
+        None => view::view(app.pipeline().store(), &head).await?,
+    };
+    let location = [(header::LOCATION, format!("/v1/jobs/{id}"))];
+    Ok((status, location, axum::Json(Answer { job, existed })).into_response())
+}
+
+/// Who asks for a retry.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Retry {
+    /// The version of the flow; that of the job without one.
+    version: Option<u32>,
+    /// Who asks, for people.
+    by: Option<String>,
+}
+
+/// Tries a job again that is over: a new job that goes on before the step that failed.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/retry", tag = "jobs", request_body = Retry,
+    params(("id" = String, Path, description = "The job."), Waiting),
+    responses(
+        (status = 202, description = "A new job; `Location` names it.", body = SubmittedDocument),
+        (status = 404, body = ProblemDocument),
+        (status = 409, description = "It is not over, or nothing of it failed.", body = ProblemDocument),
+    )
+)]
+pub(super) async fn retry(
+    State(app): State<App>,
+    caller: Caller,
+    Named(id): Named<EntityId>,
+    Params(waiting): Params<Waiting>,
+    Maybe(retry): Maybe<Retry>,
+) -> Result<Response, Problem> {
+    let head = find::writable(&app, &caller, id).await?;
+    if head.class() != Class::Final {
+        let status = head.status.name();
+        let detail = format!("job {id} is {status}: only a job that is over can be tried again");
+        return Err(Problem::new(StatusCode::CONFLICT, ApiCode::NotNow, detail)
+            .field("id")
+            .with("status", status)
+            .fix("wait for its end, cancel it first, or fork it"));
+    }
+    let by = Some(who(&caller, retry.by));
+    let wait = waiting.duration()?;
+    let forked = super::desk(&app)?.submitter().fork(id, None, retry.version, by).await;
+    created(&app, forked.map_err(|e| of_fork(e, "id"))?, wait).await
+}
+
+/// Where to fork.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NewFork {
+    /// The first step that is not taken over.
+    #[schema(required)]
+    step: Option<String>,
+    /// The version of the flow; that of the job without one.
+    version: Option<u32>,
+    /// Who asks, for people.
+    by: Option<String>,
+}
+
+/// A new job that goes on from another one's history: what was over before the step is taken over.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/fork", tag = "jobs", request_body = NewFork,
+    params(("id" = String, Path, description = "The job."), Waiting),
+    responses(
+        (status = 202, description = "A new job; `Location` names it.", body = JobDocument),
+        (status = 404, body = ProblemDocument),
+        (status = 422, description = "No such step.", body = ProblemDocument),
+    )
+)]
+pub(super) async fn fork(
+    State(app): State<App>,
+    caller: Caller,
+    Named(id): Named<EntityId>,
+    Params(waiting): Params<Waiting>,
+    Json(new): Json<NewFork>,
+) -> Result<Response, Problem> {
+    find::writable(&app, &caller, id).await?;
+    let step = StepId(required("step", new.step)?);
+    let by = Some(who(&caller, new.by));
+    let wait = waiting.duration()?;
+    let forked = super::desk(&app)?.submitter().fork(id, Some(step), new.version, by).await;
+    created(&app, forked.map_err(|e| of_fork(e, "step"))?, wait).await
+}
+
+fn of_fork(e: SubmitError, field: &str) -> Problem {
+    match (e, field) {
+        (SubmitError::BadOrigin(why), "step") => {
+            Problem::bad_field("step", why).fix("GET /v1/jobs/{id}/steps lists the steps of a job")
+        }
+        (e, _) => Problem::from(e).field(field),
+    }
+}

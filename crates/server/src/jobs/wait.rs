@@ -1,0 +1,62 @@
+//! Waiting for a job. What this process ends is told at once; what others end is seen by looking, more and more
+//! rarely: a bell that is silent costs latency, nothing else.
+
+use crate::{App, Problem};
+use std::time::Duration;
+use tenure_kernel::{
+    head::Head,
+    ids::EntityId,
+    runtime::{First, first},
+    table::Class,
+};
+
+/// The first pause between two looks.
+const LOOK_MIN: Duration = Duration::from_millis(10);
+/// The longest.
+const LOOK_MAX: Duration = Duration::from_millis(500);
+
+/// Pauses that grow.
+pub(super) struct Looks(Duration);
+
+impl Looks {
+    pub(super) fn new() -> Self {
+        Looks(LOOK_MIN)
+    }
+
+    /// Something moved: look soon again.
+    pub(super) fn soon(&mut self) {
+        self.0 = LOOK_MIN;
+    }
+
+    pub(super) fn next(&mut self) -> Duration {
+        let now = self.0;
+        self.0 = (now * 2).min(LOOK_MAX);
+        now
+    }
+}
+
+/// The head when the job is final, or when the time is up or the server stops. `None` if it is gone.
+pub(super) async fn until_final(
+    app: &App,
+    id: EntityId,
+    wait: Duration,
+) -> Result<Option<Head>, Problem> {
+    let (store, rt) = (app.pipeline().store(), app.pipeline().rt());
+    let until = rt.mono() + wait;
+    let mut looks = Looks::new();
+    // Listen first, then look: an end in between is told.
+    let mut ending = super::desk(app)?.ends().listen(id);
+    loop {
+        let head = store.head(id).await?;
+        let left = until.saturating_sub(rt.mono());
+        let over = head.as_ref().is_none_or(|h| h.class() == Class::Final);
+        if over || left.is_zero() {
+            return Ok(head);
+        }
+        let pause = rt.sleep(looks.next().min(left));
+        let told = first(ending.heard(), pause);
+        if let First::Right(()) = first(told, app.closing()).await {
+            return Ok(head);
+        }
+    }
+}
