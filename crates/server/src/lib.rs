@@ -9,6 +9,7 @@
 //! documentation then come from the same line.
 
 pub mod auth;
+mod console;
 pub mod extract;
 mod health;
 pub mod jobs;
@@ -196,6 +197,7 @@ pub fn router_with(app: App, more: OpenApiRouter<App>) -> Router {
         .merge(pages::routes())
         .merge(workers::routes(app.options()))
         .merge(jobs::routes(&app))
+        .merge(console::routes(&app))
         .merge(more)
         .layer(DefaultBodyLimit::max(app.options().payload_bytes_max))
         .split_for_parts();

@@ -1,0 +1,220 @@
+//! One job: why it is where it is, what moves it, what happened when.
+
+use super::{
+    cache::{Console, Glance},
+    guard::{Viewer, said},
+    layout::{Page, Place, workers},
+    moves, svg, tables,
+    text::{age, job_link, moment, pill, short, span, value},
+};
+use crate::{
+    App, Caller, Problem,
+    extract::{Named, Params},
+};
+use axum::{Extension, extract::State, http::StatusCode, response::Response};
+use maud::{Markup, html};
+use serde::Deserialize;
+use std::sync::Arc;
+use tenure_jobs::view::{self, JobDetail, JobView, Verification};
+use tenure_kernel::{ids::EntityId, time::Timestamp};
+
+/// Everything a page about a job shows.
+pub(super) struct Shown {
+    pub detail: JobDetail,
+    pub now: Timestamp,
+    pub glance: Arc<Glance>,
+    /// Whether the buttons are of use to whoever looks.
+    pub may_press: bool,
+}
+
+/// What a page shows beside the job itself.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Asked {
+    /// Check its history.
+    verify: Option<String>,
+    /// A button was pressed: what came of it, a word of [`super::actions`].
+    did: Option<String>,
+}
+
+/// Reads a job, if it is theirs to see.
+pub(super) async fn read(
+    app: &App,
+    console: &Console,
+    caller: &Caller,
+    id: EntityId,
+) -> Result<Shown, Problem> {
+    let store = app.pipeline().store();
+    let detail = view::detail(store, id).await?;
+    let detail = detail.filter(|d| caller.sees(&d.job.tenant));
+    let detail = detail.ok_or_else(|| Problem::not_found(format!("job {id}")))?;
+    let glance = console.glance(app, caller).await?;
+    let may_press = caller.may(crate::keys::Scope::Write);
+    Ok(Shown { detail, now: store.now().await?, glance, may_press })
+}
+
+/// `GET /jobs/{id}`.
+pub(super) async fn page(
+    State(app): State<App>,
+    Viewer(caller): Viewer,
+    Extension(console): Extension<Arc<Console>>,
+    id: Result<Named<EntityId>, Problem>,
+    asked: Result<Params<Asked>, Problem>,
+) -> Response {
+    let id = match id {
+        Ok(Named(id)) => id,
+        Err(problem) => return said(&problem),
+    };
+    let asked = asked.map(|Params(asked)| asked).unwrap_or_default();
+    let shown = match read(&app, &console, &caller, id).await {
+        Ok(shown) => shown,
+        Err(problem) => return said(&problem),
+    };
+    let mut notice = html! {};
+    if asked.verify.is_some() {
+        let tables = app.machines().tables();
+        let effects = app.jobs().and_then(|desk| desk.effects());
+        notice = match view::verify(app.pipeline().store(), &tables, id, effects).await {
+            Ok(Some(found)) => verified(&found),
+            Ok(None) => html! {},
+            Err(e) => bad("The history can not be read", Problem::from(e).detail()),
+        };
+    } else if let Some(did) = asked.did.as_deref().and_then(super::actions::said_of) {
+        notice = html! { div.box.good role="status" { (did) } };
+    }
+    respond(&shown, &caller, notice, StatusCode::OK)
+}
+
+/// The page, with what came of the last press on top.
+pub(super) fn respond(
+    shown: &Shown,
+    caller: &Caller,
+    notice: Markup,
+    status: StatusCode,
+) -> Response {
+    let id = shown.detail.job.id;
+    let body = html! {
+        div.crumb { a href="/jobs" { "Jobs" } " / " span.mono { (id) } }
+        div id="notice" { (notice) }
+        @for (id, part) in parts(shown) { div id=(id) { (maud::PreEscaped(part)) } }
+    };
+    Page {
+        title: format!("{} {}", shown.detail.job.flow, short(id)),
+        place: Place::Jobs,
+        // A job that has ended does not change; its evidence may, and a reload shows it.
+        live: (!shown.detail.job.is_final).then(|| format!("/console/live/jobs/{id}")),
+        now: shown.now,
+        glance: Some(&shown.glance),
+        caller: Some(caller),
+        body,
+    }
+    .respond(status)
+}
+
+/// A readable box.
+pub(super) fn bad(title: &str, detail: &str) -> Markup {
+    html! { div.box.bad role="alert" { strong { (title) } " " (detail) } }
+}
+
+/// The parts of the page in order. Those that time alone changes come from [`moving`].
+pub(super) fn parts(shown: &Shown) -> Vec<(&'static str, String)> {
+    let detail = &shown.detail;
+    let mut parts = moving(shown);
+    let moves = moves::all(&detail.job, shown.may_press).into_string();
+    parts.insert(1, ("moves", moves));
+    parts.push(("steps", tables::steps(detail, shown.now).into_string()));
+    parts.push(("values", values(&detail.job).into_string()));
+    parts.push(("events", tables::events(detail).into_string()));
+    parts
+}
+
+/// What changes while nothing happens: ages, and bars that grow.
+pub(super) fn moving(shown: &Shown) -> Vec<(&'static str, String)> {
+    let (detail, now) = (&shown.detail, shown.now);
+    let timeline = view::timeline(detail, now);
+    vec![
+        ("top", top(&detail.job, now).into_string()),
+        ("timeline", svg::card(&timeline).into_string()),
+    ]
+}
+
+/// For the corner of the page.
+pub(super) fn corner(shown: &Shown) -> (&'static str, String) {
+    ("glance", workers(&shown.glance).into_string())
+}
+
+fn top(job: &JobView, now: Timestamp) -> Markup {
+    let stuck = job.status == "attention" || job.fault.is_some();
+    html! {
+        div.head {
+            (pill(&job.status, true))
+            @if job.paused && job.status != "parked" { span.pill.parked { "‖ paused" } }
+            h1 { (job.flow) span.dim { "@" (job.version) } }
+            @if !job.tenant.is_empty() { span.tag { (job.tenant) } }
+        }
+        p.why role=[stuck.then_some("alert")] { (sentence(&view::why(job, now))) }
+        @if let Some(fault) = &job.fault { (bad("A rule fails on this job:", fault)) }
+        dl.facts.small {
+            (fact("created", html! { (age(job.created_at, now)) " ago" }))
+            @if job.is_final { (fact("took", html! { (span(job.changed_at.since(job.created_at))) })) }
+            @if let Some(holder) = &job.holder { (fact("held by", html! { (holder.name) })) }
+            (fact("attempt", html! { (job.attempt) @if job.takeovers > 0 { " · " (job.takeovers) " of " (job.takeovers_max) " workers lost" } }))
+            (fact("steps", html! { (job.steps_done) " done · " (job.events) " events" @if job.run > 1 { " · run " (job.run) } }))
+            @if let Some(by) = job.must_end_by { @if !job.is_final { (fact("ends by", html! { (moment(by)) })) } }
+            @if job.mail_unread > 0 { (fact("mail", html! { (job.mail_unread) " unread" })) }
+            @if job.priority != 0 { (fact("priority", html! { (job.priority) })) }
+            @if let Some(parent) = &job.parent { (fact("parent", job_link(parent.job))) }
+            @if let Some(origin) = job.retry_of { (fact("retry of", job_link(origin))) }
+            @if let Some(fork) = &job.forked_from { @if job.retry_of.is_none() { (fact("fork of", html! { (job_link(fork.job)) " before step " code { (fork.step) } })) } }
+        }
+    }
+}
+
+/// A sentence whose commands stand out.
+fn sentence(text: &str) -> Markup {
+    html! { @for (i, part) in text.split('`').enumerate() { @if i % 2 == 1 { code { (part) } } @else { (part) } } }
+}
+
+fn fact(name: &str, what: Markup) -> Markup {
+    html! { div { dt { (name) } dd { (what) } } }
+}
+
+fn values(job: &JobView) -> Markup {
+    let api = format!("/v1/jobs/{}", job.id);
+    html! {
+        div.two {
+            div.card { div.cap { h2 { "Input" } } div.in {
+                @match &job.input { Some(v) => (value(v, &api)), None => span.dim { "none" } }
+            } }
+            div.card { div.cap { h2 { @if job.failure.is_some() { "Failure" } @else { "Output" } } } div.in {
+                @if let Some(v) = &job.output { (value(v, &api)) }
+                @else if let Some(f) = &job.failure {
+                    p { strong { (f.reason) } @if let Some(step) = &f.step { " at step " code { (step) } } }
+                    (super::text::fold("failure", &f.error))
+                } @else if job.is_final { span.dim { "none" } } @else { span.dim { "not yet" } }
+            } }
+        }
+    }
+}
+
+fn verified(found: &Verification) -> Markup {
+    html! {
+        div.card {
+            div.cap {
+                h2 { "Verification" }
+                @if found.ok { span.pill.good { "✓ intact" } } @else { span.pill.bad { "✕ " (found.problems.len()) " problems" } }
+                span.small.dim { (found.events) " events, recomputed from the stored bytes" }
+            }
+            @if !found.problems.is_empty() { div.in { @for problem in &found.problems { p { (problem) } } } }
+            div.scroll { table { tbody {
+                @for check in &found.checks {
+                    tr { td { @if check.ok { span.pill.good { "✓ kept" } } @else { span.pill.bad { "✕ broken" } } } td { code { (check.rule) } } td { (check.says) } }
+                }
+            } } }
+            div.in.small.dim {
+                "chain " code { (found.chain_root) } br; "execution " code { (found.execution_hash) }
+                @if !found.evidence.is_empty() { br; (found.evidence.len()) " pieces of evidence beside the stream" }
+            }
+        }
+    }
+}

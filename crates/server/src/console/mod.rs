@@ -1,0 +1,60 @@
+//! The console: pages for people, rendered here, live without a build step and readable without JavaScript.
+//!
+//! A page is made of *parts*, elements with an id. The same function that renders a part into the page renders
+//! it for [`live`], which sends the parts that have changed; thirty lines of script put them in place. So there
+//! is one way in which a thing looks, and nothing that only a script can show.
+//!
+//! | room | what it holds |
+//! |---|---|
+//! | [`guard`] | who looks, who may press a button, signing in |
+//! | [`layout`] | the frame around every page, and the headers that keep it harmless |
+//! | [`list`], [`job`] | the two pages that matter; [`tables`], [`moves`], [`svg`] are parts of the second |
+//! | [`actions`] | what the buttons do |
+//! | [`live`] | changes, as server-sent events |
+//! | [`places`] | workers, flows |
+//!
+//! **Invariants.** Whatever a job says is hostile: it reaches a page only through the escaping of `maud`, and is
+//! cut to a named length first. No page reads without a bound. A button is a form that works without a script,
+//! and does what the API does, through the same functions.
+
+mod actions;
+mod cache;
+mod guard;
+mod job;
+mod layout;
+mod list;
+mod live;
+mod moves;
+mod places;
+mod svg;
+mod tables;
+mod text;
+
+use crate::App;
+use axum::{
+    Extension,
+    middleware::map_response,
+    routing::{get, post},
+};
+use std::sync::Arc;
+use utoipa_axum::router::OpenApiRouter;
+
+/// All pages, on a server that has jobs. They are not in the OpenAPI document: what programs need is under `/v1`.
+pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
+    if app.jobs().is_none() {
+        return OpenApiRouter::new();
+    }
+    OpenApiRouter::new()
+        .route("/", get(list::page))
+        .route("/jobs", get(list::page))
+        .route("/jobs/{id}", get(job::page))
+        .route("/jobs/{id}/{action}", post(actions::act))
+        .route("/workers", get(places::workers))
+        .route("/flows", get(places::flows))
+        .route("/console/live/jobs", get(live::jobs))
+        .route("/console/live/jobs/{id}", get(live::job))
+        .route("/console/sign-in", get(guard::sign_in_page).post(guard::sign_in))
+        .route("/console/sign-out", post(guard::sign_out))
+        .layer(Extension(Arc::new(cache::Console::default())))
+        .layer(map_response(layout::harmless))
+}

@@ -1,0 +1,161 @@
+//! What moves a job: the buttons that make sense where it stands, and no others. What it waits for from a person
+//! comes first and large; what a person may do at any time stays small.
+
+use maud::{Markup, html};
+use tenure_jobs::view::{JobView, WaitView};
+use tenure_kernel::ids::EntityId;
+use tenure_steps::events::{StepId, WaitKind};
+
+/// Waits and unknown effects that get a form each.
+const FORMS_MAX: usize = 12;
+
+pub(super) fn all(job: &JobView, may_press: bool) -> Markup {
+    if !may_press {
+        return html! { p.small.dim { "This key may look and not touch: the buttons need the scope write." } };
+    }
+    let unknown = unknown_steps(job);
+    let asked = job.waits.iter().filter(|w| w.kind != WaitKind::Timer);
+    let asks: Vec<_> = asked.take(FORMS_MAX).collect();
+    let large = !asks.is_empty() || !unknown.is_empty() || can_resume(job) || can_retry(job);
+    let quiet = !job.is_final && job.status != "cancelling";
+    html! {
+        @if large || quiet {
+            div.card {
+                @if large {
+                    div.cap { h2 { "What moves it" } }
+                    div.moves {
+                        @for (step, what) in unknown.iter().take(FORMS_MAX) { (resolve(job, step, what)) }
+                        @for wait in &asks { (answer(job.id, wait)) }
+                        @if can_resume(job) { (resume(job)) }
+                        @if can_retry(job) { (retry(job)) }
+                    }
+                }
+                @if quiet { (quietly(job)) }
+            }
+        }
+    }
+}
+
+/// Steps of which nobody knows whether they happened: of an open job those that are marked so, of a failed or
+/// cancelled one those that its end listed.
+fn unknown_steps(job: &JobView) -> Vec<(StepId, String)> {
+    let listed = job.failure.iter().flat_map(|f| &f.unknown);
+    let mut steps: Vec<(StepId, String)> = Vec::new();
+    for call in job.running.iter().filter(|c| c.unknown.is_some() || job.is_final) {
+        let why = call.unknown.as_deref().unwrap_or("the job ended while it ran");
+        steps.push((call.step.clone(), format!("{}: {why}", call.tool)));
+    }
+    for step in listed {
+        if !steps.iter().any(|(s, _)| s == step) {
+            steps.push((step.clone(), "the job ended while it ran".to_owned()));
+        }
+    }
+    steps
+}
+
+fn can_resume(job: &JobView) -> bool {
+    !job.is_final && (job.paused || job.status == "attention")
+}
+
+fn can_retry(job: &JobView) -> bool {
+    job.is_final && job.status != "completed"
+}
+
+fn to(job: EntityId, action: &str) -> String {
+    format!("/jobs/{job}/{action}")
+}
+
+fn answer(job: EntityId, wait: &WaitView) -> Markup {
+    let id = &wait.step.0;
+    html! {
+        section.move {
+            h3 { @if wait.kind == WaitKind::Human { "Waits for a decision" } @else { "Waits for a " (wait.kind.as_str()) } ": " code { (wait.key) } }
+            @if let Some(note) = &wait.note { p { (note) } }
+            @if wait.kind == WaitKind::Human {
+                form method="post" action=(to(job, "answer")) {
+                    input type="hidden" name="key" value=(wait.key);
+                    label for={ "comment-" (id) } { "Comment" }
+                    input id={ "comment-" (id) } name="comment" autocomplete="off";
+                    div.row { button.yes name="outcome" value="approved" { "Approve" } button.no name="outcome" value="rejected" { "Reject" } }
+                }
+            } @else {
+                form method="post" action=(to(job, "signal")) {
+                    input type="hidden" name="key" value=(wait.key);
+                    label for={ "payload-" (id) } { "Payload, JSON" }
+                    textarea id={ "payload-" (id) } name="payload" spellcheck="false" { "{}" }
+                    div.row { button.go { "Send signal" } }
+                }
+            }
+        }
+    }
+}
+
+fn resolve(job: &JobView, step: &StepId, what: &str) -> Markup {
+    html! {
+        section.move {
+            h3 { "Did step " code { (step) } " happen? " span.pill.unknown { "? unknown" } }
+            p { (super::text::excerpt(what, 400).0) }
+            form method="post" action=(to(job.id, "resolve")) {
+                input type="hidden" name="step" value=(step);
+                label for={ "result-" (step) } { "Result if it happened, JSON" }
+                textarea id={ "result-" (step) } name="result" spellcheck="false" { "null" }
+                label for={ "note-" (step) } { "How do you know?" }
+                input id={ "note-" (step) } name="note" autocomplete="off";
+                div.row {
+                    button.yes name="verdict" value="happened" { "It happened" }
+                    button name="verdict" value="did_not_happen" { "It did not" }
+                    button.no name="verdict" value="abandoned" { "Give it up" }
+                }
+            }
+        }
+    }
+}
+
+fn resume(job: &JobView) -> Markup {
+    html! {
+        section.move {
+            h3 { @if job.paused { "Paused" } @else { "Waits for a person" } }
+            p {
+                @if job.paused { "It goes on from where it stopped." }
+                @else { "Once the cause is gone, let it look again." }
+            }
+            form method="post" action=(to(job.id, "resume")) { div.row { button.go { @if job.paused { "Resume" } @else { "Look again" } } } }
+        }
+    }
+}
+
+fn retry(job: &JobView) -> Markup {
+    let step = job.failure.as_ref().and_then(|f| f.step.as_ref());
+    html! {
+        section.move {
+            h3 { "Try again" }
+            p { "A new job takes over every step that succeeded" @if let Some(step) = step { " before " code { (step) } } " and goes on from there. This one stays as it is." }
+            form method="post" action=(to(job.id, "retry")) { div.row { button.go { "Retry" } } }
+        }
+    }
+}
+
+fn quietly(job: &JobView) -> Markup {
+    let may_pause = !job.paused && job.status != "attention";
+    html! {
+        div.quiet {
+            @if may_pause { form method="post" action=(to(job.id, "pause")) { button { "Pause" } } }
+            details id="cancel" {
+                summary { "Cancel…" }
+                form method="post" action=(to(job.id, "cancel")) {
+                    label for="cancel-why" { "Why? It is kept in the history." }
+                    input id="cancel-why" name="why" autocomplete="off";
+                    div { button.no { "Cancel this job" } }
+                }
+            }
+            details id="signal" {
+                summary { "Signal…" }
+                form method="post" action=(to(job.id, "signal")) {
+                    label for="signal-key" { "Key" } input id="signal-key" name="key" required autocomplete="off";
+                    label for="signal-payload" { "Payload, JSON" } textarea id="signal-payload" name="payload" spellcheck="false" { "{}" }
+                    div { button.go { "Send signal" } }
+                }
+            }
+        }
+    }
+}

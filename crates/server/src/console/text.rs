@@ -1,0 +1,149 @@
+//! Small words: ages, durations, excerpts, pills.
+
+use maud::{Markup, html};
+use serde_json::Value;
+use std::time::Duration;
+use tenure_kernel::{ids::EntityId, time::Timestamp};
+
+/// How much of a value a page shows. More is a click away, at the API.
+pub(super) const VALUE_CHARS_MAX: usize = 4 * 1024;
+/// How much of a text a table cell shows.
+pub(super) const CELL_CHARS_MAX: usize = 160;
+
+/// A duration for people: two figures that matter, no more.
+pub(super) fn span(d: Duration) -> String {
+    let (s, ms) = (d.as_secs(), d.as_millis());
+    match s {
+        0 if ms == 0 => format!("{} µs", d.as_micros()),
+        0 => format!("{ms} ms"),
+        1..=59 => format!("{:.1} s", d.as_secs_f64()),
+        60..=3_599 => format!("{} min {} s", s / 60, s % 60),
+        3_600..=86_399 => format!("{} h {} min", s / 3_600, s / 60 % 60),
+        _ => format!("{} d {} h", s / 86_400, s / 3_600 % 24),
+    }
+}
+
+/// An age in one word; the script counts it on.
+pub(super) fn age(at: Timestamp, now: Timestamp) -> Markup {
+    let s = now.since(at).as_secs();
+    let words = match s {
+        0..=59 => format!("{s} s"),
+        60..=3_599 => format!("{} min", s / 60),
+        3_600..=86_399 => format!("{} h", s / 3_600),
+        _ => format!("{} d", s / 86_400),
+    };
+    html! { time datetime=(at) title=(moment(at)) data-at=(at.as_micros() / 1_000) { (words) } }
+}
+
+/// A moment without the microseconds.
+pub(super) fn moment(at: Timestamp) -> String {
+    let text = at.to_string();
+    let seconds = text.get(..19).unwrap_or(&text).replace('T', " ");
+    format!("{seconds} UTC")
+}
+
+/// The time of day with milliseconds.
+pub(super) fn clock(at: Timestamp) -> String {
+    let text = at.to_string();
+    text.get(11..23).unwrap_or(&text).to_owned()
+}
+
+/// What tells one id from its neighbours: ids begin with their time, so it is the end.
+pub(super) fn short(id: EntityId) -> String {
+    let text = id.to_string();
+    text.get(text.len().saturating_sub(8)..).unwrap_or(&text).to_owned()
+}
+
+/// A link to a job.
+pub(super) fn job_link(id: EntityId) -> Markup {
+    html! { a href={ "/jobs/" (id) } title=(id) { code { (short(id)) } } }
+}
+
+/// The beginning of a text, and whether something is missing.
+pub(super) fn excerpt(text: &str, chars_max: usize) -> (String, bool) {
+    match text.char_indices().nth(chars_max) {
+        Some((end, _)) => (format!("{}…", &text[..end]), true),
+        None => (text.to_owned(), false),
+    }
+}
+
+/// A value as JSON, cut. Large ones are printed without indentation first: that bounds the work.
+pub(super) fn json(value: &Value) -> (String, bool) {
+    let plain = value.to_string();
+    if plain.len() > VALUE_CHARS_MAX {
+        return excerpt(&plain, VALUE_CHARS_MAX);
+    }
+    let pretty = serde_json::to_string_pretty(value).unwrap_or(plain);
+    excerpt(&pretty, VALUE_CHARS_MAX)
+}
+
+/// A value in a box, with a way to the rest.
+pub(super) fn value(value: &Value, rest: &str) -> Markup {
+    let (text, cut) = json(value);
+    html! {
+        pre { (text) }
+        @if cut { p.small.dim { "The beginning of it. " a href=(rest) { "All of it, from the API" } } }
+    }
+}
+
+/// A text behind its own beginning.
+pub(super) fn fold(id: &str, text: &str) -> Markup {
+    let (first, cut) = excerpt(text, CELL_CHARS_MAX);
+    let (all, more) = excerpt(text, VALUE_CHARS_MAX);
+    html! {
+        @if cut || text.contains('\n') {
+            details id=(id) { summary { code { (first) } } pre { (all) } @if more { p.small.dim { "Cut; the API has all of it." } } }
+        } @else { code { (first) } }
+    }
+}
+
+/// A status with a sign and a word, so that colour is never alone.
+pub(super) fn pill(status: &str, big: bool) -> Markup {
+    let sign = match status {
+        "queued" => "○",
+        "running" => "▶",
+        "waiting" => "◷",
+        "parked" => "‖",
+        "retrying" => "↻",
+        "attention" => "!",
+        "cancelling" => "…",
+        "completed" => "✓",
+        "failed" => "✕",
+        "cancelled" => "⊘",
+        _ => "·",
+    };
+    html! { span.pill.big[big].(word(status)) { span aria-hidden="true" { (sign) } (status) } }
+}
+
+/// A status as a class name: only what the machine's table knows is one.
+fn word(status: &str) -> &str {
+    let known = tenure_jobs::model::TABLE.statuses.iter().find(|s| s.name == status);
+    known.map_or("other", |s| s.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_say_two_figures_that_matter() {
+        let said = |ms: u64| span(Duration::from_millis(ms));
+        assert_eq!((said(4), said(3_080)), ("4 ms".into(), "3.1 s".into()));
+        assert_eq!((said(125_000), said(90_061_000)), ("2 min 5 s".into(), "1 d 1 h".into()));
+    }
+
+    #[test]
+    fn an_excerpt_cuts_between_characters_and_says_so() {
+        assert_eq!(excerpt("äöü", 3), ("äöü".to_owned(), false));
+        assert_eq!(excerpt("äöü", 2), ("äö…".to_owned(), true));
+        let long = Value::String("x".repeat(1_000_000));
+        let (text, cut) = json(&long);
+        assert!(cut && text.chars().count() == VALUE_CHARS_MAX + 1);
+    }
+
+    #[test]
+    fn a_status_that_nobody_knows_is_no_class() {
+        let html = pill("x\" onclick=\"y", false).into_string();
+        assert!(html.contains("class=\"pill other\"") && !html.contains("\" onclick"), "{html}");
+    }
+}
