@@ -1,0 +1,273 @@
+//! A server with jobs on a real socket, a worker in its process, and a client that knows only the address.
+
+use super::support::{config, rt};
+use reqwest::{Client, Method};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use tenure_bell::InProcess;
+use tenure_edge::SystemClock;
+use tenure_engine::{
+    lanes::Discard,
+    node::{Node, Parts},
+    stop::{Stopper, stopper},
+};
+use tenure_jobs::{
+    Job,
+    catalogue::Catalogue,
+    crew::{Crew, CrewOptions},
+    drive::{JobOptions, Shop},
+};
+use tenure_kernel::{
+    ids::EntityId,
+    judge::Judge,
+    machine::Machines,
+    store::{HeadFilter, Store},
+};
+use tenure_server::{
+    App, ServerOptions,
+    jobs::Desk,
+    keys::{self, NewKey, Scope},
+    serve,
+};
+use tenure_steps::{
+    Approval, Ctx, FlowError, ToolCtx, ToolError,
+    flow::{FlowSpec, Flows},
+    tool::{ToolSpec, Tools},
+};
+use tenure_store::sqlite::SqliteStore;
+use tokio::{net::TcpListener, sync::watch};
+
+fn machines() -> Machines {
+    Machines::kernel().with::<Job>().with::<Catalogue>().with::<keys::Key>()
+}
+
+/// Input of `greet`.
+#[derive(Deserialize, JsonSchema)]
+struct Greeting {
+    name: String,
+    #[serde(default)]
+    times: u8,
+}
+
+async fn greet(_ctx: Ctx, of: Greeting) -> Result<String, FlowError> {
+    Ok(format!("hello {}", of.name).repeat(usize::from(of.times.max(1))))
+}
+
+async fn listen(ctx: Ctx, key: String) -> Result<Value, FlowError> {
+    Ok(ctx.wait_signal(&key).await?)
+}
+
+async fn ask(ctx: Ctx, _: Value) -> Result<Value, FlowError> {
+    let answer: Approval = ctx.approval("answer").note("may it?").await?;
+    Ok(json!({ "approved": answer.approved, "by": answer.by, "said": answer.payload }))
+}
+
+/// Calls a tool of which nobody knows what became of it, behind one that is fine.
+async fn unclear(ctx: Ctx, _: Value) -> Result<Value, FlowError> {
+    let _: Value = ctx.tool("echo", json!(1)).await?;
+    Ok(ctx.tool("mumble", json!({})).await?)
+}
+
+async fn breaks(ctx: Ctx, _: Value) -> Result<Value, FlowError> {
+    let _: Value = ctx.tool("echo", json!(1)).await?;
+    Ok(ctx.tool("broken", json!({})).await?)
+}
+
+fn flows() -> Flows {
+    Flows::default()
+        .with(FlowSpec::new("greet", greet).doc("Says hello."))
+        .with(FlowSpec::new("listen", listen).doc("Waits for a signal."))
+        .with(FlowSpec::new("ask", ask).doc("Asks a person."))
+        .with(FlowSpec::new("unclear", unclear))
+        .with(FlowSpec::new("breaks", breaks))
+}
+
+fn tools() -> Tools {
+    Tools::default()
+        .with(ToolSpec::new("echo", |_: ToolCtx, v: Value| async move { Ok(v) }).idempotent())
+        .with(
+            ToolSpec::new("mumble", |_: ToolCtx, _: Value| async move {
+                Err::<Value, _>(ToolError::unknown("it mumbled"))
+            })
+            .irreversible(),
+        )
+        .with(
+            ToolSpec::new("broken", |_: ToolCtx, _: Value| async move {
+                Err::<Value, _>(ToolError::permanent("it is broken"))
+            })
+            .idempotent(),
+        )
+}
+
+/// A server with jobs.
+pub struct Jobs {
+    pub base: String,
+    pub app: App,
+    crew: Crew,
+    node: Node,
+    stopper: Stopper,
+    ended: watch::Receiver<bool>,
+    client: Client,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Answered {
+    pub status: u16,
+    pub location: Option<String>,
+    pub body: Value,
+}
+
+impl Answered {
+    /// A text member of the body.
+    pub fn text(&self, member: &str) -> &str {
+        self.body[member].as_str().unwrap_or_else(|| panic!("{member} in {}", self.body))
+    }
+}
+
+/// Starts one over a directory.
+pub async fn start(dir: &Path) -> Jobs {
+    let judge = || Judge::new(machines().tables());
+    let store = SqliteStore::open(dir, judge(), Arc::new(SystemClock), 1).unwrap();
+    let parts = Parts {
+        store: Arc::new(store),
+        bell: Arc::new(InProcess::new()),
+        rt: rt(),
+        machines: machines(),
+        config: config(),
+        name: "test".into(),
+        executor: None,
+        wire: Arc::new(Discard),
+        protect_outage: false,
+    };
+    let node = Node::start(parts).await.unwrap();
+    let shop = Arc::new(Shop::new(flows(), tools(), JobOptions::default()));
+    let options =
+        CrewOptions { name: "crew".into(), executor: None, slots: 8, drain: Duration::ZERO };
+    let crew = Crew::start(node.pipeline.clone(), Arc::new(config()), shop.clone(), options);
+    let crew = crew.await.unwrap();
+    let desk = Desk::new(crew.submitter(judge()), shop, true);
+    let options = ServerOptions { payload_bytes_max: 64 * 1024, ..ServerOptions::default() };
+    let app = App::with_jobs(node.pipeline.clone(), machines(), options, desk);
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let (stopper, stop) = stopper();
+    let (end, ended) = watch::channel(false);
+    let serving = app.clone();
+    rt().spawn(Box::pin(async move {
+        serve(serving, listener, stop).await.unwrap();
+        end.send_replace(true);
+    }));
+    let client = Client::builder().no_proxy().build().unwrap();
+    Jobs { base, app, crew, node, stopper, ended, client }
+}
+
+impl Jobs {
+    pub async fn stop(mut self) {
+        self.stopper.stop();
+        self.ended.wait_for(|ended| *ended).await.unwrap();
+        self.crew.stop().await;
+        self.node.stop().await;
+    }
+
+    pub fn store(&self) -> &Arc<dyn Store> {
+        self.app.pipeline().store()
+    }
+
+    pub async fn key(&self, tenant: Option<&str>, scopes: &[Scope]) -> String {
+        let (name, tenant, scopes) = ("test".into(), tenant.map(str::to_owned), scopes.to_vec());
+        keys::create(self.app.pipeline(), NewKey { name, tenant, scopes }).await.unwrap().secret
+    }
+
+    /// Sends anything.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<String>,
+    ) -> Answered {
+        let mut request = self.client.request(method, format!("{}{path}", self.base));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        if let Some(body) = body {
+            request = request.body(body);
+        }
+        let response = request.send().await.unwrap();
+        let status = response.status().as_u16();
+        let header = |name| response.headers().get(name).map(|v| v.to_str().unwrap().to_owned());
+        let (location, kind) = (header("location"), header("content-type"));
+        let bytes = response.bytes().await.unwrap();
+        let body: Value = serde_json::from_slice(&bytes)
+            .unwrap_or_else(|e| panic!("{path}: {e}: {}", String::from_utf8_lossy(&bytes)));
+        if status >= 400 {
+            assert_eq!(kind.as_deref(), Some("application/problem+json"), "{path}");
+            for member in ["title", "detail", "code", "field", "fix"] {
+                assert!(body[member].is_string(), "{path}: {member} of {body}");
+            }
+        }
+        Answered { status, location, body }
+    }
+
+    pub async fn get(&self, path: &str) -> Answered {
+        self.send(Method::GET, path, &[], None).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Answered {
+        let json = [("content-type", "application/json")];
+        self.send(Method::POST, path, &json, Some(body.to_string())).await
+    }
+
+    /// As the owner of a key.
+    pub async fn with_key(&self, method: Method, path: &str, key: &str, body: Value) -> Answered {
+        let bearer = format!("Bearer {key}");
+        let headers = [("content-type", "application/json"), ("authorization", bearer.as_str())];
+        let body = (method != Method::GET).then(|| body.to_string());
+        self.send(method, path, &headers, body).await
+    }
+
+    /// Submits, and says which job it is.
+    pub async fn submit(&self, flow: &str, input: Value) -> String {
+        let answered = self.post("/v1/jobs", json!({ "flow": flow, "input": input })).await;
+        assert_eq!(answered.status, 202, "{answered:?}");
+        answered.text("id").to_owned()
+    }
+
+    /// Waits until a job has this status.
+    pub async fn until(&self, id: &str, status: &str) -> Value {
+        self.until_it(id, status, |job| job["status"] == status).await
+    }
+
+    /// Waits until a job waits for something from outside: a wait without a deadline is a long one, and parks.
+    pub async fn blocked(&self, id: &str) -> Value {
+        let blocked = |job: &Value| {
+            let waits = job["status"] == "waiting" || job["status"] == "parked";
+            waits && job["holder"].is_null() && job["paused"] == false
+        };
+        self.until_it(id, "blocked", blocked).await
+    }
+
+    /// Waits until a job is as it should be.
+    pub async fn until_it(&self, id: &str, what: &str, done: impl Fn(&Value) -> bool) -> Value {
+        let mut last = Value::Null;
+        for _ in 0..2_000 {
+            last = self.get(&format!("/v1/jobs/{id}")).await.body;
+            if done(&last) {
+                return last;
+            }
+            assert_ne!(last["is_final"], true, "waited for {what}: {last}");
+            rt().sleep(Duration::from_millis(5)).await;
+        }
+        panic!("waited for {what}: {last}");
+    }
+
+    /// How much was ever written: versions and mail of every entity but the sessions, and their number.
+    pub async fn written(&self) -> Vec<(EntityId, u64, u64)> {
+        let heads = self.store().heads(HeadFilter::default(), 10_000).await.unwrap();
+        let lasting = heads.iter().filter(|h| ["job", "catalogue", "key"].contains(&h.kind()));
+        lasting.map(|h| (h.id, h.version, h.mail_count)).collect()
+    }
+}
