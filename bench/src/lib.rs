@@ -3,6 +3,7 @@
 
 pub mod claim;
 pub mod commit;
+pub mod jobs;
 pub mod place;
 pub mod raw;
 pub mod report;

@@ -11,8 +11,8 @@ pub struct Figure {
     pub case: String,
     /// What was measured.
     pub metric: &'static str,
-    /// How much.
-    pub value: f64,
+    /// How much; `None` where nobody can say, and then `unit` says why.
+    pub value: Option<f64>,
     /// Of what.
     pub unit: &'static str,
 }
@@ -31,14 +31,25 @@ impl Report {
         value: f64,
         unit: &'static str,
     ) {
-        self.0.push(Figure { suite, case: case.to_owned(), metric, value, unit });
+        self.0.push(Figure { suite, case: case.to_owned(), metric, value: Some(value), unit });
+    }
+
+    /// Adds one that can not be had here, and why.
+    pub fn unknown(
+        &mut self,
+        suite: &'static str,
+        case: &str,
+        metric: &'static str,
+        why: &'static str,
+    ) {
+        self.0.push(Figure { suite, case: case.to_owned(), metric, value: None, unit: why });
     }
 
     /// One JSON object per line.
     pub fn to_json_lines(&self) -> String {
         self.0.iter().fold(String::new(), |mut out, f| {
             let line = serde_json::json!({
-                "suite": f.suite, "case": f.case, "metric": f.metric, "value": round(f.value), "unit": f.unit,
+                "suite": f.suite, "case": f.case, "metric": f.metric, "value": f.value.map(round), "unit": f.unit,
             });
             // Writing to a String cannot fail.
             let _ = writeln!(out, "{line}");
@@ -66,7 +77,8 @@ impl Report {
         for case in cases {
             let cell = |(m, _): &(&str, &str)| {
                 let found = self.0.iter().find(|f| f.case == case && f.metric == *m);
-                found.map_or_else(|| "-".to_owned(), |f| round(f.value).to_string())
+                let value = found.and_then(|f| f.value);
+                value.map_or_else(|| "-".to_owned(), |v| round(v).to_string())
             };
             rows.push(std::iter::once(case.to_owned()).chain(metrics.iter().map(cell)).collect());
         }

@@ -151,6 +151,21 @@ pub enum Suite {
         #[arg(long, default_value_t = 5.0)]
         seconds: f64,
     },
+    /// Whole jobs: how many per second, how long from submission to completion, and what they cost the store
+    Jobs {
+        /// Tool steps per job, one case each
+        #[arg(long, value_delimiter = ',', default_value = "1,3,10")]
+        steps: Vec<usize>,
+        /// Clients that each wait for their job before they submit the next, one case each
+        #[arg(long, value_delimiter = ',', default_value = "1,50,200,500")]
+        concurrency: Vec<usize>,
+        /// Seconds per case
+        #[arg(long, default_value_t = 5.0)]
+        seconds: f64,
+        /// Also park so many jobs on a signal, and say what they cost and how soon they go on
+        #[arg(long, default_value_t = 0)]
+        waiting: usize,
+    },
     /// Claims per second while the history grows, and while somebody holds an old snapshot open
     Claim {
         /// Finished entities in the store, one case each
