@@ -58,4 +58,9 @@ fn strike(point: &str, nth: u32, action: Action) {
     let me = rustix::process::getpid();
     // SIGKILL and SIGSTOP to oneself can not fail or be caught; if they did, the drill would show it.
     let _ = rustix::process::kill_process(me, signal);
+    if action == Action::Stop {
+        // The signal goes to the process, and this thread runs on until it has been seen everywhere. It must not
+        // come past this point before that.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
 }

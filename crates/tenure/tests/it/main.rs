@@ -1,9 +1,14 @@
 //! Tests on real processes: one binary, a module per promise.
 
 mod cli;
+mod console;
+mod console_browser;
+mod console_cdp;
 mod demo;
 mod disk;
 mod hostile;
 mod kill;
+mod lab;
 mod support;
 mod tidy;
+mod windows;
