@@ -1,11 +1,21 @@
 //! Read-only replay: leads the flow's code through the history, and calls nothing.
 
-use crate::drive::LoadError;
+use super::stream;
+use crate::{
+    drive::{LoadError, Loaded, load},
+    model::{Job, JobState},
+};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
-use tenure_kernel::{ids::EntityId, store::Store};
-use tenure_steps::{events::StepId, flow::Flows};
+use tenure_kernel::{ids::EntityId, machine::Machine as _, store::Store, time::Timestamp};
+use tenure_steps::{
+    desk::Divergence,
+    driver::{Driver, End, Turn, World},
+    events::StepId,
+    flow::{FlowSpec, Flows, queue_of},
+    history::History,
+};
 
 /// What a replay showed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,12 +58,68 @@ pub enum Replayed {
     },
 }
 
-/// Replays a job; `None` if there is no such job.
+/// Replays a job; `None` if there is no such job. Nothing is called and nothing is written: what the flow
+/// asks for is listed and forgotten.
 pub async fn replay(
     flows: &Flows,
     store: &Arc<dyn Store>,
     id: EntityId,
 ) -> Result<Option<Replayed>, LoadError> {
-    let _ = (flows, store, id);
-    Ok(None)
+    let head = store.head(id).await?.filter(|h| h.kind() == Job::TABLE.kind);
+    let Some(head) = head else { return Ok(None) };
+    let loaded = load(store, id).await?;
+    let (name, version) = (&loaded.state.flow, loaded.state.version);
+    let Some(flow) = flows.get(name, version) else {
+        return Ok(Some(Replayed::UnknownFlow { flow: queue_of(name, version) }));
+    };
+    let (_, turn) = start(flow, id, &head.tenant, &loaded.state, &loaded.input, &loaded.history);
+    let ended = match head.status.name() {
+        "completed" => {
+            let lines = stream::read(store, id).await?;
+            stream::output(&lines).map(|output| json!({ "completed": output }))
+        }
+        _ => None,
+    };
+    Ok(Some(judge(&loaded, turn, ended)))
+}
+
+fn start(
+    flow: &FlowSpec,
+    job: EntityId,
+    tenant: &str,
+    state: &JobState,
+    input: &Value,
+    history: &History,
+) -> (Driver, Turn) {
+    // A step beyond the history may ask for the time or a random number; nobody keeps what it gets.
+    let (tenant, run) = (tenant.to_owned(), state.run);
+    let world = World { job, tenant, run, now: Timestamp::ZERO, entropy: 0 };
+    Driver::start(flow, input.clone(), history, world)
+}
+
+fn judge(loaded: &Loaded, turn: Turn, recorded: Option<Value>) -> Replayed {
+    let steps = loaded.history.steps.values().filter(|r| r.outcome.is_some()).count();
+    let is_open =
+        |s: &StepId| loaded.history.steps.get(s).is_none_or(|record| record.outcome.is_none());
+    let mut open: Vec<StepId> = turn.asks.into_iter().map(|a| a.step).filter(is_open).collect();
+    open.retain(|s| !turn.dropped.contains(s));
+    let replayed = match turn.end {
+        Some(End::Diverged(Divergence { step, recorded, expected })) => {
+            return Replayed::Diverged { step, recorded, expected };
+        }
+        Some(End::Broken(why)) => return Replayed::Broken { why },
+        Some(End::Returned(Ok(output))) => Ok(output),
+        Some(End::Returned(Err(e))) => Err(json!({ "failed": e.to_string() })),
+        None => Err(json!({ "open": open.clone() })),
+    };
+    match (recorded, replayed) {
+        (Some(recorded), Ok(output)) if recorded["completed"] == output => {
+            Replayed::Consistent { steps, open: Vec::new(), output: Some(output) }
+        }
+        (Some(recorded), Ok(output)) => {
+            Replayed::EndsOtherwise { recorded, replayed: json!({ "completed": output }) }
+        }
+        (Some(recorded), Err(replayed)) => Replayed::EndsOtherwise { recorded, replayed },
+        (None, output) => Replayed::Consistent { steps, open, output: output.ok() },
+    }
 }

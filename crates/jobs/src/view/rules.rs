@@ -1,8 +1,16 @@
 //! The rules of the ledger, over events: pure, so that each can be shown to fail on a broken stream.
+//!
+//! They repeat in other words what the drive and the judge do, on purpose: a check that shares its code with
+//! what it checks agrees with it always.
 
 use super::Check;
-use crate::model::JobEvent;
-use tenure_kernel::ids::SessionId;
+use crate::model::{JobEvent, OwnEvent};
+use std::collections::{BTreeMap, HashMap};
+use tenure_kernel::{ids::SessionId, table::kernel_events as ke};
+use tenure_steps::{
+    events::{CallOutcome, ResultType, StepEvent, StepId, Verdict},
+    tool::Class,
+};
 
 /// One event of a stream, as the rules see it.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,8 +27,287 @@ pub struct Fact {
     pub event: Option<JobEvent>,
 }
 
+/// Versions are dense.
+pub const DENSE: &str = "versions_are_dense";
+/// Epochs only rise.
+pub const FENCED: &str = "no_event_of_an_old_epoch_after_a_new_claim";
+/// What ended had begun.
+pub const STARTED_FIRST: &str = "every_end_of_a_call_has_its_start";
+/// A second call needs the settlement of the first.
+pub const ONE_AT_A_TIME: &str = "no_call_while_another_of_its_step_is_open";
+/// One success per key.
+pub const ONE_SUCCESS: &str = "at_most_one_effective_success_per_key";
+/// One call per key, unless the tool may be called again.
+pub const ONE_CALL: &str = "one_call_per_key_unless_idempotent";
+/// A success counts once.
+pub const COMMITTED_ONCE: &str = "a_success_is_committed_exactly_once";
+/// Nothing comes after the end.
+pub const FINAL: &str = "nothing_after_the_end";
+
+const ALL: [(&str, &str); 8] = [
+    (DENSE, "versions go up by one, from 1"),
+    (FENCED, "epochs never fall, and a call ends under the epoch that started it or a later one"),
+    (STARTED_FIRST, "finished, unknown, settled and committed name a call that was started"),
+    (
+        ONE_AT_A_TIME,
+        "a call starts only when the one before it is known not to have been applied, or is called again",
+    ),
+    (ONE_SUCCESS, "a key has one success, whoever saw it"),
+    (ONE_CALL, "a key is called twice only if its class is idempotent"),
+    (COMMITTED_ONCE, "a step that succeeded has one command_committed, and no other has any"),
+    (FINAL, "the final event is the last one"),
+];
+
 /// Looks at every rule. The second part says what is wrong, in words.
 pub fn rules(facts: &[Fact]) -> (Vec<Check>, Vec<String>) {
-    let _ = facts;
-    (Vec::new(), Vec::new())
+    let mut book = Book::default();
+    for fact in facts {
+        book.order(fact);
+        match &fact.event {
+            Some(JobEvent::Step(event)) => book.step(fact.version, fact.epoch, event),
+            Some(JobEvent::Own(OwnEvent::HistoryCopied { events, .. })) => {
+                for event in events {
+                    match serde_json::from_value(event.clone()) {
+                        Ok(event) => book.step(fact.version, fact.epoch, &event),
+                        Err(e) => {
+                            book.wrong(STARTED_FIRST, fact.version, &format!("a copied event: {e}"))
+                        }
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    book.balance();
+    let check = |(rule, says): &(&str, &str)| Check {
+        rule: (*rule).to_owned(),
+        ok: !book.wrong.iter().any(|(r, _)| r == rule),
+        says: (*says).to_owned(),
+    };
+    let problems = book.wrong.iter().map(|(rule, what)| format!("{rule}: {what}")).collect();
+    (ALL.iter().map(check).collect(), problems)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stands {
+    Open,
+    NotApplied,
+    CalledAgain,
+    Success,
+    GivenUp,
+}
+
+struct Entry {
+    step: StepId,
+    key: String,
+    call: u32,
+    epoch: u64,
+    class: Class,
+    stands: Stands,
+}
+
+/// Everything seen so far.
+#[derive(Default)]
+struct Book {
+    calls: Vec<Entry>,
+    by_step: HashMap<StepId, Vec<usize>>,
+    committed: BTreeMap<(StepId, String), u32>,
+    succeeded: BTreeMap<StepId, u64>,
+    version: u64,
+    epoch: u64,
+    ended: Option<u64>,
+    wrong: Vec<(&'static str, String)>,
+}
+
+impl Book {
+    fn wrong(&mut self, rule: &'static str, version: u64, what: &str) {
+        self.wrong.push((rule, format!("version {version}: {what}")));
+    }
+
+    fn order(&mut self, fact: &Fact) {
+        let Fact { version, epoch, name, event, .. } = fact;
+        if *version != self.version + 1 {
+            let what = format!("comes after version {}", self.version);
+            self.wrong(DENSE, *version, &what);
+        }
+        self.version = *version;
+        if *epoch < self.epoch {
+            let what =
+                format!("{name} was written under epoch {epoch}, after epoch {}", self.epoch);
+            self.wrong(FENCED, *version, &what);
+        }
+        self.epoch = self.epoch.max(*epoch);
+        if let Some(end) = self.ended {
+            // The record that ends a held job may close its tenure behind the end.
+            if name != ke::TENURE_ENDED {
+                self.wrong(
+                    FINAL,
+                    *version,
+                    &format!("{name} comes after the end at version {end}"),
+                );
+            }
+        }
+        let ends = matches!(
+            event,
+            Some(JobEvent::Own(
+                OwnEvent::JobCompleted { .. }
+                    | OwnEvent::JobFailed(_)
+                    | OwnEvent::JobCancelled { .. }
+            ))
+        );
+        if ends || name == ke::FORCE_ENDED {
+            self.ended = self.ended.or(Some(*version));
+        }
+    }
+
+    fn find(
+        &mut self,
+        version: u64,
+        what: &str,
+        step: &StepId,
+        key: &str,
+        call: u32,
+    ) -> Option<usize> {
+        let found =
+            self.calls.iter().rposition(|c| c.step == *step && c.key == key && c.call == call);
+        if found.is_none() {
+            let what = format!(
+                "{what} of step {step} names call {call} of {key}, which was never started"
+            );
+            self.wrong(STARTED_FIRST, version, &what);
+        }
+        found
+    }
+
+    fn step(&mut self, version: u64, epoch: u64, event: &StepEvent) {
+        let name = event.name();
+        match event {
+            StepEvent::ToolInvocationStarted { step, key, call, class, .. } => {
+                self.started(version, step, key, *call, *class);
+                self.by_step.entry(step.clone()).or_default().push(self.calls.len());
+                let (step, key, stands) = (step.clone(), key.clone(), Stands::Open);
+                self.calls.push(Entry { step, key, call: *call, epoch, class: *class, stands });
+            }
+            StepEvent::ToolInvocationFinished { step, key, call, outcome, .. } => {
+                let stands = match outcome {
+                    CallOutcome::Success => Stands::Success,
+                    CallOutcome::Failure | CallOutcome::Cancelled => Stands::NotApplied,
+                };
+                self.ended(version, epoch, name, (step, key, *call), stands);
+            }
+            StepEvent::EffectSettled { step, key, call, verdict, .. } => {
+                let stands = match verdict {
+                    Verdict::Happened => Stands::Success,
+                    Verdict::DidNotHappen | Verdict::Compensated => Stands::NotApplied,
+                    Verdict::Abandoned => Stands::GivenUp,
+                    Verdict::CalledAgain => Stands::CalledAgain,
+                };
+                self.ended(version, epoch, name, (step, key, *call), stands);
+            }
+            StepEvent::EffectUnknown { step, key, call, .. }
+            | StepEvent::CompensationStarted { step, key, call } => {
+                self.find(version, name, step, key, *call);
+            }
+            StepEvent::CommandCommitted { step, key, call } => {
+                self.find(version, name, step, key, *call);
+                *self.committed.entry((step.clone(), key.clone())).or_default() += 1;
+            }
+            StepEvent::NodeFinished {
+                step, result_type: ResultType::SideEffectCommitted, ..
+            } => {
+                self.succeeded.insert(step.clone(), version);
+            }
+            _ => {}
+        }
+    }
+
+    fn started(&mut self, version: u64, step: &StepId, key: &str, call: u32, class: Class) {
+        let before = self.by_step.get(step).and_then(|calls| calls.last()).map(|i| &self.calls[*i]);
+        let last = before.map(|e| (e.stands, e.class, e.key.clone(), e.call));
+        let allowed = match &last {
+            None | Some((Stands::NotApplied, ..)) => true,
+            Some((Stands::CalledAgain, class, ..)) => *class == Class::Idempotent,
+            Some(_) => false,
+        };
+        if let (false, Some((stands, _, key, call))) = (allowed, &last) {
+            let what = format!(
+                "step {step} is called again while call {call} of {key} stands as {stands:?}"
+            );
+            self.wrong(ONE_AT_A_TIME, version, &what);
+        }
+        let same_key = self.calls.iter().filter(|c| c.key == key).count();
+        if same_key > 0 && class != Class::Idempotent {
+            let what = format!(
+                "{key} of step {step} is called a second time, and its class is {}",
+                class.as_str()
+            );
+            self.wrong(ONE_CALL, version, &what);
+        }
+        if self.calls.iter().any(|c| c.key == key && c.call == call) {
+            let what = format!("call {call} of {key} was started before");
+            self.wrong(ONE_CALL, version, &what);
+        }
+    }
+
+    fn ended(
+        &mut self,
+        version: u64,
+        epoch: u64,
+        name: &str,
+        (step, key, call): (&StepId, &str, u32),
+        stands: Stands,
+    ) {
+        let Some(i) = self.find(version, name, step, key, call) else { return };
+        if self.calls[i].epoch > epoch {
+            let what = format!(
+                "{name} of step {step} under epoch {epoch}, started under {}",
+                self.calls[i].epoch
+            );
+            self.wrong(FENCED, version, &what);
+        }
+        let before = self.calls.iter().any(|c| c.key == key && c.stands == Stands::Success);
+        if stands == Stands::Success && before {
+            self.wrong(
+                ONE_SUCCESS,
+                version,
+                &format!("{key} of step {step} succeeds a second time"),
+            );
+        } else if self.calls[i].stands != Stands::Open {
+            let what = format!("{name} of step {step}: call {call} of {key} was over already");
+            self.wrong(STARTED_FIRST, version, &what);
+        }
+        self.calls[i].stands = stands;
+    }
+
+    /// What can only be said at the end.
+    fn balance(&mut self) {
+        let mut wrong = Vec::new();
+        for entry in self.calls.iter().filter(|c| c.stands == Stands::Success) {
+            match self.committed.get(&(entry.step.clone(), entry.key.clone())) {
+                Some(1) => {}
+                n => wrong.push(format!(
+                    "step {} succeeded under {} and has {} command_committed",
+                    entry.step,
+                    entry.key,
+                    n.copied().unwrap_or(0)
+                )),
+            }
+            if !self.succeeded.contains_key(&entry.step) {
+                wrong.push(format!(
+                    "step {} succeeded and has no node_finished that says so",
+                    entry.step
+                ));
+            }
+        }
+        for (step, key) in self.committed.keys() {
+            let success =
+                |c: &&Entry| c.step == *step && c.key == *key && c.stands == Stands::Success;
+            if !self.calls.iter().any(|c| success(&c)) {
+                wrong.push(format!(
+                    "step {step} has command_committed for {key}, which did not succeed"
+                ));
+            }
+        }
+        self.wrong.extend(wrong.into_iter().map(|w| (COMMITTED_ONCE, w)));
+    }
 }

@@ -1,11 +1,32 @@
 //! Whether anybody touched a job's history, and whether it keeps the rules. Repairs nothing.
 
-use crate::drive::LoadError;
+use super::{
+    Fact, rules,
+    stream::{self, Line},
+};
+use crate::{
+    drive::LoadError,
+    model::{Job, JobEvent, JobState, OwnEvent},
+};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use std::sync::Arc;
-use tenure_kernel::{ids::EntityId, store::Store, table::Tables, time::Timestamp};
-use tenure_steps::effects::Effects;
+use serde_json::{Value, json};
+use std::{collections::HashMap, sync::Arc};
+use tenure_kernel::{
+    evidence::Evidence,
+    ids::EntityId,
+    machine::{Machine as _, encode_state},
+    store::Store,
+    stream::{Body, Hash, Record, rehash},
+    table::Tables,
+    time::Timestamp,
+    verify as kernel_verify,
+};
+use tenure_steps::{
+    canonical,
+    effects::{EffectName, Effects},
+    events::{CallOutcome, StepEvent},
+    history::{History, Outcome},
+};
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,6 +78,13 @@ pub struct EvidenceView {
     pub body: Value,
 }
 
+/// The chain, the head and the transitions.
+pub const CHAIN: &str = "chain_head_and_transitions";
+/// The state in the head.
+pub const STATE: &str = "state_is_the_fold_of_its_events";
+/// Effects in a separate store.
+pub const EFFECTS: &str = "effects_are_what_was_recorded";
+
 /// Checks one job; `None` if there is no such job. With a separate effect store, effects are compared too.
 pub async fn verify(
     store: &Arc<dyn Store>,
@@ -64,6 +92,199 @@ pub async fn verify(
     id: EntityId,
     effects: Option<&dyn Effects>,
 ) -> Result<Option<Verification>, LoadError> {
-    let _ = (store, tables, id, effects);
-    Ok(None)
+    let head = store.head(id).await?.filter(|h| h.kind() == Job::TABLE.kind);
+    let Some(head) = head else { return Ok(None) };
+    let mut records = stream::records(store, id).await?;
+    // A job that runs goes on while it is read: what came after the head is left for the next time.
+    records.retain(|r| r.last() <= head.version);
+    let mut found = Found::default();
+    let says = "hashes recomputed from the stored bytes give the head's, transitions are legal, the head folds";
+    found.check(
+        CHAIN,
+        says,
+        kernel_verify::verify(&head, &records, tables).err().map(|e| e.to_string()),
+    );
+    let evidence = evidence(store, id).await?;
+    let chain_root = root(&records).to_string();
+    let (mut events, mut execution_hash) = (head.version, String::new());
+    match stream::lines(store, &records).await {
+        Ok(lines) => {
+            events = lines.len() as u64;
+            let complete = records.first().is_some_and(|r| r.first == 1);
+            let says = "the events, applied one after the other, give the state in the head";
+            let state = state_of(&lines);
+            let differs = complete && encode_state::<Job>(&state) != head.state;
+            found.check(STATE, says, differs.then(|| first_difference(&state, &head.state)));
+            let facts: Vec<Fact> = lines.iter().map(fact).collect();
+            let (checks, problems) = rules(&facts);
+            found.checks.extend(checks);
+            found.problems.extend(problems);
+            if let Some(effects) = effects {
+                let says = "each result in the effect store is the recorded one, byte by byte";
+                found.check(EFFECTS, says, compare_effects(&lines, effects));
+            }
+            execution_hash = execution(&lines);
+        }
+        // An erased body is no tampering, and nothing that stands on it can be checked.
+        Err(LoadError::Unreadable(why)) => found.check(STATE, "events can be read", Some(why)),
+        Err(e @ LoadError::Store(_)) => return Err(e),
+    }
+    let Found { checks, problems } = found;
+    let ok = problems.is_empty();
+    Ok(Some(Verification {
+        id,
+        ok,
+        problems,
+        checks,
+        events,
+        chain_root,
+        execution_hash,
+        evidence,
+    }))
+}
+
+#[derive(Default)]
+struct Found {
+    checks: Vec<Check>,
+    problems: Vec<String>,
+}
+
+impl Found {
+    fn check(&mut self, rule: &str, says: &str, wrong: Option<String>) {
+        let (rule, ok, says) = (rule.to_owned(), wrong.is_none(), says.to_owned());
+        self.problems.extend(wrong.map(|w| format!("{rule}: {w}")));
+        self.checks.push(Check { rule, ok, says });
+    }
+}
+
+/// The chain value that the stored bytes give, whatever the head and the records say.
+fn root(records: &[Record]) -> Hash {
+    let sealed = |r: &Record| {
+        r.events().ok().and_then(|e| e.first().and_then(|e| kernel_verify::sealed_chain(&e.body)))
+    };
+    let first = records.first().filter(|r| r.first > 1).and_then(sealed).unwrap_or(Hash::ZERO);
+    records.iter().fold(first, |hash, record| rehash(hash, record).unwrap_or(Hash::ZERO))
+}
+
+fn state_of(lines: &[Line]) -> JobState {
+    let mut state = JobState::default();
+    lines.iter().filter_map(|l| l.read.as_ref()).for_each(|e| Job::apply(&mut state, e));
+    state
+}
+
+fn first_difference(folded: &JobState, stored: &[u8]) -> String {
+    let folded = serde_json::to_value(folded).unwrap_or_default();
+    let stored: Value = serde_json::from_slice(stored).unwrap_or_default();
+    let fields = |v: &Value| v.as_object().map(|o| o.keys().cloned().collect()).unwrap_or_default();
+    let (a, b): (Vec<String>, Vec<String>) = (fields(&folded), fields(&stored));
+    match a.into_iter().chain(b).find(|f| folded.get(f) != stored.get(f)) {
+        Some(f) => format!("the head says {f} is {}, its events say {}", stored[&f], folded[&f]),
+        None => "the bytes in the head are not those that its events give".to_owned(),
+    }
+}
+
+pub(super) fn fact(line: &Line) -> Fact {
+    Fact {
+        version: line.event.version,
+        epoch: line.event.epoch,
+        took: line.took,
+        name: line.event.name.clone(),
+        event: line.read.clone(),
+    }
+}
+
+/// Results that the job itself recorded, against what lies in the effect store. A step that a probe, evidence
+/// or a person settled has no effect there, and a late put under an old name is evidence at most.
+fn compare_effects(lines: &[Line], effects: &dyn Effects) -> Option<String> {
+    let mut started: HashMap<(String, u32), u64> = HashMap::new();
+    for line in lines {
+        match &line.read {
+            Some(JobEvent::Step(StepEvent::ToolInvocationStarted { key, call, .. })) => {
+                started.insert((key.clone(), *call), line.event.epoch);
+            }
+            Some(JobEvent::Step(StepEvent::ToolInvocationFinished {
+                step,
+                key,
+                call,
+                outcome: CallOutcome::Success,
+                result,
+                ..
+            })) => {
+                let epoch = started.get(&(key.clone(), *call)).copied().unwrap_or(line.event.epoch);
+                let recorded = result.clone().unwrap_or_default();
+                let what = match effects.get(EffectName { key, epoch, call: *call }) {
+                    Ok(Some(kept)) if canonical::bytes(&kept) == canonical::bytes(&recorded) => {
+                        continue;
+                    }
+                    Ok(Some(_)) => "has another result in the effect store".to_owned(),
+                    Ok(None) => "has no result in the effect store".to_owned(),
+                    Err(e) => format!("can not be compared: {e}"),
+                };
+                return Some(format!("step {step}, call {call} of {key} (epoch {epoch}) {what}"));
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// What the last run did, without who, when and under which ids.
+fn execution(lines: &[Line]) -> String {
+    let mut run = json!({});
+    let (mut did, mut history) = (Vec::new(), History::default());
+    let mut note = |history: &mut History, event: &StepEvent| {
+        let over =
+            event.step().is_some_and(|s| history.steps.get(s).is_some_and(|r| r.outcome.is_some()));
+        history.apply(event, Timestamp::ZERO, 0);
+        let Some(step) = event.step() else { return };
+        let Some(record) = history.steps.get(step).filter(|r| !over && r.outcome.is_some()) else {
+            return;
+        };
+        let outcome = match &record.outcome {
+            Some(Outcome::Ok(value)) => json!({ "ok": canonical::digest(value) }),
+            Some(Outcome::Err(_, why)) => json!({ "failed": why }),
+            Some(Outcome::InChild(n)) => json!({ "child": n }),
+            None => Value::Null,
+        };
+        did.push(json!([step, record.shape.to_string(), outcome]));
+    };
+    for line in lines {
+        match &line.read {
+            Some(JobEvent::Step(event)) => note(&mut history, event),
+            Some(JobEvent::Own(OwnEvent::HistoryCopied { events, .. })) => {
+                let events = events.iter().filter_map(|e| serde_json::from_value(e.clone()).ok());
+                events.for_each(|event: StepEvent| note(&mut history, &event));
+            }
+            Some(JobEvent::Own(OwnEvent::JobCreated(new))) => {
+                run["flow"] = json!([new.flow, new.version]);
+                run["input"] = new.input.clone();
+            }
+            Some(JobEvent::Own(OwnEvent::JobContinued { input })) => {
+                history.restart();
+                run["input"] = input.clone();
+            }
+            Some(JobEvent::Own(OwnEvent::JobCompleted { output, .. })) => {
+                run["completed"] = output.clone();
+            }
+            Some(JobEvent::Own(OwnEvent::JobFailed(f))) => run["failed"] = json!(f.reason),
+            Some(JobEvent::Own(OwnEvent::JobCancelled { .. })) => run["cancelled"] = json!(true),
+            _ => {}
+        }
+    }
+    run["steps"] = Value::Array(did);
+    canonical::digest(&run).to_string()
+}
+
+async fn evidence(store: &Arc<dyn Store>, id: EntityId) -> Result<Vec<EvidenceView>, LoadError> {
+    let mut views = Vec::new();
+    for Evidence { said, at } in store.evidence(id).await? {
+        let bytes = match &said.body {
+            Body::Inline(bytes) => Some(bytes.clone()),
+            Body::Blob { digest, .. } => store.blob(*digest).await?,
+        };
+        let body = bytes.and_then(|b| serde_json::from_slice(&b).ok()).unwrap_or_default();
+        let (key, epoch, call, who) = (said.key, said.epoch, said.call, said.who);
+        views.push(EvidenceView { key, epoch, call, who, at, body });
+    }
+    Ok(views)
 }
