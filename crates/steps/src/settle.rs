@@ -32,6 +32,8 @@ pub struct Known {
     pub now: Timestamp,
     /// What a probe has just said.
     pub probed: Option<Probed>,
+    /// A compensation was begun: whatever was applied may be undone by now, or soon.
+    pub compensating: bool,
     /// A compensation has just succeeded.
     pub compensated: bool,
 }
@@ -101,11 +103,14 @@ impl Known {
 
     /// What to do about it.
     pub fn action(&self) -> Action {
-        if let Some(result) = &self.effect {
-            return Action::CatchUp(result.clone());
-        }
-        if let Some(result) = &self.evidence {
-            return Action::FromEvidence(result.clone());
+        // A result from before the compensation says nothing about after it: only its end settles the call.
+        if !self.compensating {
+            if let Some(result) = &self.effect {
+                return Action::CatchUp(result.clone());
+            }
+            if let Some(result) = &self.evidence {
+                return Action::FromEvidence(result.clone());
+            }
         }
         match self.call.class {
             Class::Idempotent => Action::CallAgain,
@@ -171,8 +176,22 @@ mod tests {
             fenced: false,
             now: Timestamp::from_micros(2_000_000),
             probed: None,
+            compensating: false,
             compensated: false,
         }
+    }
+
+    #[test]
+    fn a_result_that_comes_after_a_compensation_was_begun_does_not_settle_the_call() {
+        let result = Some(Value::from(1));
+        let mut k = Known { evidence: result.clone(), ..known(Class::Compensatable) };
+        assert_eq!(k.action(), Action::FromEvidence(Value::from(1)));
+        k.compensating = true;
+        assert!(matches!(k.action(), Action::Attention { .. }));
+        (k.effect, k.executor_dead) = (result, true);
+        assert_eq!(k.action(), Action::Compensate);
+        k.compensated = true;
+        assert_eq!(k.action(), Action::Compensated);
     }
 
     #[test]

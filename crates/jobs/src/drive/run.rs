@@ -744,7 +744,8 @@ impl Run {
                 self.note(&format!("evidence: for {key}"));
                 let stuck: Vec<StepId> = self.stuck.iter().map(|s| s.step.clone()).collect();
                 for step in stuck {
-                    self.settle(&step, Learnt { gone: true, ..Learnt::default() }).await?;
+                    // It says something about its own call, and nothing about who is dead.
+                    self.settle(&step, Learnt::default()).await?;
                 }
             }
             MailSays::Timer(name) => {

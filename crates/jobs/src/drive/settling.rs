@@ -100,6 +100,7 @@ impl Run {
             fenced: spec.as_ref().is_some_and(|s| s.fenced) && probed.is_some(),
             now: self.now(),
             probed,
+            compensating: self.core.loaded.history.steps.get(step).is_some_and(|r| r.compensating),
             compensated: matches!(learnt.compensated, Some(Ok(()))),
         })
     }
