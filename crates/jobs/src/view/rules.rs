@@ -311,3 +311,164 @@ impl Book {
         self.wrong.extend(wrong.into_iter().map(|w| (COMMITTED_ONCE, w)));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn started(key: &str, call: u32, class: &str) -> serde_json::Value {
+        json!({ "event": "tool_invocation_started", "step": "1", "tool": "t", "key": key, "ordinal": 0,
+            "call": call, "class": class, "arguments_hash": "h", "timeout_ms": 1 })
+    }
+
+    fn finished(key: &str, call: u32, outcome: &str) -> serde_json::Value {
+        json!({ "event": "tool_invocation_finished", "step": "1", "key": key, "call": call, "outcome": outcome })
+    }
+
+    fn settled(key: &str, call: u32, verdict: &str) -> serde_json::Value {
+        json!({ "event": "effect_settled", "step": "1", "key": key, "call": call, "verdict": verdict, "by": "class" })
+    }
+
+    fn committed(key: &str) -> serde_json::Value {
+        json!({ "event": "command_committed", "step": "1", "key": key, "call": 1 })
+    }
+
+    fn done() -> serde_json::Value {
+        json!({ "event": "node_finished", "step": "1", "result_type": "side_effect_committed", "attempt": 1 })
+    }
+
+    fn ended() -> serde_json::Value {
+        json!({ "event": "job_completed", "output": null })
+    }
+
+    /// Events with their epochs.
+    fn facts(events: &[(u64, serde_json::Value)]) -> Vec<Fact> {
+        let fact = |(i, (epoch, body)): (usize, &(u64, serde_json::Value))| Fact {
+            version: i as u64 + 1,
+            epoch: *epoch,
+            took: None,
+            name: body["event"].as_str().unwrap().to_owned(),
+            event: Some(serde_json::from_value(body.clone()).unwrap()),
+        };
+        events.iter().enumerate().map(fact).collect()
+    }
+
+    /// The rules that these events break.
+    fn broken(events: &[(u64, serde_json::Value)]) -> Vec<String> {
+        let (checks, problems) = rules(&facts(events));
+        assert_eq!(checks.iter().all(|c| c.ok), problems.is_empty());
+        checks.into_iter().filter(|c| !c.ok).map(|c| c.rule).collect()
+    }
+
+    #[test]
+    fn sound_streams_break_nothing() {
+        let success = [finished("a", 1, "success"), committed("a"), done()];
+        let plain =
+            [vec![started("a", 1, "irreversible")], success.to_vec(), vec![ended()]].concat();
+        assert_eq!(broken(&plain.into_iter().map(|e| (1, e)).collect::<Vec<_>>()), [""; 0]);
+        // A takeover of an idempotent call, and a retry under another key after a failure.
+        let taken_over = [
+            (1, started("a", 1, "idempotent")),
+            (3, settled("a", 1, "called_again")),
+            (3, started("a", 2, "idempotent")),
+            (3, finished("a", 2, "failure")),
+            (3, started("b", 1, "idempotent")),
+            (3, finished("b", 1, "success")),
+            (3, committed("b")),
+            (3, done()),
+        ];
+        assert_eq!(broken(&taken_over), [""; 0]);
+    }
+
+    #[test]
+    fn a_gap_in_the_versions() {
+        let mut facts = facts(&[(1, ended())]);
+        facts[0].version = 2;
+        assert!(!rules(&facts).0.iter().find(|c| c.rule == DENSE).unwrap().ok);
+    }
+
+    #[test]
+    fn an_old_epoch_after_a_new_one() {
+        let events = [
+            (1, started("a", 1, "irreversible")),
+            (3, settled("a", 1, "did_not_happen")),
+            (1, started("b", 1, "irreversible")),
+        ];
+        assert_eq!(broken(&events), [FENCED]);
+    }
+
+    #[test]
+    fn an_end_without_a_start() {
+        assert_eq!(broken(&[(1, finished("a", 1, "failure"))]), [STARTED_FIRST]);
+        assert_eq!(broken(&[(1, settled("a", 1, "abandoned"))]), [STARTED_FIRST]);
+        let unknown =
+            json!({ "event": "effect_unknown", "step": "1", "key": "a", "call": 1, "why": "w" });
+        assert_eq!(broken(&[(1, unknown)]), [STARTED_FIRST]);
+    }
+
+    #[test]
+    fn a_call_while_another_is_open() {
+        let events = [(1, started("a", 1, "irreversible")), (2, started("b", 1, "irreversible"))];
+        assert_eq!(broken(&events), [ONE_AT_A_TIME]);
+        // Called again is for idempotent tools only.
+        let events = [
+            (1, started("a", 1, "irreversible")),
+            (2, settled("a", 1, "called_again")),
+            (2, started("b", 1, "irreversible")),
+        ];
+        assert_eq!(broken(&events), [ONE_AT_A_TIME]);
+    }
+
+    #[test]
+    fn a_second_success_of_a_key() {
+        let events = [
+            (1, started("a", 1, "idempotent")),
+            (1, settled("a", 1, "called_again")),
+            (1, started("a", 2, "idempotent")),
+            (1, finished("a", 1, "success")),
+            (1, finished("a", 2, "success")),
+            (1, committed("a")),
+            (1, done()),
+        ];
+        assert!(broken(&events).contains(&ONE_SUCCESS.to_owned()));
+    }
+
+    #[test]
+    fn a_second_call_of_a_key() {
+        let events = [
+            (1, started("a", 1, "verifiable")),
+            (1, settled("a", 1, "did_not_happen")),
+            (1, started("a", 2, "verifiable")),
+        ];
+        assert_eq!(broken(&events), [ONE_CALL]);
+        let twice = [
+            (1, started("a", 1, "idempotent")),
+            (1, settled("a", 1, "called_again")),
+            (1, started("a", 1, "idempotent")),
+        ];
+        assert_eq!(broken(&twice), [ONE_CALL]);
+    }
+
+    #[test]
+    fn a_success_that_is_committed_never_twice_or_without_being_one() {
+        let begin = [(1, started("a", 1, "irreversible")), (1, finished("a", 1, "success"))];
+        let never = [&begin[..], &[(1, done())]].concat();
+        assert_eq!(broken(&never), [COMMITTED_ONCE]);
+        let twice = [&begin[..], &[(1, committed("a")), (1, committed("a")), (1, done())]].concat();
+        assert_eq!(broken(&twice), [COMMITTED_ONCE]);
+        let unfinished = [&begin[..], &[(1, committed("a"))]].concat();
+        assert_eq!(broken(&unfinished), [COMMITTED_ONCE]);
+        let failed = [
+            (1, started("a", 1, "irreversible")),
+            (1, finished("a", 1, "failure")),
+            (1, committed("a")),
+        ];
+        assert_eq!(broken(&failed), [COMMITTED_ONCE]);
+    }
+
+    #[test]
+    fn something_after_the_end() {
+        assert_eq!(broken(&[(1, ended()), (1, ended())]), [FINAL]);
+    }
+}

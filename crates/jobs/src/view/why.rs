@@ -291,3 +291,232 @@ pub(super) fn span(d: Duration) -> String {
         _ => format!("{} days", (s + 43_200) / 86_400),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::view::ChildView;
+    use serde_json::json;
+    use tenure_kernel::ids::EntityId;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_709_210_096_000_000);
+
+    /// A job that became this three minutes ago, with some fields of its own.
+    fn job(status: &str, more: serde_json::Value) -> JobView {
+        let minute = 60_000_000;
+        let is_final = ["completed", "failed", "cancelled"].contains(&status);
+        let mut view = json!({
+            "id": EntityId::fixed(7, 1), "flow": "pay", "version": 2, "status": status, "is_final": is_final,
+            "tenant": "", "priority": 0, "created_at": NOW.as_micros() - 10 * minute,
+            "changed_at": NOW.as_micros() - 3 * minute, "attempt": 3, "takeovers": 0, "takeovers_max": 5,
+            "paused": false, "running": [], "waits": [], "timers": [], "children": [], "mail_unread": 0, "run": 1,
+            "steps_done": 0, "events": 1, "head_version": 1,
+        });
+        for (field, value) in more.as_object().unwrap() {
+            view[field] = value.clone();
+        }
+        serde_json::from_value(view).unwrap()
+    }
+
+    fn says(status: &str, more: serde_json::Value) -> String {
+        let said = why(&job(status, more), NOW);
+        assert!(said.ends_with('.') && !said.ends_with(".."), "{said}");
+        said.replace("00000000-0000-7000-8000-000000070001", "ID")
+    }
+
+    fn in_secs(secs: i64) -> i64 {
+        NOW.as_micros() + secs * 1_000_000
+    }
+
+    fn call(step: &str, unknown: Option<&str>) -> serde_json::Value {
+        json!({ "step": step, "tool": "charge", "class": "irreversible", "call": 1, "key": "k", "unknown": unknown })
+    }
+
+    #[test]
+    fn queued() {
+        assert_eq!(
+            says("queued", json!({ "workers": 2, "must_end_by": in_secs(7_200) })),
+            "Queued for 3 min: the next worker with room for pay@2 takes it; it ends 2024-02-29 14:34:56Z (in 2 h) at \
+             the latest."
+        );
+        assert_eq!(
+            says("queued", json!({ "workers": 0 })),
+            "Queued for 3 min, and no live worker runs pay@2: it starts when one comes (`tenure worker`)."
+        );
+        assert_eq!(
+            says("queued", json!({ "takeovers": 2 })),
+            "Queued after 2 of 6 lost workers for 3 min: the next worker with room for pay@2 takes it."
+        );
+    }
+
+    #[test]
+    fn running() {
+        let holder =
+            json!({ "session": EntityId::fixed(8, 1), "name": "w1", "expires_at": in_secs(9) });
+        assert_eq!(
+            says("running", json!({ "holder": holder })),
+            "Worker w1 (attempt 3) drives its flow."
+        );
+        assert_eq!(
+            says("running", json!({ "holder": holder, "running": [call("4", None)] })),
+            "Worker w1 (attempt 3) runs step 4, tool charge, for 3 min."
+        );
+        let two = json!([call("4", None), call("5", None)]);
+        assert_eq!(
+            says("running", json!({ "holder": holder, "running": two })),
+            "Worker w1 (attempt 3) runs step 4, tool charge, and 1 more."
+        );
+        assert_eq!(
+            says(
+                "running",
+                json!({ "holder": holder, "running": [call("4", Some("it timed out"))] })
+            ),
+            "Worker w1 (attempt 3) settles step 4, of which nobody knows whether charge happened (it timed out)."
+        );
+        let silent =
+            json!({ "session": EntityId::fixed(8, 1), "name": "w1", "expires_at": in_secs(-5) });
+        assert_eq!(
+            says("running", json!({ "holder": silent })),
+            "Worker w1 (attempt 3) has not been heard since its lease ended 2024-02-29 12:34:51Z: its tenure ends with \
+             the next look at it, and another worker goes on."
+        );
+    }
+
+    #[test]
+    fn waiting() {
+        let wait = |kind: &str, key: &str, deadline: Option<i64>, note: Option<&str>| json!([{ "step": "2", "kind": kind, "key": key, "deadline": deadline, "note": note }]);
+        assert_eq!(
+            says("parked", json!({ "waits": wait("signal", "order 7", Some(in_secs(60)), None) })),
+            "Step 2 waits for 3 min for the signal 'order 7', which expires 2024-02-29 12:35:56Z (in 60 s): `tenure job \
+             signal ID 'order 7'`."
+        );
+        assert_eq!(
+            says("waiting", json!({ "waits": wait("human", "boss", None, Some("is it fine?")) })),
+            "Step 2 waits for 3 min for a person's decision on boss (\"is it fine?\"): `tenure job approve ID boss` or \
+             `tenure job reject ID boss`."
+        );
+        let sleep = json!([{ "step": "5", "why": "sleep", "at": in_secs(90) }]);
+        assert_eq!(
+            says("waiting", json!({ "waits": wait("webhook", "w", None, None), "timers": sleep })),
+            "Step 2 waits for 3 min for the webhook w: `tenure job signal ID w` (and 1 more)."
+        );
+        assert_eq!(
+            says("waiting", json!({ "timers": sleep })),
+            "Step 5 sleeps until 2024-02-29 12:36:26Z (in 90 s)."
+        );
+        let child =
+            |n: u32| ChildView { ordinal: n, job: EntityId::fixed(7, 1), step: "1".into_step() };
+        assert_eq!(
+            says("waiting", json!({ "children": [child(0)] })),
+            "Waits for 3 min for its child ID (step 1)."
+        );
+        assert_eq!(
+            says("waiting", json!({ "children": [child(0), child(1)] })),
+            "Waits for 3 min for 2 children, the first of them ID."
+        );
+        assert_eq!(
+            says(
+                "parked",
+                json!({ "paused": true, "paused_by": "ann", "waits": wait("signal", "a", None, None) })
+            ),
+            "Paused by ann for 3 min: `tenure job resume ID` lets it go on."
+        );
+    }
+
+    trait IntoStep {
+        fn into_step(self) -> tenure_steps::events::StepId;
+    }
+    impl IntoStep for &str {
+        fn into_step(self) -> tenure_steps::events::StepId {
+            tenure_steps::events::StepId(self.to_owned())
+        }
+    }
+
+    #[test]
+    fn retrying() {
+        let retry = |more: serde_json::Value| {
+            let mut timer = json!({ "step": "3", "why": "retry", "at": in_secs(5) });
+            timer.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            says("retrying", json!({ "timers": [timer] }))
+        };
+        assert_eq!(
+            retry(json!({ "attempts": 1, "attempts_max": 4, "error": "503" })),
+            "Step 3 failed (503) and is tried again 2024-02-29 12:35:01Z (in 5 s), attempt 2 of 4."
+        );
+        assert_eq!(
+            retry(json!({})),
+            "Step 3 failed and is tried again 2024-02-29 12:35:01Z (in 5 s)."
+        );
+    }
+
+    #[test]
+    fn attention() {
+        let of = |reason: &str, why: &str, again: Option<u64>| json!({ "reason": reason, "step": "3", "why": why, "again_in_ms": again });
+        let unknown = of("unknown_outcome", "step 3: the line went dead", Some(190_000));
+        assert_eq!(
+            says(
+                "attention",
+                json!({ "attention": unknown, "running": [call("3", Some("dead"))] })
+            ),
+            "Nobody knows whether step 3 (charge) happened (step 3: the line went dead): say so with `tenure job resolve \
+             ID --step 3 --happened '{…}'`, `--did-not-happen` or `--abandon`; it looks again by itself 2024-02-29 \
+             12:35:06Z (in 10 s)."
+        );
+        assert_eq!(
+            says(
+                "attention",
+                json!({ "attention": of("diverged", "recorded is a, the code asks for b", None) })
+            ),
+            "The flow's code does not fit the job's history (recorded is a, the code asks for b): run code that does and \
+             type `tenure job resume ID`, or go on with other code from `tenure job fork ID --step 3 --version …`."
+        );
+        assert_eq!(
+            says(
+                "attention",
+                json!({ "attention": of("broken", "the flow panicked after it.rs:3", None) })
+            ),
+            "the flow panicked after it.rs:3: repair the flow and type `tenure job resume ID`."
+        );
+    }
+
+    #[test]
+    fn cancelling_and_out_of_time() {
+        let cancel = json!({ "by": "ann", "why": "wrong order" });
+        let child = ChildView { ordinal: 0, job: EntityId::fixed(7, 1), step: "1".into_step() };
+        assert_eq!(
+            says(
+                "cancelling",
+                json!({ "cancel": cancel, "children": [child], "running": [call("4", None)] })
+            ),
+            "Being cancelled by ann (wrong order): waits for step 4 to stop and its child ID to end."
+        );
+        assert_eq!(
+            says("waiting", json!({ "must_end_by": in_secs(-60) })),
+            "Its time was up 2024-02-29 12:33:56Z, and it ends with the next look at it."
+        );
+        assert_eq!(
+            says("waiting", json!({ "fault": "mail 3 can not be read." })),
+            "Nobody can decide about it: mail 3 can not be read."
+        );
+    }
+
+    #[test]
+    fn ended() {
+        assert_eq!(says("completed", json!({})), "Completed 2024-02-29 12:31:56Z after 7 min.");
+        assert_eq!(
+            says("cancelled", json!({ "cancel": { "by": "ann" } })),
+            "Cancelled by ann 2024-02-29 12:31:56Z."
+        );
+        let failure = json!({ "reason": "unknown_outcome", "error": "must_end_by passed.", "step": "3", "unknown": ["3"] });
+        assert_eq!(
+            says("failed", json!({ "failure": failure })),
+            "Failed 2024-02-29 12:31:56Z at step 3 (unknown_outcome): must_end_by passed; nobody knows whether step 3 \
+             happened: `tenure job resolve ID --step 3 …` records what you find out; `tenure job retry ID` goes on from \
+             there in a new job."
+        );
+        assert_eq!(
+            says("failed", json!({})),
+            "Failed 2024-02-29 12:31:56Z: the kernel ended it when its time was up."
+        );
+    }
+}
