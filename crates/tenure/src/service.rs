@@ -107,6 +107,20 @@ impl Program {
         let listen: SocketAddr = settings.text("server.listen").parse().map_err(|_| {
             Failure::System(format!("server.listen = {:?} is not an address", settings.text("server.listen")))
         })?;
+        // Before the store is opened: a second server must not begin to serve and then find its address taken.
+        let listener = TcpListener::bind(listen).await.map_err(|e| {
+            Failure::System(format!("the server can not listen at {listen}: {e}"))
+        })?;
+        self.serve_at(listener, settings, with_worker).await
+    }
+
+    /// The same, where somebody else has chosen the address.
+    pub async fn serve_at(
+        &self,
+        listener: TcpListener,
+        settings: &Settings,
+        with_worker: bool,
+    ) -> Result<Service, Failure> {
         let opened = open(settings, judge()).await?;
         let mut config = settings.engine();
         config.flights = opened.flights;
@@ -137,9 +151,6 @@ impl Program {
                 options.takeovers_max,
             ),
         };
-        let listener = TcpListener::bind(listen).await.map_err(|e| {
-            Failure::System(format!("the server can not listen at {listen}: {e}"))
-        })?;
         let address = listener.local_addr()?;
         let server_options = ServerOptions {
             listen: address,
