@@ -63,10 +63,10 @@ async fn undo(ctx: ToolCtx, act: Act) -> Result<(), ToolError> {
     undone.map(|_| ()).map_err(|_| ToolError::unknown("the outside does not answer"))
 }
 
-/// One tool per class.
+/// One tool per class, and those of the demo's order.
 pub fn tools() -> Tools {
     let doc = "Raises a count in the outside world of a drill.";
-    Tools::default()
+    super::order::tools(Tools::default())
         .with(ToolSpec::new("outside.idempotent", act).doc(doc).idempotent())
         .with(ToolSpec::new("outside.verifiable", act).doc(doc).verifiable(probe))
         .with(ToolSpec::new("outside.compensatable", act).doc(doc).compensatable(undo))
@@ -194,9 +194,10 @@ async fn either(ctx: Ctx, key: String) -> Result<bool, FlowError> {
     Ok(matches!(ctx.race(signal, nap).await, Either::Left(_)))
 }
 
-/// The flows of drills.
+/// The flows of drills, and the demo's order.
 pub fn flows() -> Flows {
     Flows::default()
+        .with(super::order::flow())
         .with(FlowSpec::new("drill.script", script).doc("Does what its input says."))
         .with(FlowSpec::new("drill.noops", noops).doc("Calls a tool that does nothing, so often."))
         .with(FlowSpec::new("drill.either", either).doc("A signal, or a minute, whichever is first."))

@@ -3,5 +3,6 @@
 //! itself.
 
 pub mod flows;
+pub mod order;
 pub mod outside;
 pub mod points;

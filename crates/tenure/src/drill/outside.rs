@@ -44,6 +44,8 @@ struct Shared {
     done: Mutex<BTreeMap<String, Done>>,
     /// Names whose answer is held back until they are let go: the act has happened, nobody hears of it.
     held: watch::Sender<Vec<String>>,
+    /// Names whose callers are hung up on after the act.
+    cut: Mutex<Vec<String>>,
     /// Acts so far.
     acts: watch::Sender<u32>,
 }
@@ -56,6 +58,7 @@ impl Outside {
         let shared = Arc::new(Shared {
             done: Mutex::default(),
             held: watch::Sender::new(Vec::new()),
+            cut: Mutex::default(),
             acts: watch::Sender::new(0),
         });
         let serving = shared.clone();
@@ -94,6 +97,11 @@ impl Outside {
         self.shared.held.send_modify(|held| held.push(name.to_owned()));
     }
 
+    /// Acts of this name happen, and the line breaks before their callers hear of it.
+    pub fn hang_up_after(&self, name: &str) {
+        lock(&self.shared.cut).push(name.to_owned());
+    }
+
     /// Lets everybody hear again.
     pub fn answer_all(&self) {
         self.shared.held.send_replace(Vec::new());
@@ -111,8 +119,7 @@ impl Outside {
 
 impl Shared {
     fn done(&self) -> MutexGuard<'_, BTreeMap<String, Done>> {
-        // Nothing panics while it holds this lock.
-        self.done.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.done)
     }
 
     async fn answer(&self, stream: TcpStream) -> std::io::Result<()> {
@@ -127,6 +134,9 @@ impl Shared {
                 self.acts.send_modify(|n| *n += 1);
                 let mut held = self.held.subscribe();
                 let _ = held.wait_for(|names| !names.contains(&name)).await;
+                if lock(&self.cut).contains(&name) {
+                    return Ok(());
+                }
             }
             write.write_all(format!("{answer}\n").as_bytes()).await?;
         }
@@ -159,6 +169,11 @@ impl Shared {
             other => format!("WHAT {other:?}"),
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing panics while it holds one of these.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One request, and the words of the answer. An error of the connection itself is `Err(None)`: nothing left.

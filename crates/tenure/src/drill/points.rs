@@ -48,6 +48,7 @@ pub fn from_environment() -> Result<Option<Probe>, String> {
     })))
 }
 
+#[expect(clippy::disallowed_methods, reason = "it is the thread of a process that is being stopped")]
 fn strike(point: &str, nth: u32, action: Action) {
     eprintln!("drill: {point}:{nth}");
     let signal = match action {
