@@ -35,7 +35,7 @@ pub struct Common {
 /// What can be done.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Shows the main promise on real processes: a worker is killed in the middle of its work and the
+    /// Shows the main promises on real processes: workers are killed in the middle of their work, and the
     /// work is still done, each effect once
     Demo(Demo),
     /// Runs a server and a worker in one process, on the embedded store or Postgres: all that one machine needs
@@ -105,10 +105,10 @@ pub enum KeyAction {
 /// Options of `demo`.
 #[derive(Args, Clone, Debug)]
 pub struct Demo {
-    /// How many errands
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
-    pub errands: u64,
-    /// Keep the data directory, to look at with `tenure verify` and `tenure rules`
+    /// Ask nothing and end when everything is told; the exit code says whether every promise was kept
+    #[arg(long)]
+    pub exit: bool,
+    /// Keep the data in this new directory, to look at with `tenure verify` and `tenure rules`
     #[arg(long, value_name = "DIRECTORY")]
     pub keep: Option<PathBuf>,
 }
