@@ -154,6 +154,9 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     world.sim.trace(format!("{} {seed}: {}", scenario.name(), names.join(" ")));
 
     let outcome = play(&world, options, faults);
+    if let Err(broken) = &outcome {
+        scenario::jobs::check::tell(&world, broken);
+    }
     let (trace, hash) = world.sim.traced();
     let at = world.sim.now();
     let result = match outcome {
@@ -186,7 +189,9 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
 
 fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Result<(), String> {
     let scenario = options.scenario;
-    let keeps_tenures = !faults.iter().any(|(f, _)| f.costs_tenures()) && options.strike.is_none();
+    // A worker of jobs lets go at a missed renewal, whoever is to blame for it; others wait and go on.
+    let costs = |f: Fault| f.costs_tenures() || (scenario == Scenario::Jobs && f == Fault::Outage);
+    let keeps_tenures = !faults.iter().any(|(f, _)| costs(*f)) && options.strike.is_none();
     for i in 0..options.servers {
         world.add(&format!("server-{i}"), scenario.server(options.protections.pulse));
     }

@@ -62,15 +62,11 @@ pub(crate) fn check(world: &World, contents: &Contents, calm_at: Timestamp) -> R
         let events = read::events(contents, head.id)?;
         let state = decode_state::<Job>(&head.state).map_err(|e| e.to_string())?;
         births.insert(head.id);
-        let sound = ended(head, &state, &events, calm_at)
-            .and_then(|()| effects(world, head.id, &events, &deeds))
-            .and_then(|()| returned(head, &events, contents))
-            .and_then(|()| signals(head, &events, contents))
-            .and_then(|()| children(head.id, &events, contents));
-        if sound.is_err() {
-            tell(world, &events);
-            return sound;
-        }
+        ended(head, &state, &events, calm_at)?;
+        effects(world, head.id, &events, &deeds)?;
+        returned(head, &events, contents)?;
+        signals(head, &events, contents)?;
+        children(head.id, &events, contents)?;
     }
     match deeds.keys().find(|(job, _)| !births.contains(job)) {
         Some((job, step)) => Err(format!("{job}.{step}: was called for a job that is not there")),
@@ -78,10 +74,17 @@ pub(crate) fn check(world: &World, contents: &Contents, calm_at: Timestamp) -> R
     }
 }
 
-/// A job's story, at the end of the trace.
-fn tell(world: &World, events: &[Entry]) {
+/// The story of the job that a failure names, at the end of the trace.
+pub(crate) fn tell(world: &World, broken: &str) {
+    let story = world.store.inspect(|contents| {
+        let named = contents.rows.heads.keys().find(|id| broken.contains(&id.to_string()))?;
+        Some((*named, read::events(contents, *named).ok()?))
+    });
+    let Some((job, events)) = story else { return };
+    world.sim.trace(format!("the story of {job}:"));
     for Entry { event, epoch, at } in events {
-        let (text, ms) = (serde_json::to_string(event).unwrap_or_default(), at.as_micros() / 1_000);
+        let (text, ms) =
+            (serde_json::to_string(&event).unwrap_or_default(), at.as_micros() / 1_000);
         world.sim.trace(format!("{} e{epoch} {}", ms % 10_000_000, limits::clip(&text, 400)));
     }
 }
@@ -264,10 +267,15 @@ fn returned(head: &Head, events: &[Entry], contents: &Contents) -> Result<(), St
 fn signals(head: &Head, events: &[Entry], contents: &Contents) -> Result<(), String> {
     let id = head.id;
     let mut first: BTreeMap<String, Value> = BTreeMap::new();
+    // A forced end covers no mail, and may have read some.
+    let mut covered: BTreeSet<String> = BTreeSet::new();
     for mail in contents.mail.get(&id).map_or(&[][..], Vec::as_slice) {
-        if mail.kind == mail::SIGNAL && mail.seq <= head.mail_read {
+        if mail.kind == mail::SIGNAL {
             let bytes = mail.body.inline().unwrap_or_default();
             let said: SignalMail = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+            if mail.seq <= head.mail_read {
+                covered.insert(said.key.clone());
+            }
             first.entry(said.key).or_insert(said.payload);
         }
     }
@@ -275,6 +283,10 @@ fn signals(head: &Head, events: &[Entry], contents: &Contents) -> Result<(), Str
     let mut completed: BTreeSet<String> = BTreeSet::new();
     let mut kept: BTreeSet<String> = BTreeSet::new();
     for entry in events {
+        // Nobody waits any more for what an earlier run waited for: a signal for it is kept.
+        if matches!(entry.event, JobEvent::Own(OwnEvent::JobContinued { .. })) {
+            opened.clear();
+        }
         let JobEvent::Step(event) = &entry.event else { continue };
         match event {
             StepEvent::WaitOpened { key, .. } => {
@@ -303,7 +315,7 @@ fn signals(head: &Head, events: &[Entry], contents: &Contents) -> Result<(), Str
         }
     }
     let by_cancel = matches!(last(events), Some(OwnEvent::JobCancelled { .. }));
-    let lost = opened.iter().find(|k| first.contains_key(*k) && !completed.contains(*k));
+    let lost = opened.iter().find(|k| covered.contains(*k) && !completed.contains(*k));
     match lost {
         Some(key) if !by_cancel => Err(format!("{id}: the signal {key} was accepted and lost")),
         _ => Ok(()),
