@@ -218,8 +218,8 @@ pub const DISCARDED: &str = "discarded";
 /// Completes a wait, or keeps the signal for one.
 ///
 /// A signal is known by its key: the same key again is a repetition, also after the job has ended. Only where
-/// a flow waits for a key that it has heard before does a repetition count anew, once per wait; a sender
-/// that repeats itself into the second of two such waits can not be told from one that means it.
+/// a flow that was started afresh waits for a key that an earlier run has heard does it count anew, once per
+/// run; a sender that repeats itself into the next run can not be told from one that means it.
 pub async fn signal(
     pipeline: &Pipeline,
     job: EntityId,

@@ -185,7 +185,9 @@ fn asks_a_person(job: &JobView, attention: &Attention, now: Timestamp) -> String
             "The flow's code does not fit the job's history ({why}): run code that does and type `tenure job resume \
              {id}`, or go on with other code from `tenure job fork {id} --step {step} --version …`"
         ),
-        _ => format!("{why}: repair the flow and type `tenure job resume {id}`{again}"),
+        _ => format!(
+            "Its flow can not go on ({why}): repair it and type `tenure job resume {id}`{again}"
+        ),
     }
 }
 
@@ -475,7 +477,7 @@ mod tests {
                 "attention",
                 json!({ "attention": of("broken", "the flow panicked after it.rs:3", None) })
             ),
-            "the flow panicked after it.rs:3: repair the flow and type `tenure job resume ID`."
+            "Its flow can not go on (the flow panicked after it.rs:3): repair it and type `tenure job resume ID`."
         );
     }
 

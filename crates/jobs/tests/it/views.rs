@@ -8,7 +8,7 @@ use tenure_jobs::{
     decide::AskMail,
     drive::JobOptions,
     model::limits,
-    view,
+    view::{self, BarKind, BarState, LeaseEnd, MarkKind, Replayed},
 };
 use tenure_kernel::ids::EntityId;
 use tenure_steps::{
@@ -86,15 +86,11 @@ async fn a_signal_is_completed_kept_repeated_or_refused_with_the_open_keys() {
     assert_eq!(ask::signal(pipeline, job, None, early).await.unwrap(), SignalAnswer::Duplicate);
     let sent = ask::signal(pipeline, job, Some(""), plain("a", json!(1))).await.unwrap();
     assert_eq!(sent, SignalAnswer::Completed);
-    // The flow waits for the same key again: a signal counts again.
-    let waits_again = |s: &tenure_jobs::JobState| s.heard.len() == 2 && s.waits_for("a").is_some();
-    while !waits_again(&world.state(job).await) {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    assert_eq!(
-        ask::signal(pipeline, job, None, plain("a", json!(2))).await.unwrap(),
-        SignalAnswer::Completed
-    );
+    until_waits(&world, job, "a#2").await;
+    let sent = ask::signal(pipeline, job, None, plain("a", json!(2))).await.unwrap();
+    assert_eq!(sent, SignalAnswer::Duplicate);
+    let sent = ask::signal(pipeline, job, None, plain("a#2", json!(2))).await.unwrap();
+    assert_eq!(sent, SignalAnswer::Completed);
     let state = world.until(job, "completed").await;
     assert_eq!(state.output, Some(json!([1, false, 2])));
     // A repetition after the end is still a repetition; a new key is refused with the status.
@@ -106,6 +102,33 @@ async fn a_signal_is_completed_kept_repeated_or_refused_with_the_open_keys() {
         Err(AskError::Finished { status, .. }) => assert_eq!(status, "completed"),
         other => panic!("{other:?}"),
     }
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flow_that_starts_afresh_can_be_told_the_same_again() {
+    let flow = FlowSpec::new("rounds", |ctx: Ctx, round: u32| async move {
+        let go: u32 = ctx.wait_signal("go").await?;
+        if round < 3 {
+            return Err(ctx.continue_with(round + 1));
+        }
+        Ok(go)
+    });
+    let world = World::start(Flows::default().with(flow), Tools::default(), quick()).await;
+    let pipeline = &world.node.pipeline;
+    let job = world.submit("rounds", json!(1)).await;
+    for round in 1..=3u32 {
+        let waits = |s: &tenure_jobs::JobState| s.run == round && s.waits_for("go").is_some();
+        for _ in 0..2_000 {
+            if waits(&world.state(job).await) {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let sent = ask::signal(pipeline, job, None, plain("go", json!(round))).await.unwrap();
+        assert_eq!(sent, SignalAnswer::Completed, "{}", world.story(job).await);
+    }
+    assert_eq!(world.until(job, "completed").await.output, Some(json!(3)));
     world.check().await;
 }
 
@@ -315,4 +338,198 @@ async fn a_retry_goes_on_from_the_step_that_failed() {
     assert_eq!(state.retry_of, Some(job));
     assert_eq!(state.forked_from.unwrap().step, step("4"));
     world.check().await;
+}
+
+/// A flow whose second version does something else at its third step.
+fn versions() -> Flows {
+    let first = FlowSpec::new("grows", |ctx: Ctx, _: Value| async move {
+        let a: Value = ctx.tool("raise", json!(1)).await?;
+        let b: Value = ctx.tool("raise", json!(2)).await?;
+        let _: Value = ctx.wait_signal("go").await?;
+        Ok(json!([a, b]))
+    });
+    let second = FlowSpec::new("grows", |ctx: Ctx, _: Value| async move {
+        let a: Value = ctx.tool("raise", json!(1)).await?;
+        let b: Value = ctx.tool("raise", json!(2)).await?;
+        let c: Value = ctx.tool("raise", json!(3)).await?;
+        Ok(json!([a, b, c]))
+    });
+    Flows::default().with(first).with(second.version(2))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_diverged_job_goes_on_as_a_fork_with_the_version_that_diverged() {
+    let outside = Outside::default();
+    let tools = Tools::default().with(outside.tool("raise"));
+    let world = World::start(versions(), tools, quick()).await;
+    let submission = tenure_jobs::submit::Submission {
+        flow: "grows".into(),
+        version: Some(1),
+        ..Default::default()
+    };
+    let job = world.jobs.submit(submission).await.unwrap().id;
+    until_waits(&world, job, "go").await;
+    assert_eq!(outside.total(), 2);
+    // The code of version 1 is now what version 2 is: both places are named.
+    let newer = versions().get("grows", 2).unwrap().clone().version(1);
+    match view::replay(&Flows::default().with(newer), &world.store, job).await.unwrap().unwrap() {
+        Replayed::Diverged { step: at, recorded, expected } => {
+            assert_eq!(at, step("3"));
+            assert!(recorded.contains("it/views.rs") && expected.contains("it/views.rs"));
+        }
+        other => panic!("{other:?}"),
+    }
+    let fork = world.jobs.fork(job, Some(step("3")), Some(2), None).await.unwrap().id;
+    let state = world.until(fork, "completed").await;
+    assert_eq!(state.output.unwrap().as_array().unwrap().len(), 3);
+    assert_eq!(outside.total(), 3);
+    world.check().await;
+}
+
+/// Branches, values, a race, a child, a sleep and a kept signal.
+fn mixed() -> Flows {
+    let child = FlowSpec::new("big", |_: Ctx, n: usize| async move { Ok("x".repeat(n)) });
+    let flow = FlowSpec::new("mixed", |ctx: Ctx, _: Value| async move {
+        let now = ctx.now();
+        let many = ctx.parallel(0..4u32, |ctx, i| async move {
+            let did: Value = ctx.tool("raise", json!(i)).await?;
+            ctx.pure("pick", || i).await?;
+            Ok::<_, tenure_steps::StepError>(did)
+        });
+        let many = many.await.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let big: String = ctx.child("big", 20_000usize).await?;
+        ctx.sleep(Duration::from_millis(5)).await?;
+        let go: Value = ctx.wait_signal("go").await?;
+        let last: Value = ctx.tool("raise", json!([now.as_micros(), go])).await?;
+        Ok(json!([many, big.len(), last]))
+    });
+    Flows::default().with(child).with(flow)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_from_any_step_is_led_to_that_step_and_asks_for_it() {
+    let outside = Outside::default();
+    let tools = Tools::default().with(outside.tool("raise"));
+    let world = World::start(mixed(), tools, quick()).await;
+    let job = world.submit("mixed", Value::Null).await;
+    let early = SignalAsk { early: true, ..plain("go", json!("now")) };
+    ask::signal(&world.node.pipeline, job, None, early).await.unwrap();
+    world.until(job, "completed").await;
+    let detail = view::detail(&world.store, job).await.unwrap().unwrap();
+    assert!(detail.steps.len() >= 12, "{:?}", detail.steps);
+    let flow = mixed().get("mixed", 1).unwrap().clone();
+    for from in &detail.steps {
+        let mut history = tenure_steps::history::History::default();
+        for event in view::steps_before(&world.store, job, &from.step).await.unwrap() {
+            history.apply(&serde_json::from_value(event).unwrap(), detail.job.created_at, 0);
+        }
+        let world = tenure_steps::driver::World {
+            job,
+            tenant: String::new(),
+            run: 1,
+            now: detail.job.created_at,
+            entropy: 0,
+        };
+        let input = Value::Null;
+        let (_, turn) = tenure_steps::driver::Driver::start(&flow, input, &history, world);
+        assert!(turn.end.is_none(), "from {}: {:?}", from.step, turn.end);
+        let asked = turn.asks.iter().any(|a| a.step == from.step && !a.known);
+        let recorded = turn.records.iter().any(|r| r.step() == Some(&from.step));
+        assert!(asked || recorded, "from {}: {:?} {:?}", from.step, turn.asks, turn.records);
+    }
+    // The large output of the child, which belongs to the origin, goes along.
+    let last = detail.steps.last().unwrap().step.clone();
+    let before = outside.total();
+    let fork = world.jobs.fork(job, Some(last), None, None).await.unwrap().id;
+    assert_eq!(world.until(fork, "completed").await.output, world.state(job).await.output);
+    assert_eq!(outside.total() - before, 1);
+    let verified = view::verify(&world.store, &world.machines.tables(), fork, None).await.unwrap();
+    assert!(verified.as_ref().unwrap().ok, "{verified:?}");
+    let replayed = view::replay(&mixed(), &world.store, fork).await.unwrap().unwrap();
+    assert!(matches!(replayed, Replayed::Consistent { .. }), "{replayed:?}");
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn verification_names_what_it_checked_and_the_same_work_has_the_same_hash() {
+    let outside = Outside::default();
+    let flows = Flows::default().with(FlowSpec::new("five", five));
+    let world = World::start(flows, Tools::default().with(outside.tool("raise")), quick()).await;
+    let tables = world.machines.tables();
+    let mut hashes = Vec::new();
+    for input in [0, 0, 9] {
+        let job = world.submit("five", json!(input)).await;
+        world.until(job, "completed").await;
+        let verified = view::verify(&world.store, &tables, job, None).await.unwrap().unwrap();
+        assert!(verified.ok, "{:?}", verified.problems);
+        assert_eq!(verified.chain_root, world.head(job).await.chain.to_string());
+        assert_eq!(verified.events, world.head(job).await.version);
+        assert_eq!(verified.checks.len(), 10);
+        hashes.push(verified.execution_hash);
+    }
+    assert_eq!(hashes[0], hashes[1]);
+    assert_ne!(hashes[0], hashes[2]);
+    // A separate effect store must have every result.
+    let dir = tempfile::tempdir().unwrap();
+    let effects = tenure_steps::effects::Directory::open(dir.path()).unwrap();
+    let job = world.submit("five", json!(0)).await;
+    world.until(job, "completed").await;
+    let verified = view::verify(&world.store, &tables, job, Some(&effects)).await.unwrap().unwrap();
+    assert!(verified.problems[0].contains("has no result in the effect store"));
+    assert!(
+        view::verify(&world.store, &tables, EntityId::fixed(9, 9), None).await.unwrap().is_none()
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timeline_shows_who_held_it_and_how_each_step_went() {
+    let tries = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let flaky = ToolSpec::new("flaky", move |_: ToolCtx, _: Value| {
+        let n = tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        async move { if n == 0 { Err(ToolError::retryable("not yet")) } else { Ok(n) } }
+    });
+    let flow = FlowSpec::new("story", |ctx: Ctx, _: Value| async move {
+        let n: u32 = ctx.tool("flaky", Value::Null).await?;
+        let _: Value = ctx.wait_signal("go").await?;
+        ctx.sleep(Duration::from_millis(20)).await?;
+        Ok(n)
+    });
+    let flows = Flows::default().with(flow);
+    let world = World::start(flows.clone(), Tools::default().with(flaky), quick()).await;
+    let job = world.submit("story", Value::Null).await;
+    until_waits(&world, job, "go").await;
+    let replayed = view::replay(&flows, &world.store, job).await.unwrap().unwrap();
+    assert_eq!(replayed, Replayed::Consistent { steps: 1, open: vec![step("2")], output: None });
+    ask::signal(&world.node.pipeline, job, None, plain("go", json!(1))).await.unwrap();
+    world.until(job, "completed").await;
+    let detail = view::detail(&world.store, job).await.unwrap().unwrap();
+    let now = world.store.now().await.unwrap();
+    let drawn = view::timeline(&detail, now);
+    assert!(!drawn.open);
+    assert!(drawn.leases.iter().all(|l| l.to.is_some() && l.name == "crew"));
+    let ends: Vec<LeaseEnd> = drawn.leases.iter().map(|l| l.end).collect();
+    assert_eq!(ends.last(), Some(&LeaseEnd::Final));
+    assert_eq!(ends[0], LeaseEnd::Parked);
+    let kinds =
+        |i: usize| drawn.lanes[i].bars.iter().map(|b| (b.kind, b.state)).collect::<Vec<_>>();
+    assert_eq!(
+        kinds(0),
+        [
+            (BarKind::Call, BarState::Failed),
+            (BarKind::Backoff, BarState::Ok),
+            (BarKind::Call, BarState::Ok)
+        ]
+    );
+    assert_eq!(kinds(1), [(BarKind::Wait, BarState::Ok)]);
+    assert_eq!(kinds(2), [(BarKind::Sleep, BarState::Ok)]);
+    let marks: Vec<MarkKind> = drawn.marks.iter().map(|m| m.kind).collect();
+    assert_eq!(marks, [MarkKind::Signal, MarkKind::End]);
+    for width in [40, 80, 200] {
+        let text = view::render_text(&drawn, width);
+        assert!(text.contains("1 flaky") && text.contains("go signalled"), "{text}");
+        let longest = text.lines().skip(1).map(|l| l.chars().count()).max().unwrap();
+        assert!(longest <= width, "{longest} in {width}\n{text}");
+    }
+    // Too narrow to be read, and still no panic.
+    assert!(view::render_text(&drawn, 0).contains("1 flaky"));
 }
