@@ -44,6 +44,8 @@ pub enum Command {
     Server,
     /// Runs a worker for a server in another process: the built-in flows and tools
     Worker(Worker),
+    /// Submits, shows and moves jobs of a server, over HTTP
+    Job(crate::commands::job::args::Job),
     /// Creates, lists and revokes API keys
     Key {
         /// What to do

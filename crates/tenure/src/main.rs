@@ -63,6 +63,7 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
         Command::Worker(o) => {
             commands::serve::work(settings, &o.server, o.api_key.as_deref(), json).await
         }
+        Command::Job(options) => commands::job::run(options, json).await,
         Command::Key { action } => commands::key::run(settings, action, json).await,
         Command::Rules => commands::rules::run(settings, json).await,
         Command::Verify => commands::verify::run(settings, json).await,

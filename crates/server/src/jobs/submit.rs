@@ -349,6 +349,10 @@ fn of_fork(e: SubmitError, field: &str) -> Problem {
         (SubmitError::BadOrigin(why), "step") => {
             Problem::bad_field("step", why).fix("GET /v1/jobs/{id}/steps lists the steps of a job")
         }
+        // All its steps are fine: tried again from behind them it could only end as it did.
+        (e @ SubmitError::BadOrigin(_), _) => Problem::from(e)
+            .field(field)
+            .fix("fork it from a step (POST /v1/jobs/{id}/fork), or submit it anew"),
         (e, _) => Problem::from(e).field(field),
     }
 }

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod config;
 pub mod demo;
 pub mod errands;
+pub mod job;
 pub mod key;
 pub mod rules;
 pub mod serve;

@@ -1,0 +1,284 @@
+//! What can be typed behind `tenure job`, and its help.
+
+use clap::{Args, Subcommand};
+
+/// Options of `job`.
+#[derive(Args, Clone, Debug)]
+pub struct Job {
+    /// Where to ask.
+    #[command(flatten)]
+    pub server: Server,
+    /// What to do
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+/// Where to ask, and as whom.
+#[derive(Args, Clone, Debug)]
+pub struct Server {
+    /// The server's address
+    #[arg(
+        long,
+        global = true,
+        env = "TENURE_SERVER",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:7777"
+    )]
+    pub server: String,
+    /// An API key, where the server needs one
+    #[arg(long, global = true, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+    /// Who you are, for the history of the job
+    #[arg(long, global = true, env = "USER", value_name = "NAME", hide_env = true)]
+    pub by: Option<String>,
+}
+
+/// One job. An id may be shortened to a beginning that no other job has.
+#[derive(Args, Clone, Debug)]
+pub struct One {
+    /// The job; the beginning of its id is enough where no other job has it
+    #[arg(value_name = "ID")]
+    pub id: String,
+}
+
+/// What can be done with jobs.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Action {
+    /// Runs a flow as a new job
+    #[command(
+        after_help = "Example:\n  tenure job submit ask '{\"question\": \"Ship it?\"}' --key release-7\n  tenure job submit http @request.json --wait"
+    )]
+    Submit(Submit),
+    /// Lists jobs, the newest first
+    #[command(
+        after_help = "Example:\n  tenure job list --status failed,attention\n  tenure job list --dead"
+    )]
+    List(List),
+    /// Shows where a job stands, why, and its steps
+    #[command(after_help = "Example:\n  tenure job show 0190b5e0-1234")]
+    Show(One),
+    /// Draws what happened when: workers, steps, waits
+    #[command(after_help = "Example:\n  tenure job trace 0190b5e0-1234")]
+    Trace(One),
+    /// Prints the events of a job, or follows them as they come
+    #[command(after_help = "Example:\n  tenure job events 0190b5e0-1234 --follow")]
+    Events(Events),
+    /// Completes a wait of a job; the same key twice counts once
+    #[command(
+        after_help = "Example:\n  tenure job signal 0190b5e0-1234 paid '{\"amount\": 12}'\n  tenure job signal 0190b5e0-1234 paid --early"
+    )]
+    Signal(Signal),
+    /// Says yes to what a job asks
+    #[command(after_help = "Example:\n  tenure job approve 0190b5e0-1234 --comment 'looks good'")]
+    Approve(Decision),
+    /// Says no to what a job asks
+    #[command(
+        after_help = "Example:\n  tenure job reject 0190b5e0-1234 answer --comment 'not on Friday'"
+    )]
+    Reject(Decision),
+    /// Ends a job, whatever it does
+    #[command(after_help = "Example:\n  tenure job cancel 0190b5e0-1234 --why 'ordered twice'")]
+    Cancel(Ask),
+    /// Stops a job until it is resumed; what runs is let finish
+    #[command(after_help = "Example:\n  tenure job pause 0190b5e0-1234 --why 'maintenance'")]
+    Pause(Ask),
+    /// Lets a paused job go on, or one in attention look again
+    #[command(after_help = "Example:\n  tenure job resume 0190b5e0-1234")]
+    Resume(Ask),
+    /// Tries a job again that is over: a new job that goes on before the step that failed
+    #[command(after_help = "Example:\n  tenure job retry 0190b5e0-1234 --wait")]
+    Retry(Retry),
+    /// Makes a new job that goes on from another one's history
+    #[command(after_help = "Example:\n  tenure job fork 0190b5e0-1234 --step 3")]
+    Fork(Fork),
+    /// Says what became of an effect that nobody knows about
+    #[command(
+        after_help = "Example:\n  tenure job resolve 0190b5e0-1234 --step 2 --happened '{\"id\": 7}' --note 'seen in the ledger'\n  tenure job resolve 0190b5e0-1234 --step 2 --did-not-happen"
+    )]
+    Resolve(Resolve),
+    /// Puts a failed job aside: it is no dead letter any more
+    #[command(after_help = "Example:\n  tenure job discard 0190b5e0-1234")]
+    Discard(One),
+    /// Checks that nobody touched a job's history, and that it keeps the rules
+    #[command(after_help = "Example:\n  tenure job verify 0190b5e0-1234")]
+    Verify(One),
+    /// Leads the flow's code through a job's history, calls nothing, and says whether they agree
+    #[command(after_help = "Example:\n  tenure job replay 0190b5e0-1234")]
+    Replay(One),
+    /// Says in one sentence why a job is where it is, and what moves it
+    #[command(after_help = "Example:\n  tenure job why 0190b5e0-1234")]
+    Why(One),
+}
+
+/// Options of `submit`.
+#[derive(Args, Clone, Debug)]
+pub struct Submit {
+    /// The flow
+    pub flow: String,
+    /// Its input as JSON; @FILE reads a file, - standard input; null without it
+    pub input: Option<String>,
+    /// Makes it safe to ask again: the same key with the same input is the same job
+    #[arg(long)]
+    pub key: Option<String>,
+    /// The flow's version; the newest without it
+    #[arg(long = "flow-version", value_name = "NUMBER")]
+    pub flow_version: Option<u32>,
+    /// Higher is sooner
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    pub priority: i16,
+    /// It ends within so many seconds, whatever happens
+    #[arg(long, value_name = "SECONDS")]
+    pub must_end_in: Option<u64>,
+    /// Whose job it is, where the key has no tenant
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// Waits for the end, or for so many seconds; a job that does not complete is an error then
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "inf")]
+    pub wait: Option<f64>,
+}
+
+/// Options of `list`.
+#[derive(Args, Clone, Debug)]
+pub struct List {
+    /// Only these statuses, with commas between them
+    #[arg(long)]
+    pub status: Option<String>,
+    /// Only this flow
+    #[arg(long)]
+    pub flow: Option<String>,
+    /// Only those that a person has to look at
+    #[arg(long)]
+    pub attention: bool,
+    /// Failed jobs that nobody has put aside
+    #[arg(long, conflicts_with_all = ["status", "flow", "attention"])]
+    pub dead: bool,
+    /// Only jobs before this one: where the page before ended
+    #[arg(long, value_name = "ID")]
+    pub before: Option<String>,
+    /// How many
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=200))]
+    pub limit: u16,
+}
+
+/// Options of `events`.
+#[derive(Args, Clone, Debug)]
+pub struct Events {
+    /// Which job
+    #[command(flatten)]
+    pub job: One,
+    /// Stay, and print what comes until the job ends
+    #[arg(long, short)]
+    pub follow: bool,
+    /// From this version on
+    #[arg(long, default_value_t = 1)]
+    pub from: u64,
+}
+
+/// Options of `signal`.
+#[derive(Args, Clone, Debug)]
+pub struct Signal {
+    /// Which job
+    #[command(flatten)]
+    pub job: One,
+    /// The correlation key
+    pub key: String,
+    /// What the flow gets, as JSON; @FILE reads a file, - standard input; null without it
+    pub payload: Option<String>,
+    /// Keep it even if nobody waits for the key yet
+    #[arg(long)]
+    pub early: bool,
+}
+
+/// Options of `approve` and `reject`.
+#[derive(Args, Clone, Debug)]
+pub struct Decision {
+    /// Which job
+    #[command(flatten)]
+    pub job: One,
+    /// The key of the question; not needed where the job asks only one
+    pub key: Option<String>,
+    /// In words; the flow gets it
+    #[arg(long)]
+    pub comment: Option<String>,
+}
+
+/// Options of `cancel`, `pause` and `resume`.
+#[derive(Args, Clone, Debug)]
+pub struct Ask {
+    /// Which job
+    #[command(flatten)]
+    pub job: One,
+    /// Why, for the history
+    #[arg(long)]
+    pub why: Option<String>,
+}
+
+/// Options of `retry`.
+#[derive(Args, Clone, Debug)]
+pub struct Retry {
+    /// Which job
+    #[command(flatten)]
+    pub job: One,
+    /// The flow's version; the job's own without it
+    #[arg(long = "flow-version", value_name = "NUMBER")]
+    pub flow_version: Option<u32>,
+    /// Waits for the end of the new job, or for so many seconds
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "inf")]
+    pub wait: Option<f64>,
+}
+
+/// Options of `fork`.
+#[derive(Args, Clone, Debug)]
+pub struct Fork {
+    /// Which job
+    #[command(flatten)]
+    pub job: One,
+    /// The first step that is not taken over
+    #[arg(long)]
+    pub step: String,
+    /// The flow's version; the job's own without it
+    #[arg(long = "flow-version", value_name = "NUMBER")]
+    pub flow_version: Option<u32>,
+}
+
+/// Options of `resolve`.
+#[derive(Args, Clone, Debug)]
+#[command(group = clap::ArgGroup::new("verdict").required(true).multiple(false))]
+pub struct Resolve {
+    /// Which job
+    #[command(flatten)]
+    pub job: One,
+    /// Which step
+    #[arg(long)]
+    pub step: String,
+    /// It happened, with this result as JSON
+    #[arg(long, value_name = "JSON", group = "verdict")]
+    pub happened: Option<String>,
+    /// It did not happen, and will not
+    #[arg(long, group = "verdict")]
+    pub did_not_happen: bool,
+    /// Give the step up, whatever happened
+    #[arg(long, group = "verdict")]
+    pub abandon: bool,
+    /// How you know
+    #[arg(long)]
+    pub note: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    /// Names that clash are found when a command is parsed, which is too late.
+    #[test]
+    fn every_command_can_be_parsed_and_every_job_command_has_an_example() {
+        let mut cli = crate::cli::Cli::command();
+        cli.build();
+        cli.clone().debug_assert();
+        let job = cli.find_subcommand("job").expect("there is one");
+        for command in job.get_subcommands().filter(|c| c.get_name() != "help") {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains(&format!("tenure job {}", command.get_name())), "{help}");
+        }
+    }
+}

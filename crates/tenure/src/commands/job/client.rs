@@ -1,0 +1,146 @@
+//! Speaks to a server's `/v1`, and says what went wrong in the server's own words.
+
+use super::args::Server;
+use crate::commands::Failure;
+use reqwest::{Client, Method, RequestBuilder, Response, Url, redirect::Policy};
+use serde_json::Value;
+use std::{fmt::Write as _, net::IpAddr, time::Duration};
+
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long an answer may take beyond what was asked to wait for.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// A server.
+pub struct Api {
+    client: Client,
+    base: Url,
+    key: Option<String>,
+    json: bool,
+}
+
+impl Api {
+    /// The server of the options. `json`: a problem is printed as the server sent it.
+    pub fn new(server: &Server, json: bool) -> Result<Self, Failure> {
+        let bad = |why: &str| {
+            let url = &server.server;
+            Failure::System(format!(
+                "--server {url:?} is not the address of a server ({why}); write it as http://127.0.0.1:7777"
+            ))
+        };
+        let mut base = Url::parse(&server.server).map_err(|e| bad(&e.to_string()))?;
+        if !matches!(base.scheme(), "http" | "https") {
+            return Err(bad("http or https is needed"));
+        }
+        let host = base.host_str().unwrap_or("").trim_matches(['[', ']']).to_owned();
+        let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+        if server.api_key.is_some() && base.scheme() == "http" && !local {
+            return Err(bad("the key would travel in clear text; use https"));
+        }
+        if !base.path().ends_with('/') {
+            base.set_path(&format!("{}/", base.path()));
+        }
+        let mut client = Client::builder().connect_timeout(CONNECT).redirect(Policy::none());
+        if local {
+            client = client.no_proxy();
+        }
+        let client = client.build().map_err(|e| Failure::System(e.to_string()))?;
+        Ok(Api { client, base, key: server.api_key.clone(), json })
+    }
+
+    /// A request to a path, from its parts: each is escaped.
+    pub fn request(&self, method: Method, path: &[&str]) -> RequestBuilder {
+        let mut url = self.base.clone();
+        // A base that passed `new` has a path.
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push("v1").extend(path);
+        }
+        let request = self.client.request(method, url);
+        match &self.key {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        }
+    }
+
+    /// Sends it; an answer that is no success is a failure.
+    pub async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
+        let response = request.send().await.map_err(|e| self.unreachable(&e))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let bytes = response.bytes().await.map_err(|e| self.unreachable(&e))?;
+        Err(self.problem(status.as_u16(), &bytes))
+    }
+
+    /// A `GET`.
+    pub async fn get(&self, path: &[&str], query: &[(&str, String)]) -> Result<Value, Failure> {
+        let request = self.request(Method::GET, path).query(query).timeout(ANSWER);
+        self.read(self.send(request).await?).await
+    }
+
+    /// A `GET` that may take as long as it was asked to.
+    pub async fn wait(&self, path: &[&str], wait: Duration) -> Result<Value, Failure> {
+        let query = [("wait", wait.as_secs_f64().to_string())];
+        let request = self.request(Method::GET, path).query(&query).timeout(ANSWER + wait);
+        self.read(self.send(request).await?).await
+    }
+
+    /// A `POST`.
+    pub async fn post(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
+        let request = self.request(Method::POST, path).timeout(ANSWER);
+        let request = request.header("content-type", "application/json").body(body.to_string());
+        self.read(self.send(request).await?).await
+    }
+
+    async fn read(&self, response: Response) -> Result<Value, Failure> {
+        let bytes = response.bytes().await.map_err(|e| self.unreachable(&e))?;
+        serde_json::from_slice(&bytes).map_err(|e| {
+            Failure::System(format!("{} answered something that is not JSON: {e}", self.base))
+        })
+    }
+
+    /// What a request without an answer means.
+    pub fn unreachable(&self, e: &reqwest::Error) -> Failure {
+        let base = self.base.as_str().trim_end_matches('/');
+        if e.is_connect() {
+            return Failure::System(format!(
+                "there is no server at {base}\n        start one with `tenure up`, or name another with --server URL (or TENURE_SERVER)"
+            ));
+        }
+        if e.is_timeout() {
+            return Failure::System(format!(
+                "{base} does not answer in time; what was asked may have been done: ask again, it is safe"
+            ));
+        }
+        Failure::System(format!("{base} was lost in the middle ({e}); ask again, it is safe"))
+    }
+
+    /// What was wrong, which field, and what to do.
+    fn problem(&self, status: u16, bytes: &[u8]) -> Failure {
+        let problem: Option<Value> = serde_json::from_slice(bytes).ok();
+        let Some(problem) = problem.filter(|p| p["code"].is_string()) else {
+            let page = String::from_utf8_lossy(bytes);
+            let page: String = page.chars().take(200).collect();
+            return Failure::System(format!("{} is no Tenure server: {status} {page}", self.base));
+        };
+        let member = |name: &str| problem[name].as_str();
+        let detail = member("detail").unwrap_or("the server refused");
+        if self.json {
+            println!("{problem}");
+            return Failure::Found(detail.to_owned());
+        }
+        let mut text = detail.to_owned();
+        // The first one is in the detail already.
+        for violation in problem["violations"].as_array().into_iter().flatten().skip(1) {
+            let (at, says) = (&violation["at"], violation["says"].as_str().unwrap_or(""));
+            // Writing to a String can not fail.
+            let _ = write!(text, "\n        input{}: {says}", at.as_str().unwrap_or(""));
+        }
+        for (label, name) in [("which", "field"), ("do", "fix"), ("code", "code")] {
+            if let Some(said) = member(name) {
+                let _ = write!(text, "\n        {label:<6} {said}");
+            }
+        }
+        Failure::System(text)
+    }
+}

@@ -1,0 +1,192 @@
+//! What a person types, against a real server on a real socket.
+
+use super::run;
+use crate::{
+    cli::{Cli, Command},
+    commands::Failure,
+    config::Settings,
+    service::{Program, Service},
+};
+use clap::Parser as _;
+use serde_json::{Value, json};
+
+struct World {
+    service: Service,
+    /// Removed with the test.
+    _dir: tempfile::TempDir,
+}
+
+async fn world() -> World {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = [
+        format!("store.url=sqlite:{}", dir.path().display()),
+        "server.listen=127.0.0.1:0".to_owned(),
+    ];
+    let settings = Settings::load(None, std::iter::empty(), &flags).unwrap();
+    let service = Program::new().serve(&settings, true).await.unwrap();
+    World { service, _dir: dir }
+}
+
+async fn typed(server: &str, words: &[&str]) -> Result<String, Failure> {
+    let (front, back) = (["tenure", "job"], ["--server", server, "--by", "ada"]);
+    let line = front.iter().chain(words).chain(&back);
+    let cli = Cli::try_parse_from(line).unwrap_or_else(|e| panic!("{e}"));
+    let Command::Job(options) = &cli.command else { panic!("{words:?} is no job command") };
+    run(options, cli.common.json).await
+}
+
+impl World {
+    async fn says(&self, words: &[&str]) -> String {
+        typed(&self.service.url(), words).await.unwrap_or_else(|e| panic!("{words:?}: {e}"))
+    }
+
+    async fn refuses(&self, words: &[&str]) -> String {
+        match typed(&self.service.url(), words).await {
+            Ok(said) => panic!("{words:?}: {said}"),
+            Err(e) => e.to_string(),
+        }
+    }
+
+    async fn json(&self, words: &[&str]) -> Value {
+        let words: Vec<&str> = words.iter().copied().chain(["--json"]).collect();
+        serde_json::from_str(&self.says(&words).await).unwrap()
+    }
+
+    async fn submit(&self, flow: &str, input: &Value) -> String {
+        let made = self.json(&["submit", flow, &input.to_string()]).await;
+        made["id"].as_str().unwrap().to_owned()
+    }
+
+    async fn until(&self, id: &str, done: impl Fn(&Value) -> bool) -> Value {
+        let mut job = Value::Null;
+        for _ in 0..1_000 {
+            job = self.json(&["show", id]).await;
+            if done(&job) {
+                return job;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        panic!("{job}");
+    }
+}
+
+/// It waits for something from outside, and nobody holds it.
+fn blocked(job: &Value) -> bool {
+    job["waits"] != json!([]) && job["holder"].is_null()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_is_submitted_waited_for_and_looked_at() {
+    let world = world().await;
+    let steps = json!({"steps": 2}).to_string();
+    let said = world.says(&["submit", "drill.noops", &steps, "--wait", "--key", "one"]).await;
+    let id = said.lines().next().unwrap().to_owned();
+    assert_eq!(said, format!("{id}\n2\n"));
+    let again = world.says(&["submit", "drill.noops", &steps, "--key", "one"]).await;
+    assert_eq!(again, format!("{id}\nIt was there already under this key, and is completed.\n"));
+    let shown = world.says(&["show", &id[..30]]).await;
+    assert!(shown.starts_with(&format!("{id}  drill.noops@1  completed\n")), "{shown}");
+    assert!(shown.contains("noop") && shown.contains("output      2"), "{shown}");
+    let listed = world.says(&["list", "--flow", "drill.noops", "--status", "completed"]).await;
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    assert!(world.says(&["why", &id]).await.starts_with("Completed "));
+    assert!(world.says(&["trace", &id]).await.contains("completed"));
+    assert!(world.says(&["verify", &id]).await.contains("nothing is wrong"));
+    assert!(world.says(&["replay", &id]).await.contains("leads through the history: 2 steps"));
+    let events = world.says(&["events", &id]).await;
+    assert!(events.lines().next().unwrap().contains("job_created"));
+    assert_eq!(
+        world.says(&["events", &id, "--follow", "--from", "1000"]).await,
+        "the job is completed\n"
+    );
+    let lines = world.says(&["events", &id, "--json"]).await;
+    assert_eq!(lines.lines().count(), events.lines().count());
+    lines
+        .lines()
+        .for_each(|l| assert!(serde_json::from_str::<Value>(l).unwrap()["name"].is_string()));
+    world.service.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn jobs_are_moved_by_those_who_may() {
+    let world = world().await;
+    let question = json!({"question": "Ship it?"});
+    for (word, approved) in [("approve", true), ("reject", false)] {
+        let id = world.submit("ask", &question).await;
+        world.until(&id, blocked).await;
+        let said = world.says(&[word, &id, "--comment", "because"]).await;
+        assert_eq!(said, "answer: heard; the job goes on\n");
+        let job = world.until(&id, |j| j["is_final"] == true).await;
+        assert_eq!(job["output"], json!({"approved": approved, "by": "ada", "said": "because"}));
+    }
+    let waits = json!({"lines": [{"signal": "go"}, {"signal": "on"}]});
+    let id = world.submit("drill.script", &waits).await;
+    world.until(&id, blocked).await;
+    assert!(world.says(&["signal", &id, "on", "1", "--early"]).await.contains("kept"));
+    assert!(world.says(&["pause", &id, "--why", "lunch"]).await.contains("accepted"));
+    world.until(&id, |j| j["paused"] == true).await;
+    assert!(world.says(&["pause", &id]).await.contains("already"));
+    assert!(world.says(&["resume", &id]).await.contains("accepted"));
+    world.until(&id, |j| j["paused"] == false && blocked(j)).await;
+    assert!(world.says(&["signal", &id, "go", "{\"n\": 1}"]).await.contains("heard"));
+    let job = world.until(&id, |j| j["is_final"] == true).await;
+    assert_eq!(job["output"], json!([{"n": 1}, 1]));
+    let fork = world.json(&["fork", &id, "--step", "2"]).await;
+    assert_eq!(fork["forked_from"]["job"], json!(id));
+    let fork = fork["id"].as_str().unwrap().to_owned();
+    assert!(world.says(&["cancel", &fork, "--why", "a test"]).await.contains("accepted"));
+    world.until(&fork, |j| j["status"] == "cancelled").await;
+    let failed = world
+        .refuses(&["submit", "drill.script", "{\"lines\":[{\"fail\":\"no\"}]}", "--wait"])
+        .await;
+    assert!(failed.contains("is failed") && failed.contains("no"), "{failed}");
+    let dead = world.json(&["list", "--dead"]).await["jobs"][0]["id"].as_str().unwrap().to_owned();
+    assert!(world.says(&["discard", &dead]).await.contains("accepted"));
+    assert_eq!(world.says(&["list", "--dead"]).await, "no such jobs\n");
+    world.service.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_says_what_was_wrong_which_field_and_what_to_do() {
+    let world = world().await;
+    let id = world.submit("ask", &json!({"question": "?"})).await;
+    world.until(&id, blocked).await;
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&["submit", "drill.nops"], &["drill.nops", "which  flow", "did you mean drill.noops"]),
+        (
+            &["submit", "ask", "{\"question\": 1}"],
+            &["input/question", "string", "schema_violation"],
+        ),
+        (&["submit", "ask", "hello"], &["is not JSON", "quotes"]),
+        (&["submit", "ask", "@/nowhere"], &["/nowhere can not be read"]),
+        (&["submit", "plan"], &["plan comes with a later version"]),
+        (&["signal", &id, "wrong"], &["waits for answer", "which  key", "nobody_waits"]),
+        (&["resolve", &id, "--step", "1", "--abandon"], &["which  step", "effect_known"]),
+        (&["show", "ffff"], &["no job has an id that begins with ffff", "tenure job list"]),
+        (&["list", "--status", "banana"], &["there are queued, running", "which  status"]),
+    ];
+    for (words, expected) in cases {
+        let said = world.refuses(words).await;
+        expected.iter().for_each(|e| assert!(said.contains(e), "{words:?}: {e:?} in {said}"));
+    }
+    let cancelled = world.says(&["cancel", &id]).await;
+    assert!(cancelled.contains("accepted"));
+    world.until(&id, |j| j["is_final"] == true).await;
+    assert!(world.refuses(&["approve", &id]).await.contains("asks nobody anything"));
+    assert!(world.refuses(&["approve", &id, "answer"]).await.contains("job_finished"));
+    world.service.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_said_so_with_what_to_do() {
+    let said = typed("http://127.0.0.1:1", &["list"]).await.unwrap_err().to_string();
+    assert!(
+        said.contains("no server at http://127.0.0.1:1") && said.contains("tenure up"),
+        "{said}"
+    );
+    let said = typed("banana", &["list"]).await.unwrap_err().to_string();
+    assert!(said.contains("is not the address of a server"), "{said}");
+    let away = ["list", "--api-key", "tnr_x"];
+    let said = typed("http://example.com", &away).await.unwrap_err().to_string();
+    assert!(said.contains("clear text"), "{said}");
+}
