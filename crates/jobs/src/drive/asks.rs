@@ -371,8 +371,11 @@ impl Run {
             self.running.remove(&key);
         }
         self.keeper.progress(self.id);
+        // A person may have settled that call meanwhile, and another be open: this says nothing about it.
+        let current = self.open_call(&step).is_some_and(|c| c.key == key && c.call == call);
         match how {
             How::NotCalled => return Err(HoldError::Lost),
+            _ if !current => {}
             How::Returned(result) => self.returned(&step, &key, call, result).await?,
             How::TimedOut => self.unknown(&step, "it took longer than its timeout".into()),
             How::Gone => {

@@ -212,9 +212,10 @@ async fn prepare(reach: &Reach, held: &Held) -> Result<Still, LoadError> {
         }
     }
     let state: JobState = held.state::<Job>().map_err(|e| LoadError::Unreadable(e.to_string()))?;
-    let mut loaded = match (&state.input, state.events) {
-        // Created, claimed, and nothing else: the head says it all.
-        (Some(input), 1) => Loaded {
+    let mut loaded = match (&state.input, state.run, state.events) {
+        // Created, claimed, and nothing else: the head says it all. A flow that was started afresh counts its
+        // events anew: there one event more may be a call.
+        (Some(input), 1, 1) => Loaded {
             input: input.clone(),
             state: state.clone(),
             version: head.version,
