@@ -145,7 +145,9 @@ async fn office(c: Clients) {
             let open = jobs.filter(|h| h.kind() == "job" && h.class() == Class::Open);
             let read = open.filter_map(|h| {
                 let state = decode_state::<Job>(&h.state).ok()?;
-                Some((h.id, state, h.status.name() == "attention"))
+                // A settlement names a step, not a call: said twice, the second might meet another call of it.
+                let asks = h.status.name() == "attention" && !h.has_mail();
+                Some((h.id, state, asks))
             });
             read.collect()
         });
