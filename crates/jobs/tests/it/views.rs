@@ -533,3 +533,31 @@ async fn a_timeline_shows_who_held_it_and_how_each_step_went() {
     // Too narrow to be read, and still no panic.
     assert!(view::render_text(&drawn, 0).contains("1 flaky"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_head_that_says_something_else_than_its_events_is_noticed() {
+    use tenure_kernel::{
+        commit::{Commit, CommitAnswer, Expect},
+        machine::encode_state,
+        stream::{Body, NewEvent},
+    };
+    let world = World::start(Flows::default().with(waits()), Tools::default(), quick()).await;
+    let job = world.submit("waits", Value::Null).await;
+    until_waits(&world, job, "a").await;
+    let (head, mut state) = (world.head(job).await, world.state(job).await);
+    // A committer that writes one thing and keeps another.
+    state.heard.push("never".into());
+    let (epoch, version) = (head.epoch, head.version);
+    let body = Body::json(&json!({ "event": "mail_noted", "what": "nothing" }));
+    let events = vec![NewEvent::new("mail_noted", body)];
+    let id = world.node.pipeline.commit_id();
+    let mut commit = Commit::new(id, job, Expect::Nobody { epoch, version }, events);
+    commit.state = Some(encode_state::<tenure_jobs::Job>(&state));
+    let answer = world.node.pipeline.commit(commit).await.unwrap();
+    assert!(matches!(answer, CommitAnswer::Committed(_)), "{answer:?}");
+    let tables = world.machines.tables();
+    let verified = view::verify(&world.store, &tables, job, None).await.unwrap().unwrap();
+    let wrong: Vec<&str> =
+        verified.checks.iter().filter(|c| !c.ok).map(|c| c.rule.as_str()).collect();
+    assert_eq!(wrong, ["state_is_the_fold_of_its_events"], "{:?}", verified.problems);
+}

@@ -1,0 +1,166 @@
+//! Unknown effects and dead letters: what only a person can say.
+
+use super::{
+    AskAnswer, AskError, DISCARDED, DeadLetters, ResolveAnswer, ResolveAsk,
+    send::{Sent, json_within, look, record, send, unreadable, words},
+};
+use crate::{
+    decide::{ResolveMail, mail},
+    model::{Job, OpenCall},
+    view,
+};
+use serde_json::json;
+use std::sync::Arc;
+use tenure_engine::pipeline::Pipeline;
+use tenure_kernel::{
+    error::StoreError,
+    ids::EntityId,
+    limits as kernel_limits,
+    machine::Machine as _,
+    store::{HeadFilter, Store},
+    stream::Body,
+    table::Class,
+};
+use tenure_steps::events::{StepId, Verdict};
+
+/// Says what became of an unknown effect. After the end it is kept beside the history.
+pub async fn resolve(
+    pipeline: &Pipeline,
+    job: EntityId,
+    tenant: Option<&str>,
+    ask: ResolveAsk,
+) -> Result<ResolveAnswer, AskError> {
+    if !matches!(ask.verdict, Verdict::Happened | Verdict::DidNotHappen | Verdict::Abandoned) {
+        let why = "a person can say: happened, did_not_happen or abandoned".to_owned();
+        return Err(AskError::Invalid(why));
+    }
+    json_within("the result in bytes", &ask.result)?;
+    words(ask.by.as_deref(), ask.note.as_deref())?;
+    let (head, state) = look(pipeline, job, tenant).await?;
+    let is_final = head.class() == Class::Final;
+    let open = |c: &&OpenCall| c.step == ask.step && (is_final || c.unknown.is_some());
+    let Some(call) = state.calls.iter().find(open) else {
+        let why = known_about(pipeline.store(), job, &ask.step).await?;
+        return Err(AskError::NotUnknown { step: ask.step, why });
+    };
+    let ResolveAsk { step, verdict, result, by, note } = ask;
+    if is_final {
+        let who = by.clone().unwrap_or_else(|| "somebody".into());
+        let said = json!({ "verdict": verdict, "result": result, "by": by, "note": note });
+        return match record(pipeline, &head, &call.key, call.call, who, said).await? {
+            true => Ok(ResolveAnswer::RecordedAfterTheEnd),
+            false => Ok(ResolveAnswer::Duplicate),
+        };
+    }
+    // The same id whatever the verdict: the first to speak is heard, and the next one is told so.
+    let id = format!("resolve/{}/{}", call.key, call.call);
+    let body = Body::json(&ResolveMail { step: step.clone(), verdict, result, by, note });
+    match send(pipeline, job, mail::RESOLVE, id.clone(), body.clone()).await? {
+        Sent::Accepted => Ok(ResolveAnswer::Accepted),
+        Sent::Duplicate => {
+            let unread =
+                pipeline.store().mail(job, head.mail_read, kernel_limits::MAIL_PER_DECISION_MAX);
+            let same = unread.await?.iter().any(|m| m.id.0 == id && m.body == body);
+            match same {
+                true => Ok(ResolveAnswer::Duplicate),
+                false => {
+                    let why = "somebody has just said what became of it".to_owned();
+                    Err(AskError::NotUnknown { step, why })
+                }
+            }
+        }
+    }
+}
+
+/// What is known about a step, for somebody who thinks that nothing is.
+async fn known_about(
+    store: &Arc<dyn Store>,
+    job: EntityId,
+    step: &StepId,
+) -> Result<String, AskError> {
+    let detail = view::detail(store, job).await.map_err(unreadable)?;
+    let steps = detail.map(|d| d.steps).unwrap_or_default();
+    let Some(found) = steps.iter().find(|s| s.step == *step) else {
+        let known: Vec<&str> = steps.iter().map(|s| s.step.0.as_str()).collect();
+        return Ok(match known.is_empty() {
+            true => "the job has no steps yet".into(),
+            false => format!("there is no such step; the job has {}", known.join(", ")),
+        });
+    };
+    let last = found.calls.last().map(|c| c.state.as_str());
+    Ok(match (found.outcome.as_str(), last) {
+        ("ok", Some("happened")) => "it was settled as happened".into(),
+        ("ok", _) => "it is done, and its result is recorded".into(),
+        ("failed", Some("abandoned")) => "it was given up".into(),
+        ("failed", _) => "it failed, and nothing of it is unknown".into(),
+        (_, Some("started")) => "its call runs, or its worker has not been missed yet".into(),
+        (_, Some("did_not_happen" | "failure" | "cancelled")) => {
+            "its last call was not applied, and it is tried again".into()
+        }
+        _ => format!("it is a {}, and has no effect", found.kind),
+    })
+}
+
+/// Puts a failed job aside: it is no dead letter any more.
+pub async fn discard(
+    pipeline: &Pipeline,
+    job: EntityId,
+    tenant: Option<&str>,
+    by: &str,
+) -> Result<AskAnswer, AskError> {
+    words(Some(by), None)?;
+    let (head, _) = look(pipeline, job, tenant).await?;
+    if head.status.name() != "failed" {
+        let status = head.status.name().to_owned();
+        return Err(AskError::NotFailed { job, status });
+    }
+    if is_discarded(pipeline.store(), job).await? {
+        return Ok(AskAnswer::Already);
+    }
+    match record(pipeline, &head, DISCARDED, 0, by.to_owned(), json!({ "by": by })).await? {
+        true => Ok(AskAnswer::Accepted),
+        false => Ok(AskAnswer::Already),
+    }
+}
+
+async fn is_discarded(store: &Arc<dyn Store>, job: EntityId) -> Result<bool, StoreError> {
+    Ok(store.evidence(job).await?.iter().any(|e| e.said.key == DISCARDED))
+}
+
+/// Failed jobs that nobody has put aside, the newest first. A page may be short, or empty, and not be the
+/// last: one call looks at a bounded number of jobs.
+pub async fn dead_letters(
+    store: &Arc<dyn Store>,
+    tenant: Option<&str>,
+    before: Option<EntityId>,
+    limit: usize,
+) -> Result<DeadLetters, StoreError> {
+    const LOOKED_AT_MAX: usize = 1_000;
+    let mut page = DeadLetters { jobs: Vec::new(), next: before };
+    let mut looked = 0;
+    loop {
+        let filter = HeadFilter {
+            kind: Some(Job::TABLE.kind.into()),
+            status: Some("failed".into()),
+            tenant: tenant.map(str::to_owned),
+            before: page.next,
+            newest_first: true,
+            ..HeadFilter::default()
+        };
+        let heads = store.heads(filter, limit.clamp(1, 200)).await?;
+        if heads.is_empty() {
+            page.next = None;
+            return Ok(page);
+        }
+        for head in &heads {
+            if page.jobs.len() >= limit || looked >= LOOKED_AT_MAX {
+                return Ok(page);
+            }
+            looked += 1;
+            page.next = Some(head.id);
+            if !is_discarded(store, head.id).await? {
+                page.jobs.push(view::view(store, head).await?);
+            }
+        }
+    }
+}
