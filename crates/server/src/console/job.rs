@@ -5,7 +5,7 @@ use super::{
     guard::{Viewer, said},
     layout::{Page, Place, workers},
     moves, svg, tables,
-    text::{age, job_link, moment, pill, short, span, value},
+    text::{age, job_link, moment, pill, sentence, short, span, value},
 };
 use crate::{
     App, Caller, Problem,
@@ -17,6 +17,9 @@ use serde::Deserialize;
 use std::sync::Arc;
 use tenure_jobs::view::{self, JobDetail, JobView, Verification};
 use tenure_kernel::{ids::EntityId, time::Timestamp};
+
+/// How much of the sentence a page shows: an error may be long.
+const WHY_CHARS_MAX: usize = 600;
 
 /// Everything a page about a job shows.
 pub(super) struct Shown {
@@ -152,7 +155,7 @@ fn top(job: &JobView, now: Timestamp) -> Markup {
             h1 { (job.flow) span.dim { "@" (job.version) } }
             @if !job.tenant.is_empty() { span.tag { (job.tenant) } }
         }
-        p.why role=[stuck.then_some("alert")] { (sentence(&view::why(job, now))) }
+        p.why role=[stuck.then_some("alert")] { (sentence(job, now, WHY_CHARS_MAX)) }
         @if let Some(fault) = &job.fault { (bad("A rule fails on this job:", fault)) }
         dl.facts.small {
             (fact("created", html! { (age(job.created_at, now)) " ago" }))
@@ -168,11 +171,6 @@ fn top(job: &JobView, now: Timestamp) -> Markup {
             @if let Some(fork) = &job.forked_from { @if job.retry_of.is_none() { (fact("fork of", html! { (job_link(fork.job)) " before step " code { (fork.step) } })) } }
         }
     }
-}
-
-/// A sentence whose commands stand out.
-fn sentence(text: &str) -> Markup {
-    html! { @for (i, part) in text.split('`').enumerate() { @if i % 2 == 1 { code { (part) } } @else { (part) } } }
 }
 
 fn fact(name: &str, what: Markup) -> Markup {

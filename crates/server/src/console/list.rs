@@ -5,7 +5,7 @@ use super::{
     cache::{COUNTED_MAX, Console, Glance},
     guard::{Viewer, said},
     layout::{Page, Place, workers},
-    text::{age, excerpt, job_link, pill},
+    text::{age, job_link, pill, sentence},
 };
 use crate::{App, Caller, Problem, extract::Params};
 use axum::{
@@ -22,6 +22,7 @@ use tenure_jobs::{
     view::{self, JobView},
 };
 use tenure_kernel::{error::StoreError, ids::EntityId, store::HeadFilter, time::Timestamp};
+use tenure_steps::events::WaitKind;
 
 /// Rows of a page.
 const ROWS: usize = 50;
@@ -152,8 +153,7 @@ pub(super) async fn page(
     };
     let body = html! {
         div.head { h1 { "Jobs" } }
-        div.filters id="chips" { (chips(&listing, &filters)) }
-        div.filters { (search(&caller, &filters)) }
+        div.filters { div.chips id="chips" { (chips(&listing, &filters)) } (search(&caller, &filters)) }
         div.card id="rows" { (rows(&listing, &filters)) }
     };
     // A page further back does not move.
@@ -245,7 +245,6 @@ fn rows(listing: &Listing, filters: &Filters) -> Markup {
 }
 
 fn row(job: &JobView, now: Timestamp) -> Markup {
-    let (why, _) = excerpt(&view::why(job, now), WHY_CHARS_MAX);
     html! {
         tr {
             td { (pill(&job.status, false)) }
@@ -255,9 +254,16 @@ fn row(job: &JobView, now: Timestamp) -> Markup {
                 @if !job.tenant.is_empty() { " " span.tag { (job.tenant) } }
             }
             td.now { (now_running(job)) }
-            td.why { (why) }
+            td.why { (sentence(job, now, WHY_CHARS_MAX)) }
             td.right.nowrap { (age(job.created_at, now)) }
         }
+    }
+}
+
+fn waits_for(kind: WaitKind) -> &'static str {
+    match kind {
+        WaitKind::Human => "decision",
+        other => other.as_str(),
     }
 }
 
@@ -269,7 +275,7 @@ fn now_running(job: &JobView) -> Markup {
             @if job.running.len() > 1 { span.dim { " +" (job.running.len() - 1) } }
             @if call.unknown.is_some() { " " span.pill.unknown { "unknown" } }
         } @else if let Some(wait) = job.waits.first() {
-            code { (wait.step) } " " span.dim { (wait.kind.as_str()) " " } (wait.key)
+            code { (wait.step) } " " span.dim { (waits_for(wait.kind)) " " } (wait.key)
         } @else if let Some(timer) = job.timers.first() { code { (timer.step) } span.dim { " sleeps" } }
         @else if let Some(child) = job.children.first() { code { (child.step) } span.dim { " child " } (job_link(child.job)) }
         @else { span.dim { "–" } }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`guard`] | who looks, who may press a button, signing in |
 //! | [`layout`] | the frame around every page, and the headers that keep it harmless |
-//! | [`list`], [`job`] | the two pages that matter; [`tables`], [`moves`], [`svg`] are parts of the second |
+//! | [`list`], [`job`] | the two pages that matter; [`tables`], [`moves`], [`svg`] (on its [`axis`]) are parts of the second |
 //! | [`actions`] | what the buttons do |
 //! | [`live`] | changes, as server-sent events |
 //! | [`places`] | workers, flows |
@@ -18,6 +18,7 @@
 //! and does what the API does, through the same functions.
 
 mod actions;
+mod axis;
 mod cache;
 mod guard;
 mod job;

@@ -16,6 +16,8 @@ pub(super) fn all(job: &JobView, may_press: bool) -> Markup {
     let unknown = unknown_steps(job);
     let asked = job.waits.iter().filter(|w| w.kind != WaitKind::Timer);
     let asks: Vec<_> = asked.take(FORMS_MAX).collect();
+    // Where a person has to say what is true, looking again is only the smaller way out.
+    let look_again = can_resume(job) && !unknown.is_empty();
     let large = !asks.is_empty() || !unknown.is_empty() || can_resume(job) || can_retry(job);
     let quiet = !job.is_final && job.status != "cancelling";
     html! {
@@ -26,11 +28,11 @@ pub(super) fn all(job: &JobView, may_press: bool) -> Markup {
                     div.moves {
                         @for (step, what) in unknown.iter().take(FORMS_MAX) { (resolve(job, step, what)) }
                         @for wait in &asks { (answer(job.id, wait)) }
-                        @if can_resume(job) { (resume(job)) }
+                        @if can_resume(job) && !look_again { (resume(job)) }
                         @if can_retry(job) { (retry(job)) }
                     }
                 }
-                @if quiet { (quietly(job)) }
+                @if quiet { (quietly(job, look_again)) }
             }
         }
     }
@@ -92,15 +94,21 @@ fn answer(job: EntityId, wait: &WaitView) -> Markup {
 
 fn resolve(job: &JobView, step: &StepId, what: &str) -> Markup {
     html! {
-        section.move {
+        section.move.wide {
             h3 { "Did step " code { (step) } " happen? " span.pill.unknown { "? unknown" } }
             p { (super::text::excerpt(what, 400).0) }
             form method="post" action=(to(job.id, "resolve")) {
                 input type="hidden" name="step" value=(step);
-                label for={ "result-" (step) } { "Result if it happened, JSON" }
-                textarea id={ "result-" (step) } name="result" spellcheck="false" { "null" }
-                label for={ "note-" (step) } { "How do you know?" }
-                input id={ "note-" (step) } name="note" autocomplete="off";
+                div.two {
+                    div {
+                        label for={ "result-" (step) } { "Result, if it happened (JSON)" }
+                        textarea id={ "result-" (step) } name="result" rows="1" spellcheck="false" { "null" }
+                    }
+                    div {
+                        label for={ "note-" (step) } { "How do you know?" }
+                        textarea id={ "note-" (step) } name="note" rows="1" {}
+                    }
+                }
                 div.row {
                     button.yes name="verdict" value="happened" { "It happened" }
                     button name="verdict" value="did_not_happen" { "It did not" }
@@ -135,10 +143,11 @@ fn retry(job: &JobView) -> Markup {
     }
 }
 
-fn quietly(job: &JobView) -> Markup {
+fn quietly(job: &JobView, look_again: bool) -> Markup {
     let may_pause = !job.paused && job.status != "attention";
     html! {
         div.quiet {
+            @if look_again { form method="post" action=(to(job.id, "resume")) { button { "Look again" } } }
             @if may_pause { form method="post" action=(to(job.id, "pause")) { button { "Pause" } } }
             details id="cancel" {
                 summary { "Cancel…" }

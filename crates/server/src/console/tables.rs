@@ -2,6 +2,7 @@
 
 use super::text::{clock, fold, job_link, span, value};
 use maud::{Markup, html};
+use serde_json::Value;
 use tenure_jobs::view::{CallView, EventView, JobDetail, StepView};
 use tenure_kernel::time::Timestamp;
 
@@ -108,7 +109,12 @@ pub(super) fn events(detail: &JobDetail) -> Markup {
 
 fn event(detail: &JobDetail, event: &EventView) -> Markup {
     let whose = event.took.and_then(|id| detail.sessions.iter().find(|(s, _)| *s == id));
-    let empty = event.body.is_null() || event.body.as_object().is_some_and(|o| o.len() <= 1);
+    // Its name is a member of its body, and stands beside it already.
+    let empty = match &event.body {
+        Value::Null => true,
+        Value::Object(members) => members.keys().all(|k| k == "event"),
+        _ => false,
+    };
     html! {
         tr {
             td.dim { (event.version) }

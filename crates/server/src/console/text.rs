@@ -3,6 +3,10 @@
 use maud::{Markup, html};
 use serde_json::Value;
 use std::time::Duration;
+use tenure_jobs::{
+    model::Attention,
+    view::{JobView, why},
+};
 use tenure_kernel::{ids::EntityId, time::Timestamp};
 
 /// How much of a value a page shows. More is a click away, at the API.
@@ -97,6 +101,49 @@ pub(super) fn fold(id: &str, text: &str) -> Markup {
     }
 }
 
+/// What [`why`] says, for a page: the deadline stands elsewhere on it, and where the sentence has a command to
+/// type there is a button.
+pub(super) fn sentence(job: &JobView, now: Timestamp, chars_max: usize) -> Markup {
+    let unknown = job.running.iter().find_map(|c| c.unknown.as_ref());
+    match (&job.attention, unknown) {
+        // Which class of tool it was and what may be said about it is on the form; why nobody knows is news.
+        (Some(attention), Some(unknown)) if attention.reason == "unknown_outcome" => {
+            let attention = Attention { why: unknown.clone(), ..attention.clone() };
+            let job = JobView { attention: Some(attention), ..job.clone() };
+            for_a_page(&why(&job, now), chars_max)
+        }
+        _ => for_a_page(&why(job, now), chars_max),
+    }
+}
+
+fn for_a_page(text: &str, chars_max: usize) -> Markup {
+    let text = match text.rsplit_once("; it ends ") {
+        Some((says, end)) if end.ends_with(" at the latest.") => format!("{says}."),
+        _ => text.to_owned(),
+    };
+    let text = match text.rsplit_once(": say so with `tenure") {
+        Some((says, _)) => format!("{says}."),
+        None => text,
+    };
+    let verb = |command: &str| -> String {
+        let mut words = command.strip_prefix("tenure job ").unwrap_or(command).split(' ');
+        let first = words.next().unwrap_or("").to_owned();
+        if command.starts_with("tenure job ") { first } else { command.to_owned() }
+    };
+    let (mut parts, mut left) = (Vec::new(), chars_max);
+    for (i, part) in text.split('`').enumerate().filter(|(_, part)| !part.is_empty()) {
+        let is_command = i % 2 == 1;
+        let part = if is_command { verb(part) } else { part.to_owned() };
+        let (shown, cut) = excerpt(&part, left);
+        parts.push((is_command, shown));
+        left = left.saturating_sub(part.chars().count());
+        if cut {
+            break;
+        }
+    }
+    html! { @for (is_command, part) in &parts { @if *is_command { b { (part) } } @else { (part) } } }
+}
+
 /// A status with a sign and a word, so that colour is never alone.
 pub(super) fn pill(status: &str, big: bool) -> Markup {
     let sign = match status {
@@ -139,6 +186,18 @@ mod tests {
         let long = Value::String("x".repeat(1_000_000));
         let (text, cut) = json(&long);
         assert!(cut && text.chars().count() == VALUE_CHARS_MAX + 1);
+    }
+
+    #[test]
+    fn a_sentence_has_verbs_for_commands_and_no_deadline() {
+        let why = "Waits for a decision: `tenure job approve 01 k` or `tenure job reject 01 k`; it ends tomorrow at the latest.";
+        let html = for_a_page(why, 200).into_string();
+        assert_eq!(html, "Waits for a decision: <b>approve</b> or <b>reject</b>.");
+        assert_eq!(
+            for_a_page("a<b>`tenure worker`", 99).into_string(),
+            "a&lt;b&gt;<b>tenure worker</b>"
+        );
+        assert_eq!(for_a_page("abcdef", 3).into_string(), "abc…");
     }
 
     #[test]

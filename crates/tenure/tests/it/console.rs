@@ -195,7 +195,7 @@ async fn every_status_is_on_a_page_with_its_reason_and_its_button() {
     for (status, job) in &jobs {
         w.until(*job, status).await;
         let page = w.page(*job).await;
-        assert!(page.contains(&format!("class=\"pill big {status}\"")), "{status}: {page}");
+        assert!(page.contains(&format!("class=\"pill {status} big\"")), "{status}: {page}");
         assert!(page.contains("<p class=\"why\""), "{status}");
         let (_, list) = w.get(&format!("/jobs?status={status}")).await;
         assert!(list.contains(&format!("/jobs/{job}")), "{status}: {list}");
@@ -340,10 +340,10 @@ async fn a_live_page_hears_of_a_change() {
     let url = format!("{}/console/live/jobs/{job}", w.service.url());
     let mut live = w.http.get(url).send().await.expect("it answers");
     let first = next_event(&mut live).await;
-    assert!(first.contains("\"top\"") && first.contains("pill big parked"), "{first}");
+    assert!(first.contains("\"top\"") && first.contains("pill parked big"), "{first}");
     w.pressed(job, "answer", &[("key", "release"), ("outcome", "approved")]).await;
     let mut heard = String::new();
-    while !heard.contains("pill big completed") {
+    while !heard.contains("pill completed big") {
         heard = next_event(&mut live).await;
     }
     assert!(heard.contains("\"events\"") && heard.contains("job_completed"), "{heard}");

@@ -160,7 +160,7 @@ async fn a_job_that_lost_its_worker_is_drawn_and_moved_in_a_real_browser() {
     tab.picture("attention").await;
     if let Ok(path) = std::env::var("TENURE_CONSOLE_PICTURE") {
         tab.eval("document.getElementById('notice').remove()").await;
-        tab.save(Path::new(&path), 1_280, 980).await;
+        tab.save(Path::new(&path), 1_280, 1_010).await;
     }
     tab.eval("document.querySelector('textarea[name=result]').value = '{\"booked\": true}'").await;
     tab.click("button[value=happened]").await;
