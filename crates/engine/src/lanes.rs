@@ -352,6 +352,17 @@ impl LaneServer {
             return Ok(None);
         }
         let wish = Wish { id: *id, kind, tenant: &posted.tenant, at: posted.at };
+        // A machine decides from bytes: a body that became a blob on its way is put back in place.
+        let loaded;
+        let input = match input {
+            Input::Create(Body::Blob { digest, .. }) => {
+                let bytes = self.pipeline().store().blob(*digest).await?;
+                let Some(bytes) = bytes else { return Ok(Some(returned(posted, "its body is gone"))) };
+                loaded = Body::Inline(bytes);
+                &Input::Create(&loaded)
+            }
+            other => other,
+        };
         match birth(&self.machines, wish, input, self.pipeline().commit_id()) {
             Ok(mut commit) => {
                 self.pipeline().offload_all(&mut commit).await?;

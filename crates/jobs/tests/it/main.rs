@@ -2,5 +2,6 @@
 
 mod flows;
 mod machine;
+mod promises;
 mod support;
 mod views;

@@ -1,0 +1,326 @@
+//! Promises about what goes wrong, one per test.
+
+use crate::support::{Outside, World};
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+use tenure_jobs::{
+    drive::JobOptions,
+    submit::{Submission, SubmitError},
+};
+use tenure_kernel::mail::MailAnswer;
+use tenure_steps::{
+    Class, Ctx, FlowError, ToolError,
+    flow::{Failed, FlowSpec, Flows},
+    tool::{ToolCtx, ToolSpec, Tools},
+};
+
+fn quick() -> JobOptions {
+    JobOptions {
+        backoff: Duration::from_millis(5),
+        stop_grace: Duration::from_millis(200),
+        ..JobOptions::default()
+    }
+}
+
+/// One step of this tool.
+fn one(tool: &'static str) -> FlowSpec {
+    FlowSpec::new("one", move |ctx: Ctx, input: Value| async move {
+        Ok(ctx.tool::<Value>(tool, input).await?)
+    })
+}
+
+async fn with(tool: ToolSpec, options: JobOptions) -> World {
+    let name: &'static str = Box::leak(tool.name.clone().into_boxed_str());
+    World::start(Flows::default().with(one(name)), Tools::default().with(tool), options).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 6)]
+async fn a_worker_that_renews_and_does_not_move_loses_the_job() {
+    let noop = ToolSpec::new("noop", |_: ToolCtx, v: Value| async move { Ok(v) });
+    let flow = FlowSpec::new("hangs", |ctx: Ctx, _: Value| async move {
+        let _: Value = ctx.tool("noop", 1).await?;
+        // Not a wait that the engine knows of: the thread itself is gone for a while.
+        std::thread::sleep(Duration::from_secs(4));
+        Ok(Value::Null)
+    });
+    let options = JobOptions {
+        step_timeout: Duration::from_millis(50),
+        takeovers_max: 0,
+        ..quick()
+    };
+    let world = World::start(Flows::default().with(flow), Tools::default().with(noop), options).await;
+    let job = world.submit("hangs", Value::Null).await;
+    let state = world.until(job, "failed").await;
+    assert_eq!(state.failure.unwrap().reason, "takeovers_spent");
+    let renewed = world.store.session(world.crew.local().keeper.id()).await.unwrap().unwrap();
+    assert!(renewed.expires_at > world.head(job).await.changed_at, "its session was alive all the time");
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_signals_of_one_key_complete_one_wait() {
+    let flow = FlowSpec::new("waits", |ctx: Ctx, _: Value| async move {
+        Ok(ctx.wait_signal::<u32>("n").await?)
+    });
+    let world = World::start(Flows::default().with(flow), Tools::default(), quick()).await;
+    let job = world.submit("waits", Value::Null).await;
+    world.until(job, "parked").await;
+    let answers = join_all((0..50u32).map(|n| world.signal(job, "n", json!(n)))).await;
+    let accepted = answers.iter().filter(|a| matches!(a, MailAnswer::Accepted { .. })).count();
+    assert_eq!(accepted, 1, "{answers:?}");
+    world.until(job, "completed").await;
+    assert_eq!(world.count(job, "wait_completed").await, 1);
+    assert!(matches!(world.signal(job, "n", json!(9)).await, MailAnswer::Duplicate));
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_job_is_never_claimed_however_long_it_waits() {
+    let flow = FlowSpec::new("waits", |ctx: Ctx, _: Value| async move {
+        Ok(ctx.wait_signal::<u32>("n").await?)
+    });
+    let world = World::start(Flows::default().with(flow), Tools::default(), quick()).await;
+    let job = world.submit("waits", Value::Null).await;
+    world.until(job, "parked").await;
+    let before = world.head(job).await;
+    let session = world.crew.local().keeper.id();
+    let renewed = world.store.session(session).await.unwrap().unwrap().renewed_at;
+    loop {
+        let now = world.store.session(session).await.unwrap().unwrap().renewed_at;
+        if now.since(renewed) > crate::support::config().lease * 4 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let after = world.head(job).await;
+    assert_eq!((before.epoch, before.version), (after.epoch, after.version));
+    world.signal(job, "n", json!(1)).await;
+    world.until(job, "completed").await;
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_inputs_results_and_outputs_of_children_survive_replay() {
+    let echo = ToolSpec::new("echo", |_: ToolCtx, v: String| async move { Ok(v) }).idempotent();
+    let child = FlowSpec::new("child", |ctx: Ctx, v: String| async move {
+        Ok(ctx.tool::<String>("echo", v).await?)
+    });
+    let flow = FlowSpec::new("big", |ctx: Ctx, v: String| async move {
+        let a: String = ctx.tool("echo", &v).await?;
+        let b: String = ctx.child("child", &a).await?;
+        ctx.sleep(Duration::from_millis(1)).await?;
+        Ok(b.len() + a.len())
+    });
+    let options = JobOptions { replay_always: true, ..quick() };
+    let flows = Flows::default().with(flow).with(child);
+    let world = World::start(flows, Tools::default().with(echo), options).await;
+    let job = world.submit("big", json!("x".repeat(200_000))).await;
+    assert_eq!(world.until(job, "completed").await.output, Some(json!(400_000)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_returns_after_its_timeout_settles_itself_by_evidence() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let count = calls.clone();
+    let slow = ToolSpec::new("slow", move |ctx: ToolCtx, v: Value| {
+        let count = count.clone();
+        async move {
+            count.fetch_add(1, Ordering::SeqCst);
+            ctx.cancelled().await;
+            // It has done its work all the same.
+            Ok::<_, ToolError>(v)
+        }
+    })
+    .timeout(Duration::from_millis(30));
+    let world = with(slow, quick()).await;
+    let job = world.submit("one", json!("late")).await;
+    assert_eq!(world.until(job, "completed").await.output, Some(json!("late")));
+    assert_eq!(calls.load(Ordering::SeqCst), 1);
+    let story = world.story(job).await;
+    assert!(story.contains("longer than its timeout") && story.contains("\"by\":\"evidence\""), "{story}");
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timeout_after_started_is_unknown_and_the_class_decides() {
+    for (class, status, calls_made) in
+        [(Class::Idempotent, "failed", 4), (Class::Irreversible, "attention", 1)]
+    {
+        let calls = Arc::new(AtomicU32::new(0));
+        let count = calls.clone();
+        let mut hangs = ToolSpec::new("hangs", move |_: ToolCtx, _: Value| {
+            count.fetch_add(1, Ordering::SeqCst);
+            std::future::pending::<Result<Value, ToolError>>()
+        })
+        .timeout(Duration::from_millis(20));
+        hangs.options.class = Some(class);
+        let options = JobOptions { stop_grace: Duration::from_millis(10), ..quick() };
+        let world = with(hangs, options).await;
+        let job = world.submit("one", Value::Null).await;
+        let state = world.until(job, status).await;
+        assert_eq!(calls.load(Ordering::SeqCst), calls_made, "{class:?}");
+        if status == "failed" {
+            assert_eq!(world.count(job, "tool_invocation_started").await, 4);
+            assert!(state.failure.unwrap().error.contains("known outcome"));
+        }
+        world.check().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_half_applied_call_is_compensated_and_the_step_fails_or_is_tried_again() {
+    let undone = Arc::new(AtomicU32::new(0));
+    let count = undone.clone();
+    let half = ToolSpec::new("half", |_: ToolCtx, _: Value| async {
+        Err::<Value, _>(ToolError::Compensatable("one of two".into()))
+    })
+    .retries(1, Duration::from_millis(1))
+    .compensatable(move |_: ToolCtx, _: Value| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async { Ok(()) }
+    });
+    let world = with(half, quick()).await;
+    let job = world.submit("one", Value::Null).await;
+    world.until(job, "failed").await;
+    let calls = world.count(job, "tool_invocation_started").await;
+    assert_eq!(undone.load(Ordering::SeqCst) as usize, calls, "each call was undone once");
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn must_end_by_ends_a_job_in_attention_as_failed_with_the_effect_listed() {
+    let pay = ToolSpec::new("pay", |_: ToolCtx, _: Value| async {
+        Err::<Value, _>(ToolError::unknown("no answer"))
+    });
+    let world = with(pay, quick()).await;
+    let submission = Submission {
+        flow: "one".into(),
+        must_end_in: Some(Duration::from_millis(1_200)),
+        ..Submission::default()
+    };
+    let job = world.jobs.submit(submission).await.unwrap().id;
+    world.until(job, "attention").await;
+    let state = world.until(job, "failed").await;
+    let failure = state.failure.unwrap();
+    assert_eq!(failure.reason, "unknown_outcome");
+    assert_eq!(failure.unknown.len(), 1);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_has_a_deadline_and_the_flow_decides_what_then() {
+    let flow = FlowSpec::new("waits", |ctx: Ctx, _: Value| async move {
+        match ctx.wait_signal::<u32>("n").within(Duration::from_millis(30)).await {
+            Err(e) if e.kind == Failed::Expired => Ok("too late"),
+            _ => Ok("in time"),
+        }
+    });
+    let world = World::start(Flows::default().with(flow), Tools::default(), quick()).await;
+    let job = world.submit("waits", Value::Null).await;
+    assert_eq!(world.until(job, "completed").await.output, Some(json!("too late")));
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unknown_tools_and_flows_fail_the_step_and_say_what_there_is() {
+    let outside = Outside::default();
+    let tool = FlowSpec::new("tool", |ctx: Ctx, _: Value| async move {
+        Ok(ctx.tool::<Value>("rais", 1).await?)
+    });
+    let child = FlowSpec::new("child", |ctx: Ctx, _: Value| async move {
+        let failed = ctx.child::<Value>("nobody", 1).await.unwrap_err();
+        ctx.sleep(Duration::from_millis(1)).await?;
+        Ok(failed.to_string())
+    });
+    let flows = Flows::default().with(tool).with(child);
+    let options = JobOptions { replay_always: true, ..quick() };
+    let world = World::start(flows, Tools::default().with(outside.tool("raise")), options).await;
+    let job = world.submit("tool", Value::Null).await;
+    let failure = world.until(job, "failed").await.failure.unwrap();
+    assert!(failure.error.contains("\"rais\"") && failure.error.contains("raise"), "{failure:?}");
+    let job = world.submit("child", Value::Null).await;
+    let output = world.until(job, "completed").await.output.unwrap();
+    assert!(output.as_str().unwrap().contains("nobody"), "{output}");
+    let unknown = Submission { flow: "nothing".into(), ..Submission::default() };
+    let refused = world.jobs.submit(unknown).await.unwrap_err();
+    assert!(matches!(refused, SubmitError::UnknownFlow { .. }), "{refused}");
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_same_key_and_input_is_the_same_job_and_other_input_is_refused() {
+    let flow = FlowSpec::new("echo", |_: Ctx, v: Value| async move { Ok(v) });
+    let world = World::start(Flows::default().with(flow), Tools::default(), quick()).await;
+    let submission = |input: Value| Submission {
+        flow: "echo".into(),
+        input,
+        tenant: "acme".into(),
+        key: Some("k".into()),
+        ..Submission::default()
+    };
+    let all = join_all((0..20).map(|_| world.jobs.submit(submission(json!({"b": 1, "a": 2}))))).await;
+    let ids: std::collections::BTreeSet<_> = all.iter().map(|r| r.as_ref().unwrap().id).collect();
+    assert_eq!(ids.len(), 1);
+    assert_eq!(all.iter().filter(|r| !r.as_ref().unwrap().existed).count(), 1);
+    let other = world.jobs.submit(submission(json!(2))).await.unwrap_err();
+    assert!(matches!(other, SubmitError::OtherInput(id) if ids.contains(&id)), "{other}");
+    let elsewhere = Submission { tenant: "other".into(), ..submission(json!(2)) };
+    assert!(!world.jobs.submit(elsewhere).await.unwrap().existed);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_panics_is_an_unknown_outcome_and_takes_nothing_with_it() {
+    let boom = ToolSpec::new("boom", |_: ToolCtx, n: u32| async move {
+        assert!(n != 1, "boom");
+        Ok::<_, ToolError>(n)
+    });
+    let world = with(boom, quick()).await;
+    let job = world.submit("one", json!(1)).await;
+    let state = world.until(job, "attention").await;
+    assert!(state.calls[0].unknown.as_ref().unwrap().contains("panicked: boom"), "{state:?}");
+    let job = world.submit("one", json!(2)).await;
+    world.until(job, "completed").await;
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_waits_than_a_head_can_hold_stop_the_job_with_the_limit() {
+    let flow = FlowSpec::new("many", |ctx: Ctx, n: u32| async move {
+        let all = ctx.parallel(0..n, |ctx, i| async move { ctx.wait_signal::<Value>(&format!("k{i}")).await }).await;
+        all.into_iter().collect::<Result<Vec<_>, _>>().map_err(FlowError::from)
+    });
+    let world = World::start(Flows::default().with(flow), Tools::default(), quick()).await;
+    let limit = tenure_jobs::model::limits::WAITS_MAX;
+    let job = world.submit("many", json!(limit)).await;
+    world.until(job, "parked").await;
+    let job = world.submit("many", json!(limit + 1)).await;
+    let why = world.until(job, "attention").await.attention.unwrap().why;
+    assert!(why.contains(&limit.to_string()), "{why}");
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hundreds_of_children_fit_and_their_parent_hears_each_once() {
+    let child = FlowSpec::new("c", |_: Ctx, n: u64| async move { Ok(n) });
+    let parent = FlowSpec::new("p", |ctx: Ctx, n: u64| async move {
+        let all = ctx.parallel(0..n, |ctx, i| async move { ctx.child::<u64>("c", i).await }).await;
+        let mut sum = 0;
+        for one in all {
+            sum += one?;
+        }
+        Ok(sum)
+    });
+    let flows = Flows::default().with(child).with(parent);
+    let world = World::start(flows, Tools::default(), quick()).await;
+    let job = world.submit("p", json!(400)).await;
+    assert_eq!(world.until(job, "completed").await.output, Some(json!(399 * 200)));
+    world.check().await;
+}
