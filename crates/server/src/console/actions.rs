@@ -134,7 +134,7 @@ async fn carry_out(
             let ask = ResolveAsk { step, verdict, result, by, note };
             ask::resolve(pipeline, id, tenant, ask).await?;
         }
-        "retry" => return retry(app, caller, id, by).await,
+        "retry" => return retry(app, caller, id, fields.text("step"), by).await,
         other => return Err(Problem::not_found(format!("action {other:?}"))),
     }
     Ok(id)
@@ -144,6 +144,7 @@ async fn retry(
     app: &App,
     caller: &Caller,
     id: EntityId,
+    step: Option<&str>,
     by: Option<String>,
 ) -> Result<EntityId, Problem> {
     let absent = || Problem::not_found(format!("job {id}"));
@@ -151,5 +152,5 @@ async fn retry(
     head.filter(|h| caller.sees(&h.tenant)).ok_or_else(absent)?;
     // Pages are only served where there are jobs.
     let desk = app.jobs().ok_or_else(absent)?;
-    Ok(desk.submitter().fork(id, None, None, by).await?.id)
+    Ok(desk.submitter().fork(id, step.map(|s| StepId(s.to_owned())), None, by).await?.id)
 }

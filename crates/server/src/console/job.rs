@@ -123,7 +123,7 @@ pub(super) fn bad(title: &str, detail: &str) -> Markup {
 pub(super) fn parts(shown: &Shown) -> Vec<(&'static str, String)> {
     let detail = &shown.detail;
     let mut parts = moving(shown);
-    let moves = moves::all(&detail.job, shown.may_press).into_string();
+    let moves = moves::all(detail, shown.may_press).into_string();
     parts.insert(1, ("moves", moves));
     parts.push(("steps", tables::steps(detail, shown.now).into_string()));
     parts.push(("values", values(&detail.job).into_string()));

@@ -1,15 +1,19 @@
 //! What moves a job: the buttons that make sense where it stands, and no others. What it waits for from a person
 //! comes first and large; what a person may do at any time stays small.
 
+use super::text::excerpt;
 use maud::{Markup, html};
-use tenure_jobs::view::{JobView, WaitView};
+use tenure_jobs::view::{JobDetail, JobView, WaitView};
 use tenure_kernel::ids::EntityId;
 use tenure_steps::events::{StepId, WaitKind};
 
 /// Waits and unknown effects that get a form each.
 const FORMS_MAX: usize = 12;
+/// Steps that a retry can be told to begin with, the newest.
+const STEPS_MAX: usize = 200;
 
-pub(super) fn all(job: &JobView, may_press: bool) -> Markup {
+pub(super) fn all(detail: &JobDetail, may_press: bool) -> Markup {
+    let job = &detail.job;
     if !may_press {
         return html! { p.small.dim { "This key may look and not touch: the buttons need the scope write." } };
     }
@@ -18,7 +22,7 @@ pub(super) fn all(job: &JobView, may_press: bool) -> Markup {
     let asks: Vec<_> = asked.take(FORMS_MAX).collect();
     // Where a person has to say what is true, looking again is only the smaller way out.
     let look_again = can_resume(job) && !unknown.is_empty();
-    let large = !asks.is_empty() || !unknown.is_empty() || can_resume(job) || can_retry(job);
+    let large = !asks.is_empty() || !unknown.is_empty() || can_resume(job) || can_retry(detail);
     let quiet = !job.is_final && job.status != "cancelling";
     html! {
         @if large || quiet {
@@ -29,7 +33,7 @@ pub(super) fn all(job: &JobView, may_press: bool) -> Markup {
                         @for (step, what) in unknown.iter().take(FORMS_MAX) { (resolve(job, step, what)) }
                         @for wait in &asks { (answer(job.id, wait)) }
                         @if can_resume(job) && !look_again { (resume(job)) }
-                        @if can_retry(job) { (retry(job)) }
+                        @if can_retry(detail) { (retry(detail)) }
                     }
                 }
                 @if quiet { (quietly(job, look_again)) }
@@ -59,8 +63,10 @@ fn can_resume(job: &JobView) -> bool {
     !job.is_final && (job.paused || job.status == "attention")
 }
 
-fn can_retry(job: &JobView) -> bool {
-    job.is_final && job.status != "completed"
+/// A job that had no step yet is submitted again, not retried.
+fn can_retry(detail: &JobDetail) -> bool {
+    let job = &detail.job;
+    job.is_final && job.status != "completed" && !detail.steps.is_empty()
 }
 
 fn to(job: EntityId, action: &str) -> String {
@@ -96,7 +102,7 @@ fn resolve(job: &JobView, step: &StepId, what: &str) -> Markup {
     html! {
         section.move.wide {
             h3 { "Did step " code { (step) } " happen? " span.pill.unknown { "? unknown" } }
-            p { (super::text::excerpt(what, 400).0) }
+            p { (excerpt(what, 400).0) }
             form method="post" action=(to(job.id, "resolve")) {
                 input type="hidden" name="step" value=(step);
                 div.two {
@@ -132,13 +138,28 @@ fn resume(job: &JobView) -> Markup {
     }
 }
 
-fn retry(job: &JobView) -> Markup {
-    let step = job.failure.as_ref().and_then(|f| f.step.as_ref());
+/// From the step that failed; or from any other: a flow may have failed by itself, with every step well.
+fn retry(detail: &JobDetail) -> Markup {
+    let job = &detail.job;
+    let failed = job.failure.as_ref().and_then(|f| f.step.as_ref());
+    let open = || detail.steps.iter().find(|s| s.outcome != "ok").map(|s| &s.step);
+    let from = failed.or_else(open).or_else(|| detail.steps.last().map(|s| &s.step));
+    let shown = detail.steps.len().saturating_sub(STEPS_MAX);
     html! {
         section.move {
             h3 { "Try again" }
-            p { "A new job takes over every step that succeeded" @if let Some(step) = step { " before " code { (step) } } " and goes on from there. This one stays as it is." }
-            form method="post" action=(to(job.id, "retry")) { div.row { button.go { "Retry" } } }
+            p { "A new job takes over what was over before a step, and goes on from there. This one stays as it is." }
+            form method="post" action=(to(job.id, "retry")) {
+                div.row {
+                    label for="retry-step" { "before step" }
+                    select id="retry-step" name="step" {
+                        @for step in &detail.steps[shown..] {
+                            option value=(step.step) selected[Some(&step.step) == from] { (step.step) " " (excerpt(&step.of, 40).0) }
+                        }
+                    }
+                    button.go { "Retry" }
+                }
+            }
         }
     }
 }

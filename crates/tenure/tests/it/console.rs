@@ -177,7 +177,10 @@ async fn every_status_is_on_a_page_with_its_reason_and_its_button() {
         ("parked", w.script(json!([{ "approval": "release" }])).await),
         ("attention", w.script(json!([act("irreversible", "slow", 50)])).await),
         ("completed", w.submit("drill.noops", json!({ "steps": 2 })).await),
-        ("failed", w.script(json!([{ "fail": "the printer is out of paper" }])).await),
+        (
+            "failed",
+            w.script(json!([{ "sleep_ms": 1 }, { "fail": "the printer is out of paper" }])).await,
+        ),
         (
             "retrying",
             w.submit(
@@ -282,9 +285,13 @@ async fn buttons_do_what_they_say() {
 
     let fails = w.script(json!([{ "sleep_ms": 1 }, { "fail": "no" }])).await;
     w.until(fails, "failed").await;
-    let again = w.press(fails, "retry", &[]).await;
-    let text = format!("{} {:?}", again.status(), again.headers().get(header::LOCATION));
-    assert!(text.contains("303") || text.contains("409"), "{text}");
+    let nowhere = w.press(fails, "retry", &[("step", "77")]).await;
+    assert_eq!(nowhere.status(), StatusCode::CONFLICT);
+    assert!(nowhere.text().await.expect("text").contains("has no step 77"));
+    let again = w.pressed(fails, "retry", &[("step", "1")]).await;
+    assert!(!again.contains(&fails.to_string()), "a job of its own: {again}");
+    let page = w.get(&again).await.1;
+    assert!(page.contains("retry of") && page.contains(&format!("/jobs/{fails}")), "{page}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
