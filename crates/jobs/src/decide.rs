@@ -400,9 +400,8 @@ fn cancel(
     id: EntityId,
 ) -> Decision<JobEvent> {
     let mut state = state.clone();
-    let open = !state.children.is_empty();
-    if open {
-        let event = OwnEvent::JobCancelling { by: ask.by.clone(), why: ask.why.clone() };
+    if !state.children.is_empty() {
+        let event = OwnEvent::JobCancelling { by: ask.by, why: ask.why };
         decision.messages.extend(cancel_children(&state, id));
         push(&mut state, &mut decision, event.into());
         decision.timers.push(TimerChange::ClearAll);

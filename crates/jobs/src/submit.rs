@@ -39,6 +39,9 @@ use tenure_steps::{
 /// Events that a flow may record before its first tool or wait and still start with its job.
 pub const EVENTS_AT_BIRTH_MAX: usize = 32;
 
+/// The step of a fork that takes over everything that is recorded.
+pub const AFTER_ALL: &str = "end";
+
 /// What somebody wants to run.
 #[derive(Clone, Debug, Default)]
 pub struct Submission {
@@ -354,6 +357,10 @@ impl Submitter {
                     known.join(", ")
                 )));
             }
+            // A flow that failed by itself: its code runs again over everything that is recorded.
+            None if loaded.state.failure.is_some() => {
+                failed_step(&loaded).unwrap_or_else(|| StepId(AFTER_ALL.into()))
+            }
             None => failed_step(&loaded).ok_or_else(|| {
                 SubmitError::BadOrigin(format!(
                     "job {origin} has no step that failed: say from which step to fork"
@@ -416,7 +423,7 @@ fn unique(tenant: &str, key: &str, flow: &str, input: &Value) -> UniqueKey {
     let mut bytes = flow.as_bytes().to_vec();
     bytes.push(0);
     bytes.extend(canonical::bytes(input));
-    UniqueKey { key: format!("job/{tenant}/{key}"), digest: Hash::of(&bytes) }
+    UniqueKey { key: format!("job/{}/{tenant}/{key}", tenant.len()), digest: Hash::of(&bytes) }
 }
 
 fn ms(d: Duration) -> u64 {

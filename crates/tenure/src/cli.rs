@@ -62,9 +62,6 @@ pub enum Command {
     Sim(Sim),
     /// Measures, beside the raw limit of the same engine
     Bench(Bench),
-    /// Runs errands against an outside; the demo and the tests start it as a process of its own
-    #[command(hide = true)]
-    Errands(Errands),
     /// Commits as fast as it can and says what was acknowledged; the tests kill it
     #[command(hide = true)]
     Torture(Torture),
@@ -174,17 +171,6 @@ pub enum Suite {
         #[arg(long, value_delimiter = ',', default_value = "10000,100000,1000000")]
         finished: Vec<usize>,
     },
-}
-
-/// Options of `errands`.
-#[derive(Args, Clone, Debug)]
-pub struct Errands {
-    /// Where the outside listens
-    #[arg(long)]
-    pub outside: String,
-    /// How many to make, if there are none yet
-    #[arg(long, default_value_t = 0)]
-    pub make: u64,
 }
 
 /// Options of `torture`.

@@ -71,7 +71,6 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
         Command::Bench(options) => {
             commands::bench::run(cli.common.store.as_deref(), options, json).await
         }
-        Command::Errands(options) => commands::errands::run(settings, options).await,
         Command::Torture(options) => commands::torture::run(settings, options).await,
     }
 }

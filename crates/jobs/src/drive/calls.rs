@@ -243,10 +243,13 @@ pub(crate) async fn testify(reach: &Reach, keeper: &Keeper, late: Late) {
 /// The calls that run in this process, whoever started them. A job that is lost and claimed again by the same
 /// process finds its earlier call here while that still runs.
 #[derive(Clone, Default)]
-pub struct Calls(Arc<Mutex<HashMap<(EntityId, String, u64, u32), usize>>>);
+pub struct Calls(Arc<Mutex<HashMap<Name, usize>>>);
+
+/// Job, key, epoch and call number.
+type Name = (EntityId, String, u64, u32);
 
 /// A call that runs. Dropped, it does not.
-pub(crate) struct Runs(Calls, (EntityId, String, u64, u32));
+pub(crate) struct Runs(Calls, Name);
 
 impl Calls {
     pub(crate) fn begin(&self, job: EntityId, key: &str, epoch: u64, call: u32) -> Runs {
@@ -259,7 +262,7 @@ impl Calls {
         self.lock().contains_key(&(job, key.to_owned(), epoch, call))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<(EntityId, String, u64, u32), usize>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Name, usize>> {
         // Nothing panics while it holds this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -930,7 +930,7 @@ impl Run {
         Some(Attention {
             reason: "unknown_outcome".into(),
             step: Some(first.step.clone()),
-            why: format!("step {}: {}", first.step, first.why),
+            why: first.why.clone(),
             again_in_ms: again.map(|d| {
                 // Less and less often: what has not cleared up in an hour will hardly do so in seconds.
                 let patience = LOOK_AGAIN * 2u32.saturating_pow(self.state().looks.min(8));

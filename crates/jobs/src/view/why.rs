@@ -183,7 +183,7 @@ fn asks_a_person(job: &JobView, attention: &Attention, now: Timestamp) -> String
         }
         ("diverged", Some(step)) => format!(
             "The flow's code does not fit the job's history ({why}): run code that does and type `tenure job resume \
-             {id}`, or go on with other code from `tenure job fork {id} --step {step} --version …`"
+             {id}`, or go on with other code from `tenure job fork {id} --step {step} --flow-version …`"
         ),
         _ => format!(
             "Its flow can not go on ({why}): repair it and type `tenure job resume {id}`{again}"
@@ -470,7 +470,7 @@ mod tests {
                 json!({ "attention": of("diverged", "recorded is a, the code asks for b", None) })
             ),
             "The flow's code does not fit the job's history (recorded is a, the code asks for b): run code that does and \
-             type `tenure job resume ID`, or go on with other code from `tenure job fork ID --step 3 --version …`."
+             type `tenure job resume ID`, or go on with other code from `tenure job fork ID --step 3 --flow-version …`."
         );
         assert_eq!(
             says(

@@ -127,7 +127,7 @@ async fn what_fails_is_tried_again_under_a_new_key_as_often_as_allowed() {
     let calls = Arc::new(std::sync::Mutex::new(Vec::new()));
     let seen = calls.clone();
     let flaky = ToolSpec::new("flaky", move |ctx: ToolCtx, fails: u32| {
-        seen.lock().unwrap().push(ctx.key.clone());
+        seen.lock().unwrap().push(ctx.key);
         let n = seen.lock().unwrap().len();
         async move { if n <= fails as usize { Err(ToolError::retryable("not yet")) } else { Ok(n) } }
     });

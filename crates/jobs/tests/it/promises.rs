@@ -42,6 +42,7 @@ async fn with(tool: ToolSpec, options: JobOptions) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
+#[expect(clippy::disallowed_methods, reason = "a flow that blocks its thread is what this is about")]
 async fn a_worker_that_renews_and_does_not_move_loses_the_job() {
     let noop = ToolSpec::new("noop", |_: ToolCtx, v: Value| async move { Ok(v) });
     let flow = FlowSpec::new("hangs", |ctx: Ctx, _: Value| async move {

@@ -3,7 +3,6 @@
 pub mod bench;
 pub mod config;
 pub mod demo;
-pub mod errands;
 pub mod job;
 pub mod key;
 pub mod rules;

@@ -9,6 +9,7 @@ mod disk;
 mod hostile;
 mod kill;
 mod lab;
+mod server_kill;
 mod support;
 mod tidy;
 mod windows;

@@ -229,3 +229,36 @@ async fn a_worker_that_is_asked_to_end_finishes_what_runs_and_gives_back_the_res
     assert_eq!((state.takeovers, lab.outside.count("it")), (0, 1));
     lab.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_signal_that_is_accepted_while_the_worker_is_dead_is_applied_once() {
+    let lab = Lab::open(None, &[]).await;
+    let mut first = lab.worker(Some("after_call:1"));
+    let act = |name: &str| json!({ "act": { "class": "verifiable", "name": name } });
+    let job = lab.script(json!([act("a"), { "signal": "go" }, act("b")])).await;
+    first.ended().await;
+    lab.signal(job, "go", json!(1)).await;
+    lab.signal(job, "go", json!(2)).await;
+    let _second = lab.worker(None);
+    let state = lab.until(job, "completed").await;
+    assert_eq!(state.output.unwrap()[1], json!(1));
+    assert_eq!(lab.count(job, "wait_completed").await, 1);
+    assert_eq!((lab.outside.count("a"), lab.outside.count("b")), (1, 1));
+    lab.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn a_cancel_reaches_a_job_whose_worker_is_dead_and_lists_what_nobody_knows() {
+    let lab = Lab::open(None, &[]).await;
+    let mut first = lab.worker(Some("after_call:2"));
+    let job = lab.script(act("irreversible")).await;
+    first.ended().await;
+    lab.cancel(job).await;
+    let _second = lab.worker(None);
+    lab.until(job, "cancelled").await;
+    assert_eq!(lab.outside.count("it"), 1);
+    let last = lab.events(job).await.pop().unwrap();
+    let last: Value = serde_json::from_slice(last.body.inline().unwrap()).unwrap();
+    assert_eq!(last["unknown"], json!(["2"]), "{last}");
+    lab.close().await;
+}
