@@ -1,7 +1,7 @@
 //! What follows from mail, timers and lost holders, from the head alone. The due loop decides this for a
 //! job without a holder; the holder asks the same functions about its mail.
 
-use crate::model::{Failure, JobEvent, JobState, NewJob, OwnEvent, Parent, RECHECK, limits, small};
+use crate::model::{Failure, JobEvent, JobState, NewJob, OwnEvent, Parent, RECHECK, limits, small, OpenCall};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
@@ -62,6 +62,9 @@ pub struct AskMail {
 pub struct ResolveMail {
     /// Which step.
     pub step: StepId,
+    /// Which call of it, by key and number: what is said of one call must not settle a later one.
+    #[serde(default)]
+    pub of: Option<(String, u32)>,
     /// Happened, did not happen, or abandoned.
     pub verdict: Verdict,
     /// The result, where it happened.
@@ -229,10 +232,17 @@ fn signal(state: &JobState, signal: SignalMail) -> MailSays {
 }
 
 fn resolve(state: &JobState, resolve: ResolveMail) -> MailSays {
-    let ResolveMail { step, verdict, result, by, note } = resolve;
-    let Some(call) = state.calls.iter().find(|c| c.step == step && c.unknown.is_some()) else {
-        return MailSays::Nothing(format!("resolve: step {step} has no unknown effect"));
+    let ResolveMail { step, of, verdict, result, by, note } = resolve;
+    let meant = |c: &&OpenCall| {
+        c.step == step && c.unknown.is_some() && of.as_ref().is_none_or(|(k, n)| *k == c.key && *n == c.call)
     };
+    let Some(call) = state.calls.iter().find(meant) else {
+        return MailSays::Nothing(format!("resolve: step {step} has no such unknown effect"));
+    };
+    // While it is being undone, what a person saw is no longer what is true.
+    if call.undoing && state.attention.is_none() {
+        return MailSays::Nothing(format!("resolve: step {step} is being undone"));
+    }
     let note = match (by, note) {
         (Some(by), Some(note)) => Some(format!("{by}: {note}")),
         (by, note) => note.or(by),

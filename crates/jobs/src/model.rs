@@ -261,6 +261,9 @@ pub struct OpenCall {
     /// Why nobody knows how it ended.
     #[serde(default, rename = "u", skip_serializing_if = "Option::is_none")]
     pub unknown: Option<String>,
+    /// Its compensation was begun.
+    #[serde(default, rename = "z", skip_serializing_if = "is_default")]
+    pub undoing: bool,
 }
 
 /// A wait that is open.
@@ -406,6 +409,7 @@ impl JobState {
                     call: *call,
                     class: *class,
                     unknown: None,
+                    undoing: false,
                 });
             }
             StepEvent::ToolInvocationFinished { key, call, .. } => self.close(key, *call),
@@ -426,7 +430,12 @@ impl JobState {
             StepEvent::NodeFinished { result_type, .. } => {
                 self.steps += u32::from(*result_type != ResultType::RetryableFailure);
             }
-            StepEvent::CommandCommitted { .. } | StepEvent::CompensationStarted { .. } => {}
+            StepEvent::CompensationStarted { key, call, .. } => {
+                if let Some(c) = self.calls.iter_mut().find(|c| c.key == *key && c.call == *call) {
+                    c.undoing = true;
+                }
+            }
+            StepEvent::CommandCommitted { .. } => {}
             StepEvent::ValueRecorded { .. } => self.steps += 1,
             StepEvent::WaitOpened { step, kind, key, .. } => {
                 self.waits.push(OpenWait { step: step.clone(), kind: *kind, key: key.clone() });

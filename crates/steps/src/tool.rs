@@ -56,7 +56,8 @@ pub enum ToolError {
     /// It may have been applied: the connection broke after the request had left, say.
     #[error("{0}")]
     Unknown(String),
-    /// Half of it was applied: has to be compensated, then the step fails.
+    /// Half of it was applied: it is compensated, then counts as not applied and is tried again if it may be. Of a
+    /// tool that is not compensatable it is the same as [`ToolError::Unknown`].
     #[error("{0}")]
     Compensatable(String),
     /// It noticed the request to stop before it applied anything.

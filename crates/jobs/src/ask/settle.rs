@@ -54,7 +54,8 @@ pub async fn resolve(
     }
     // The same id whatever the verdict: the first to speak is heard, and the next one is told so.
     let id = format!("resolve/{}/{}", call.key, call.call);
-    let body = Body::json(&ResolveMail { step: step.clone(), verdict, result, by, note });
+    let of = Some((call.key.clone(), call.call));
+    let body = Body::json(&ResolveMail { step: step.clone(), of, verdict, result, by, note });
     match send(pipeline, job, mail::RESOLVE, id.clone(), body.clone()).await? {
         Sent::Accepted => Ok(ResolveAnswer::Accepted),
         Sent::Duplicate => {

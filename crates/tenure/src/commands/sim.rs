@@ -10,7 +10,10 @@ pub fn run(options: &cli::Sim, json: bool) -> Result<String, Failure> {
     for seed in options.seed..options.seed.saturating_add(options.runs) {
         let scenario = match &options.scenario {
             Some(name) => Scenario::parse(name).ok_or_else(|| unknown(name))?,
-            None => Scenario::ALL[usize::try_from(seed % 4).unwrap_or(0)],
+            None => {
+                let n = Scenario::ALL.len() as u64;
+                Scenario::ALL[usize::try_from(seed % n).unwrap_or(0)]
+            }
         };
         match tenure_sim::run(seed, &Options::new(scenario)) {
             Ok(report) if json => out.push_str(&format!("{}\n", as_json(&report))),

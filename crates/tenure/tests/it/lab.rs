@@ -210,7 +210,7 @@ impl Lab {
 
     pub async fn resolve(&self, job: EntityId, step: &str, verdict: Verdict, result: Value) {
         let step = StepId(step.into());
-        let body = ResolveMail { step, verdict, result, by: Some("ann".into()), note: None };
+        let body = ResolveMail { step, of: None, verdict, result, by: Some("ann".into()), note: None };
         self.mail(job, mail::RESOLVE, "resolve", Body::json(&body)).await;
     }
 

@@ -181,7 +181,8 @@ async fn settle(c: &Clients, id: EntityId, state: &JobState, look: u64) {
         };
         world.sim.trace(format!("office: {id}.{} {verdict:?}", call.step));
         let (by, note, step) = (Some("ann".into()), None, call.step.clone());
-        let body = Body::json(&ResolveMail { step, verdict, result, by, note });
+        let of = Some((call.key.clone(), call.call));
+        let body = Body::json(&ResolveMail { step, of, verdict, result, by, note });
         c.mail(id, format!("office/settle/{}/{look}", call.step), mail::RESOLVE, body).await;
     }
 }
