@@ -357,7 +357,9 @@ impl LaneServer {
         let input = match input {
             Input::Create(Body::Blob { digest, .. }) => {
                 let bytes = self.pipeline().store().blob(*digest).await?;
-                let Some(bytes) = bytes else { return Ok(Some(returned(posted, "its body is gone"))) };
+                let Some(bytes) = bytes else {
+                    return Ok(Some(returned(posted, "its body is gone")));
+                };
                 loaded = Body::Inline(bytes);
                 &Input::Create(&loaded)
             }

@@ -1,7 +1,9 @@
 //! What follows from mail, timers and lost holders, from the head alone. The due loop decides this for a
 //! job without a holder; the holder asks the same functions about its mail.
 
-use crate::model::{Failure, JobEvent, JobState, NewJob, OwnEvent, Parent, RECHECK, limits, small, OpenCall};
+use crate::model::{
+    Failure, JobEvent, JobState, NewJob, OpenCall, OwnEvent, Parent, RECHECK, limits, small,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
@@ -234,7 +236,9 @@ fn signal(state: &JobState, signal: SignalMail) -> MailSays {
 fn resolve(state: &JobState, resolve: ResolveMail) -> MailSays {
     let ResolveMail { step, of, verdict, result, by, note } = resolve;
     let meant = |c: &&OpenCall| {
-        c.step == step && c.unknown.is_some() && of.as_ref().is_none_or(|(k, n)| *k == c.key && *n == c.call)
+        c.step == step
+            && c.unknown.is_some()
+            && of.as_ref().is_none_or(|(k, n)| *k == c.key && *n == c.call)
     };
     let Some(call) = state.calls.iter().find(meant) else {
         return MailSays::Nothing(format!("resolve: step {step} has no such unknown effect"));

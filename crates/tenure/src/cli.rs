@@ -71,7 +71,12 @@ pub enum Command {
 #[derive(Args, Clone, Debug)]
 pub struct Worker {
     /// The server's address
-    #[arg(long, env = "TENURE_SERVER", value_name = "URL", default_value = "http://127.0.0.1:7777")]
+    #[arg(
+        long,
+        env = "TENURE_SERVER",
+        value_name = "URL",
+        default_value = "http://127.0.0.1:7777"
+    )]
     pub server: String,
     /// An API key with the scope `worker`, where the server needs one
     #[arg(long, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]

@@ -441,10 +441,9 @@ fn problem_of(form: Form, value: &str) -> Option<String> {
                 "is not a store: use sqlite:DIRECTORY or postgres://USER@HOST/DATABASE".to_owned()
             })
         }
-        Form::Address => value
-            .parse::<std::net::SocketAddr>()
-            .is_err()
-            .then(|| "is not an address with a port, such as 127.0.0.1:7777 or [::1]:7777".to_owned()),
+        Form::Address => value.parse::<std::net::SocketAddr>().is_err().then(|| {
+            "is not an address with a port, such as 127.0.0.1:7777 or [::1]:7777".to_owned()
+        }),
         Form::Anything => None,
         Form::Text => value.is_empty().then(|| "is empty".to_owned()),
     }

@@ -17,6 +17,6 @@ pub use tenure_engine as engine;
 pub use tenure_jobs as jobs;
 pub use tenure_kernel as kernel;
 pub use tenure_steps::{
-    Approval, CallOptions, Class, Ctx, Either, FlowError, Probe, StepError, Tool, ToolCtx, ToolError,
-    flow::FlowSpec, tool::ToolSpec,
+    Approval, CallOptions, Class, Ctx, Either, FlowError, Probe, StepError, Tool, ToolCtx,
+    ToolError, flow::FlowSpec, tool::ToolSpec,
 };

@@ -105,12 +105,15 @@ impl Program {
     /// A server on the store of the settings; with a worker in the same process if asked for.
     pub async fn serve(&self, settings: &Settings, with_worker: bool) -> Result<Service, Failure> {
         let listen: SocketAddr = settings.text("server.listen").parse().map_err(|_| {
-            Failure::System(format!("server.listen = {:?} is not an address", settings.text("server.listen")))
+            Failure::System(format!(
+                "server.listen = {:?} is not an address",
+                settings.text("server.listen")
+            ))
         })?;
         // Before the store is opened: a second server must not begin to serve and then find its address taken.
-        let listener = TcpListener::bind(listen).await.map_err(|e| {
-            Failure::System(format!("the server can not listen at {listen}: {e}"))
-        })?;
+        let listener = TcpListener::bind(listen)
+            .await
+            .map_err(|e| Failure::System(format!("the server can not listen at {listen}: {e}")))?;
         self.serve_at(listener, settings, with_worker).await
     }
 
@@ -194,7 +197,9 @@ async fn crew(
 fn builtin_tools(settings: &Settings) -> Tools {
     let defaults = LlmOptions::default();
     let llm = LlmOptions {
-        base_url: Some(settings.text("llm.base_url").to_owned()).filter(|u| !u.is_empty()).unwrap_or(defaults.base_url.clone()),
+        base_url: Some(settings.text("llm.base_url").to_owned())
+            .filter(|u| !u.is_empty())
+            .unwrap_or(defaults.base_url.clone()),
         api_key_env: Some(settings.text("llm.api_key_env").to_owned()).filter(|u| !u.is_empty()),
         model: Some(settings.text("llm.model").to_owned()).filter(|u| !u.is_empty()),
         ..defaults

@@ -348,7 +348,8 @@ impl Walk {
             Happens::Resume => self.mail(mail::RESUME, Body::json(&AskMail::default())),
             Happens::Resolve(n, verdict) => {
                 let (step, verdict) = (step(*n), *verdict);
-                let body = ResolveMail { step, of: None, verdict, result: json!(2), by: None, note: None };
+                let body =
+                    ResolveMail { step, of: None, verdict, result: json!(2), by: None, note: None };
                 self.mail(mail::RESOLVE, Body::json(&body));
             }
             Happens::Evidence => self.mail(kinds::EVIDENCE, Body::json(&json!({"key": "k0"}))),

@@ -42,7 +42,10 @@ async fn with(tool: ToolSpec, options: JobOptions) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
-#[expect(clippy::disallowed_methods, reason = "a flow that blocks its thread is what this is about")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a flow that blocks its thread is what this is about"
+)]
 async fn a_worker_that_renews_and_does_not_move_loses_the_job() {
     let noop = ToolSpec::new("noop", |_: ToolCtx, v: Value| async move { Ok(v) });
     let flow = FlowSpec::new("hangs", |ctx: Ctx, _: Value| async move {
@@ -51,17 +54,18 @@ async fn a_worker_that_renews_and_does_not_move_loses_the_job() {
         std::thread::sleep(Duration::from_secs(4));
         Ok(Value::Null)
     });
-    let options = JobOptions {
-        step_timeout: Duration::from_millis(50),
-        takeovers_max: 0,
-        ..quick()
-    };
-    let world = World::start(Flows::default().with(flow), Tools::default().with(noop), options).await;
+    let options =
+        JobOptions { step_timeout: Duration::from_millis(50), takeovers_max: 0, ..quick() };
+    let world =
+        World::start(Flows::default().with(flow), Tools::default().with(noop), options).await;
     let job = world.submit("hangs", Value::Null).await;
     let state = world.until(job, "failed").await;
     assert_eq!(state.failure.unwrap().reason, "takeovers_spent");
     let renewed = world.store.session(world.crew.local().keeper.id()).await.unwrap().unwrap();
-    assert!(renewed.expires_at > world.head(job).await.changed_at, "its session was alive all the time");
+    assert!(
+        renewed.expires_at > world.head(job).await.changed_at,
+        "its session was alive all the time"
+    );
     world.check().await;
 }
 
@@ -145,7 +149,10 @@ async fn a_tool_that_returns_after_its_timeout_settles_itself_by_evidence() {
     assert_eq!(world.until(job, "completed").await.output, Some(json!("late")));
     assert_eq!(calls.load(Ordering::SeqCst), 1);
     let story = world.story(job).await;
-    assert!(story.contains("longer than its timeout") && story.contains("\"by\":\"evidence\""), "{story}");
+    assert!(
+        story.contains("longer than its timeout") && story.contains("\"by\":\"evidence\""),
+        "{story}"
+    );
     world.check().await;
 }
 
@@ -266,7 +273,8 @@ async fn the_same_key_and_input_is_the_same_job_and_other_input_is_refused() {
         key: Some("k".into()),
         ..Submission::default()
     };
-    let all = join_all((0..20).map(|_| world.jobs.submit(submission(json!({"b": 1, "a": 2}))))).await;
+    let all =
+        join_all((0..20).map(|_| world.jobs.submit(submission(json!({"b": 1, "a": 2}))))).await;
     let ids: std::collections::BTreeSet<_> = all.iter().map(|r| r.as_ref().unwrap().id).collect();
     assert_eq!(ids.len(), 1);
     assert_eq!(all.iter().filter(|r| !r.as_ref().unwrap().existed).count(), 1);
@@ -295,7 +303,12 @@ async fn a_tool_that_panics_is_an_unknown_outcome_and_takes_nothing_with_it() {
 #[tokio::test(flavor = "multi_thread")]
 async fn more_waits_than_a_head_can_hold_stop_the_job_with_the_limit() {
     let flow = FlowSpec::new("many", |ctx: Ctx, n: u32| async move {
-        let all = ctx.parallel(0..n, |ctx, i| async move { ctx.wait_signal::<Value>(&format!("k{i}")).await }).await;
+        let all = ctx
+            .parallel(
+                0..n,
+                |ctx, i| async move { ctx.wait_signal::<Value>(&format!("k{i}")).await },
+            )
+            .await;
         all.into_iter().collect::<Result<Vec<_>, _>>().map_err(FlowError::from)
     });
     let world = World::start(Flows::default().with(flow), Tools::default(), quick()).await;

@@ -244,7 +244,8 @@ impl World {
         result: Value,
     ) -> MailAnswer {
         let step = StepId(step.into());
-        let body = ResolveMail { step, of: None, verdict, result, by: Some("ann".into()), note: None };
+        let body =
+            ResolveMail { step, of: None, verdict, result, by: Some("ann".into()), note: None };
         self.mail(job, mail::RESOLVE, &format!("resolve/{verdict:?}"), Body::json(&body)).await
     }
 

@@ -9,7 +9,11 @@ use tenure_engine::pipeline::Pipeline;
 use tenure_server::keys::{self, KeyError, NewKey, Scope};
 
 /// Creates, lists or revokes.
-pub async fn run(settings: &Settings, action: &cli::KeyAction, json: bool) -> Result<String, Failure> {
+pub async fn run(
+    settings: &Settings,
+    action: &cli::KeyAction,
+    json: bool,
+) -> Result<String, Failure> {
     let opened = open(settings, judge()).await?;
     let rt = Arc::new(TokioRuntime::current());
     let pipeline = Pipeline::new(opened.store, opened.bell, rt, &settings.engine());
@@ -19,8 +23,13 @@ pub async fn run(settings: &Settings, action: &cli::KeyAction, json: bool) -> Re
             let wish = NewKey { name: name.clone(), tenant: tenant.clone(), scopes };
             let made = keys::create(&pipeline, wish).await.map_err(failure)?;
             Ok(match json {
-                true => format!("{}\n", serde_json::json!({ "id": made.id, "secret": made.secret })),
-                false => format!("{}\nShown once: only its hash is kept. Its id is {}.\n", made.secret, made.id),
+                true => {
+                    format!("{}\n", serde_json::json!({ "id": made.id, "secret": made.secret }))
+                }
+                false => format!(
+                    "{}\nShown once: only its hash is kept. Its id is {}.\n",
+                    made.secret, made.id
+                ),
             })
         }
         cli::KeyAction::List => {
@@ -33,10 +42,16 @@ pub async fn run(settings: &Settings, action: &cli::KeyAction, json: bool) -> Re
                 // Writing to a String can not fail.
                 let _ = writeln!(out, "{key:?}");
             }
-            Ok(if out.is_empty() { "no keys; `tenure key create NAME` makes one\n".into() } else { out })
+            Ok(if out.is_empty() {
+                "no keys; `tenure key create NAME` makes one\n".into()
+            } else {
+                out
+            })
         }
         cli::KeyAction::Revoke { id } => {
-            let id = id.parse().map_err(|_| Failure::System(format!("{id:?} is not the id of a key")))?;
+            let id = id
+                .parse()
+                .map_err(|_| Failure::System(format!("{id:?} is not the id of a key")))?;
             keys::revoke(&pipeline, id).await.map_err(failure)?;
             Ok("revoked\n".to_owned())
         }

@@ -13,7 +13,9 @@ pub async fn run(settings: &Settings, with_worker: bool, json: bool) -> Result<S
     let store = settings.text("store.url");
     // One line that scripts can wait for: from here on it answers.
     match json {
-        true => println!("{}", serde_json::json!({ "url": url, "store": store, "worker": with_worker })),
+        true => {
+            println!("{}", serde_json::json!({ "url": url, "store": store, "worker": with_worker }))
+        }
         false => {
             let worker = if with_worker { " with a worker" } else { "" };
             println!("tenure: a server{worker} on {store}, at {url} (Ctrl-C ends it)");
@@ -35,7 +37,10 @@ pub async fn work(
     let mut remote = Program::new().work(settings, server, api_key).await?;
     let slots = remote.crew.local().slots.free();
     match json {
-        true => println!("{}", serde_json::json!({ "server": server, "slots": slots, "pid": std::process::id() })),
+        true => println!(
+            "{}",
+            serde_json::json!({ "server": server, "slots": slots, "pid": std::process::id() })
+        ),
         false => println!("tenure: a worker for {server} with {slots} slots (Ctrl-C ends it)"),
     }
     asked_to_end().await?;

@@ -71,9 +71,11 @@ pub fn tools() -> Tools {
         .with(ToolSpec::new("outside.verifiable", act).doc(doc).verifiable(probe))
         .with(ToolSpec::new("outside.compensatable", act).doc(doc).compensatable(undo))
         .with(ToolSpec::new("outside.irreversible", act).doc(doc).irreversible())
-        .with(ToolSpec::new("noop", |_: ToolCtx, input: Value| async move { Ok(input) })
-            .doc("Gives back what it is given.")
-            .idempotent())
+        .with(
+            ToolSpec::new("noop", |_: ToolCtx, input: Value| async move { Ok(input) })
+                .doc("Gives back what it is given.")
+                .idempotent(),
+        )
 }
 
 /// One step of a script.
@@ -200,5 +202,7 @@ pub fn flows() -> Flows {
         .with(super::order::flow())
         .with(FlowSpec::new("drill.script", script).doc("Does what its input says."))
         .with(FlowSpec::new("drill.noops", noops).doc("Calls a tool that does nothing, so often."))
-        .with(FlowSpec::new("drill.either", either).doc("A signal, or a minute, whichever is first."))
+        .with(
+            FlowSpec::new("drill.either", either).doc("A signal, or a minute, whichever is first."),
+        )
 }

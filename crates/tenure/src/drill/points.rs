@@ -27,7 +27,10 @@ pub fn from_environment() -> Result<Option<Probe>, String> {
     let name = parts.next().unwrap_or("");
     let known = points::ALL.iter().find(|p| **p == name).copied();
     let Some(point) = known else {
-        return Err(format!("{VARIABLE}: there is no point {name:?}; there are: {}", points::ALL.join(", ")));
+        return Err(format!(
+            "{VARIABLE}: there is no point {name:?}; there are: {}",
+            points::ALL.join(", ")
+        ));
     };
     let nth: u32 = match parts.next() {
         None => 1,
@@ -48,7 +51,10 @@ pub fn from_environment() -> Result<Option<Probe>, String> {
     })))
 }
 
-#[expect(clippy::disallowed_methods, reason = "it is the thread of a process that is being stopped")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it is the thread of a process that is being stopped"
+)]
 fn strike(point: &str, nth: u32, action: Action) {
     eprintln!("drill: {point}:{nth}");
     let signal = match action {

@@ -74,7 +74,10 @@ impl Hand {
 
     /// Returns when its log has this.
     pub async fn until_said(&self, what: &str) {
-        bounded(&format!("{what:?} in the log of a worker"), || async { self.said().contains(what).then_some(()) }).await;
+        bounded(&format!("{what:?} in the log of a worker"), || async {
+            self.said().contains(what).then_some(())
+        })
+        .await;
     }
 
     /// Returns its exit when it has ended.
@@ -88,7 +91,10 @@ impl Hand {
 }
 
 /// Waits for something to be there, for at most half a minute.
-pub async fn bounded<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+pub async fn bounded<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> T {
     for _ in 0..3_000 {
         if let Some(found) = look().await {
             return found;
@@ -174,7 +180,12 @@ impl Lab {
             if head.status.name() == status {
                 return Some(decode_state::<Job>(&head.state).unwrap());
             }
-            assert!(head.class() != Class::Final, "{} instead of {status}:\n{}", head.status.name(), self.story(job).await);
+            assert!(
+                head.class() != Class::Final,
+                "{} instead of {status}:\n{}",
+                head.status.name(),
+                self.story(job).await
+            );
             None
         });
         // Shorter than the bound itself, which would not tell the story.
@@ -194,7 +205,13 @@ impl Lab {
 
     pub async fn story(&self, job: EntityId) -> String {
         let line = |e: &Event| {
-            format!("{} e{} {} {}", e.version, e.epoch, e.name, String::from_utf8_lossy(e.body.inline().unwrap_or(b"")))
+            format!(
+                "{} e{} {} {}",
+                e.version,
+                e.epoch,
+                e.name,
+                String::from_utf8_lossy(e.body.inline().unwrap_or(b""))
+            )
         };
         self.events(job).await.iter().map(line).collect::<Vec<_>>().join("\n")
     }
@@ -210,7 +227,8 @@ impl Lab {
 
     pub async fn resolve(&self, job: EntityId, step: &str, verdict: Verdict, result: Value) {
         let step = StepId(step.into());
-        let body = ResolveMail { step, of: None, verdict, result, by: Some("ann".into()), note: None };
+        let body =
+            ResolveMail { step, of: None, verdict, result, by: Some("ann".into()), note: None };
         self.mail(job, mail::RESOLVE, "resolve", Body::json(&body)).await;
     }
 

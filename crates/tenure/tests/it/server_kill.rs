@@ -20,8 +20,13 @@ struct Up {
 fn up(dir: &Path, listen: &str) -> Up {
     let mut command = tenure();
     command.args(["up", "--store", "sqlite:data", "--set", "log.filter=error"]).current_dir(dir);
-    let fast = ["worker.lease_seconds=0.9", "worker.renewal_seconds=0.25", "server.tick_seconds=0.25",
-        "server.pulse_gap_seconds=0.6", "executor.backoff=0.05"];
+    let fast = [
+        "worker.lease_seconds=0.9",
+        "worker.renewal_seconds=0.25",
+        "server.tick_seconds=0.25",
+        "server.pulse_gap_seconds=0.6",
+        "executor.backoff=0.05",
+    ];
     for set in fast.iter().copied().chain([&*format!("server.listen={listen}")]) {
         command.args(["--set", set]);
     }
@@ -45,7 +50,8 @@ fn completed(listen: &str, dir: &Path, ids: &[String]) -> bool {
 
 #[test]
 fn a_killed_server_loses_no_job_and_no_signal() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.unwrap();
     let outside = runtime.block_on(Outside::open()).unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -60,7 +66,11 @@ fn a_killed_server_loses_no_job_and_no_signal() {
     for i in 0..JOBS {
         let lines = json!([act("verifiable", format!("a{i}")), { "signal": "go" }, act("verifiable", format!("b{i}"))]);
         let input = json!({ "outside": outside.address(), "lines": lines }).to_string();
-        let submitted = job(&listen, dir.path(), &["submit", "drill.script", &input, "--key", &format!("k{i}")]);
+        let submitted = job(
+            &listen,
+            dir.path(),
+            &["submit", "drill.script", &input, "--key", &format!("k{i}")],
+        );
         assert!(submitted.status.success(), "{}", complained(&submitted));
         let answer: Value = serde_json::from_str(&said(&submitted)).unwrap();
         ids.push(answer["id"].as_str().unwrap().to_owned());

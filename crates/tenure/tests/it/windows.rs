@@ -74,7 +74,8 @@ const CASES: &[Case] = &[
 ];
 
 async fn strike(case: &Case, database: Option<&str>) {
-    let name = format!("{} {} on {}", case.point, case.class, database.map_or("sqlite", |_| "postgres"));
+    let name =
+        format!("{} {} on {}", case.point, case.class, database.map_or("sqlite", |_| "postgres"));
     let more: &[&str] =
         if case.separate_effects { &["effects.directory=SCRATCH/effects"] } else { &[] };
     let lab = Lab::open(database, more).await;
@@ -107,13 +108,23 @@ async fn strike(case: &Case, database: Option<&str>) {
     if case.separate_effects && case.point.starts_with("after_effect") {
         assert_eq!(lab.count(job, "effect_unknown").await, 1, "{name}");
         let effects = lab.dir().join("effects");
-        let recorded = lab.events(job).await.into_iter().filter(|e| e.name == "tool_invocation_finished").nth(1).unwrap();
+        let recorded = lab
+            .events(job)
+            .await
+            .into_iter()
+            .filter(|e| e.name == "tool_invocation_finished")
+            .nth(1)
+            .unwrap();
         let recorded: Value = serde_json::from_slice(recorded.body.inline().unwrap()).unwrap();
         let key = recorded["key"].as_str().unwrap();
         let files = std::fs::read_dir(effects).unwrap().map(|f| f.unwrap().path());
         let file = files.into_iter().find(|f| f.to_string_lossy().contains(key)).unwrap();
         let kept = std::fs::read(file).unwrap();
-        assert_eq!(kept, tenure_steps::canonical::bytes(&recorded["result"]), "{name}: the same bytes");
+        assert_eq!(
+            kept,
+            tenure_steps::canonical::bytes(&recorded["result"]),
+            "{name}: the same bytes"
+        );
     }
     lab.close().await;
 }
@@ -144,7 +155,8 @@ async fn every_crash_window_on_sqlite() {
 fn every_crash_window_on_postgres() {
     let cases: Vec<&Case> =
         CASES.iter().filter(|c| !fast() || c.point.starts_with("after_call")).collect();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(3).enable_all().build();
     let runtime = runtime.unwrap();
     let databases: Vec<_> = (0..cases.len()).map(|i| own_database(&format!("window{i}"))).collect();
     for (group, dbs) in cases.chunks(5).zip(databases.chunks(5)) {
