@@ -7,13 +7,13 @@
 //!
 //! | room | paths |
 //! |---|---|
-//! | [`submit`] | `POST /v1/jobs`, `…/retry`, `…/fork` |
-//! | [`asks`] | `…/signal`, `…/approve`, `…/reject`, `…/cancel`, `…/pause`, `…/resume`, `…/resolve`, `…/discard`, webhooks |
-//! | [`list`] | `GET /v1/jobs`, `/v1/dead-letters` |
-//! | [`read`] | one job: itself, `…/steps`, `…/why`, `…/trace`, `…/verify`, `…/replay` |
-//! | [`events`] | its stream, by pages or live |
-//! | [`catalogue`], [`sessions`] | `/v1/flows`, `/v1/tools`, `/v1/workers` |
-//! | [`aliases`] | the paths of the systems that came before |
+//! | `submit` | `POST /v1/jobs`, `…/retry`, `…/fork` |
+//! | `asks` | `…/signal`, `…/approve`, `…/reject`, `…/cancel`, `…/pause`, `…/resume`, `…/resolve`, `…/discard`, webhooks |
+//! | `list` | `GET /v1/jobs`, `/v1/dead-letters` |
+//! | `read` | one job: itself, `…/steps`, `…/why`, `…/trace`, `…/verify`, `…/replay` |
+//! | `events` | its stream, by pages or live |
+//! | `catalogue`, `sessions` | `/v1/flows`, `/v1/tools`, `/v1/workers` |
+//! | `aliases` | the paths of the systems that came before |
 
 mod aliases;
 mod asks;

@@ -7,12 +7,12 @@
 //!
 //! | room | what it holds |
 //! |---|---|
-//! | [`stage`] | server, outside world, worker processes |
-//! | [`story`] | what is done to them, act by act |
-//! | [`people`] | approvals and settlements, from whoever answers |
-//! | [`watch`] | the events of a job, in words, as they come |
-//! | [`report`] | timeline, verification, and what was seen |
-//! | [`voice`] | lines with times, and questions |
+//! | `stage` | server, outside world, worker processes |
+//! | `story` | what is done to them, act by act |
+//! | `people` | approvals and settlements, from whoever answers |
+//! | `watch` | the events of a job, in words, as they come |
+//! | `report` | timeline, verification, and what was seen |
+//! | `voice` | lines with times, and questions |
 
 mod people;
 mod report;
