@@ -85,34 +85,3 @@ fn without_the_lease_check_a_woken_worker_calls_for_a_job_it_has_lost() {
 fn a_lost_lease_is_not_death() {
     is_missed(&hard(), &Options { off: Some(Off::Death), ..hard() });
 }
-
-/// Started by hand: what is broken, in how many of `RUNS` worlds `FROM` a seed, and the stories with `SHOW`.
-#[test]
-#[ignore = "a hunt, started by hand"]
-fn hunt() {
-    let (from, runs, show) = (number("FROM", 0), number("RUNS", 300), number("SHOW", 0));
-    let mut found: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-    let (mut polls, mut seconds, mut effects) = (0, 0.0, 0);
-    for seed in from..from + runs {
-        match run(seed, &jobs()) {
-            Ok(report) => {
-                polls += report.steps;
-                seconds += report.lasted.as_secs_f64();
-                effects += report.effects;
-            }
-            Err(failure) => {
-                if show > 0 {
-                    println!("{failure}");
-                }
-                println!("{seed}: {}", failure.broken.chars().take(400).collect::<String>());
-                let words: Vec<_> = failure.broken.split_whitespace().skip(1).take(6).collect();
-                found.entry(words.join(" ")).or_default().push(seed);
-            }
-        }
-    }
-    println!("{runs} worlds, {polls} polls, {seconds:.0} s of virtual time, {effects} effects");
-    for (what, seeds) in &found {
-        println!("{:4} {what}: {:?}", seeds.len(), &seeds[..seeds.len().min(8)]);
-    }
-    assert!(found.is_empty());
-}
