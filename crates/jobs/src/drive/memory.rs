@@ -3,7 +3,7 @@
 
 use super::run::Still;
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 use tenure_kernel::ids::EntityId;
@@ -17,6 +17,8 @@ pub struct Memory {
 #[derive(Default)]
 struct Inner {
     flows: HashMap<EntityId, (u64, Box<Still>)>,
+    /// By when they were kept: the first is the longest unused.
+    order: BTreeMap<u64, EntityId>,
     bytes: usize,
     clock: u64,
 }
@@ -47,19 +49,26 @@ impl Memory {
         inner.clock += 1;
         let clock = inner.clock;
         inner.bytes += still.bytes;
-        if let Some((_, old)) = inner.flows.insert(job, (clock, Box::new(still))) {
+        inner.order.insert(clock, job);
+        if let Some((at, old)) = inner.flows.insert(job, (clock, Box::new(still))) {
+            inner.order.remove(&at);
             inner.bytes -= old.bytes;
         }
+        // Dropped after the lock is: a flow's own destructors run then.
+        let mut dropped = Vec::new();
         while inner.bytes > self.bytes_max {
-            let oldest = inner.flows.iter().min_by_key(|(_, (at, _))| *at).map(|(id, _)| *id);
-            let Some((_, dropped)) = oldest.and_then(|id| inner.flows.remove(&id)) else { break };
-            inner.bytes -= dropped.bytes;
+            let Some((_, oldest)) = inner.order.pop_first() else { break };
+            let Some((_, flow)) = inner.flows.remove(&oldest) else { break };
+            inner.bytes -= flow.bytes;
+            dropped.push(flow);
         }
+        drop(inner);
     }
 
     pub(crate) fn take(&self, job: EntityId) -> Option<Still> {
         let mut inner = self.inner();
-        let (_, still) = inner.flows.remove(&job)?;
+        let (at, still) = inner.flows.remove(&job)?;
+        inner.order.remove(&at);
         inner.bytes -= still.bytes;
         Some(*still)
     }
