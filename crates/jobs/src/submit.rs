@@ -21,9 +21,10 @@ use tenure_engine::{
     slots::{Slot, Slots},
 };
 use tenure_kernel::{
-    commit::{Birth, Commit, CommitAnswer, Expect, UniqueKey},
+    commit::{Birth, Commit, CommitAnswer, Expect, TenureChange, UniqueKey},
     error::StoreError,
-    ids::EntityId,
+    head::Head,
+    ids::{EntityId, SessionId},
     judge::Judge,
     machine::{Decision, Machine, encode_state},
     stream::{Body, Hash, NewEvent},
@@ -117,6 +118,28 @@ pub struct Local {
     pub keeper: Keeper,
 }
 
+/// Workers in other processes into whose hands a job may be born.
+pub trait Outposts: Send + Sync {
+    /// Room for a job of this queue and tenant, if nothing is known to wait in the queue. It is kept until it is
+    /// used or forgotten.
+    fn reserve(&self, queue: &str, tenant: &str) -> Option<Reserved>;
+    /// It is not needed after all.
+    fn forget(&self, reserved: Reserved);
+    /// The job is there and held by the session; whoever waits for it gets it.
+    fn deliver(&self, reserved: Reserved, head: Head);
+    /// A job went into this queue instead.
+    fn queued(&self, queue: &str);
+}
+
+/// Room for one job at a worker.
+#[derive(Clone, Copy, Debug)]
+pub struct Reserved {
+    /// Whose.
+    pub session: SessionId,
+    /// For how long its birth vouches for the session.
+    pub lease: Duration,
+}
+
 /// Creates jobs.
 #[derive(Clone)]
 pub struct Submitter {
@@ -125,6 +148,7 @@ pub struct Submitter {
     must_end_in: Duration,
     takeovers_max: u32,
     local: Option<Local>,
+    outposts: Option<Arc<dyn Outposts>>,
     /// The store's time and when that was on this process's clock: ids are time-ordered, and need not be exact.
     time: Arc<Mutex<Option<(Timestamp, Duration)>>>,
 }
@@ -138,7 +162,14 @@ impl Submitter {
         takeovers_max: u32,
     ) -> Self {
         let judge = Arc::new(judge);
-        Submitter { pipeline, judge, must_end_in, takeovers_max, local: None, time: Arc::default() }
+        let (local, outposts, time) = (None, None, Arc::default());
+        Submitter { pipeline, judge, must_end_in, takeovers_max, local, outposts, time }
+    }
+
+    /// Where no worker of this process takes a job, one out there may.
+    pub fn with_outposts(mut self, outposts: Arc<dyn Outposts>) -> Self {
+        self.outposts = Some(outposts);
+        self
     }
 
     /// Starts jobs in this worker where it can.
@@ -239,6 +270,15 @@ impl Submitter {
         {
             return Ok(done);
         }
+        let queue = queue_of(&new.flow, new.version);
+        if let Some(outposts) = &self.outposts {
+            if copied.is_empty()
+                && let Some(room) = outposts.reserve(&queue, tenant)
+            {
+                return self.start_there(&**outposts, room, id, tenant, new, keys).await;
+            }
+            outposts.queued(&queue);
+        }
         let mut decision = decide::create(new);
         decision.events.extend(copied);
         decision.keys = keys;
@@ -330,6 +370,32 @@ impl Submitter {
             Err(NotBorn::Answered(other)) => answered(other).map(Some),
             Err(NotBorn::Store(e)) => Err(e.into()),
         }
+    }
+
+    /// Creates a job in the hands of a worker in another process.
+    async fn start_there(
+        &self,
+        outposts: &dyn Outposts,
+        room: Reserved,
+        id: EntityId,
+        tenant: &str,
+        new: NewJob,
+        keys: Vec<UniqueKey>,
+    ) -> Result<Submitted, SubmitError> {
+        let mut decision = decide::create(new).and(OwnEvent::JobStarted {}.into());
+        decision.keys = keys;
+        let mut commit = self.birth(id, tenant, decision);
+        commit.tenure = TenureChange::Take { session: room.session, lease: room.lease };
+        let answer = self.pipeline.commit(commit).await;
+        let Ok(CommitAnswer::Committed(_)) = answer else {
+            outposts.forget(room);
+            return answered(answer?);
+        };
+        // What another answer would be a reason for is the lease's business.
+        if let Some(head) = self.pipeline.store().head(id).await? {
+            outposts.deliver(room, head);
+        }
+        Ok(Submitted { id, existed: false })
     }
 
     /// A new job that goes on from another one's history: everything before this step is taken over.

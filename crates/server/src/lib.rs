@@ -38,7 +38,7 @@ use tenure_remote::wire::Words;
 use tokio::{net::TcpListener, sync::watch};
 use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
-use workers::{Board, Identities};
+use workers::{Board, Identities, Tray};
 
 /// How long requests that are running may take to end after the server was asked to stop.
 const GRACE: Duration = Duration::from_secs(10);
@@ -56,6 +56,8 @@ pub struct ServerOptions {
     pub worker_kinds: Vec<String>,
     /// The longest lease that a worker may ask for: for so long nobody takes its work when it is gone.
     pub lease_max: Duration,
+    /// The lease under which a job is born into the hands of a worker out there: that of the workers.
+    pub lease: Duration,
 }
 
 impl Default for ServerOptions {
@@ -66,6 +68,7 @@ impl Default for ServerOptions {
             worker_bytes_max: 64 * 1024 * 1024,
             worker_kinds: vec!["worker".into(), "job".into()],
             lease_max: Duration::from_secs(3_600),
+            lease: tenure_kernel::limits::LEASE,
         }
     }
 }
@@ -82,6 +85,7 @@ struct Inner {
     words: Words,
     identities: Identities,
     board: Board,
+    tray: Tray,
     jobs: Option<jobs::Desk>,
     closing: watch::Sender<bool>,
 }
@@ -113,7 +117,10 @@ impl App {
         if !options.listen.ip().is_loopback() {
             auth.require();
         }
+        let tray = Tray::new(pipeline.clone(), options.lease);
+        let jobs = jobs.map(|desk| desk.with_outposts(Arc::new(tray.clone())));
         App(Arc::new(Inner {
+            tray,
             words: Words::new(machines.tables()),
             board: Board::new(pipeline.bell().clone(), pipeline.rt().clone()),
             pipeline,
@@ -167,6 +174,10 @@ impl App {
 
     pub(crate) fn board(&self) -> &Board {
         &self.0.board
+    }
+
+    pub(crate) fn tray(&self) -> &Tray {
+        &self.0.tray
     }
 }
 

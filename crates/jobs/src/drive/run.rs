@@ -212,10 +212,12 @@ async fn prepare(reach: &Reach, held: &Held) -> Result<Still, LoadError> {
         }
     }
     let state: JobState = held.state::<Job>().map_err(|e| LoadError::Unreadable(e.to_string()))?;
-    let mut loaded = match (&state.input, state.run, state.events) {
-        // Created, claimed, and nothing else: the head says it all. A flow that was started afresh counts its
-        // events anew: there one event more may be a call.
-        (Some(input), 1, 1) => Loaded {
+    // Created and claimed, or created and started by its birth, and nothing else: the head says it all. A flow
+    // that was started afresh counts its events anew: there one event more may be a call.
+    let untouched = state.run == 1
+        && (state.events == 1 || (state.events, head.version, head.epoch) == (2, 2, 1));
+    let mut loaded = match (&state.input, untouched) {
+        (Some(input), true) => Loaded {
             input: input.clone(),
             state: state.clone(),
             version: head.version,

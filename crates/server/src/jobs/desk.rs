@@ -4,7 +4,7 @@ use super::schema::Schemas;
 use std::sync::Arc;
 use tenure_jobs::{
     drive::{Ends, Shop},
-    submit::Submitter,
+    submit::{Outposts, Submitter},
 };
 use tenure_steps::{
     effects::Effects,
@@ -26,6 +26,12 @@ impl Desk {
         Desk { submitter, shop, runs_here, schemas: Schemas::default() }
     }
 
+    /// Jobs may be born into the hands of workers in other processes.
+    pub(crate) fn with_outposts(mut self, outposts: Arc<dyn Outposts>) -> Self {
+        self.submitter = self.submitter.with_outposts(outposts);
+        self
+    }
+
     /// Creates jobs.
     pub fn submitter(&self) -> &Submitter {
         &self.submitter
@@ -42,7 +48,7 @@ impl Desk {
     }
 
     /// Tells ends of jobs that this process commits.
-    pub(super) fn ends(&self) -> &Ends {
+    pub(crate) fn ends(&self) -> &Ends {
         &self.shop.ends
     }
 

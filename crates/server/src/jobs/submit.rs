@@ -255,11 +255,11 @@ async fn created(
     let head = head.ok_or_else(|| find::absent(id))?;
     let done = existed || (wait.is_some() && head.class() == Class::Final);
     let status = if done { StatusCode::OK } else { StatusCode::ACCEPTED };
-    let job = match wait {
-        // Whoever waited wants the output, also a large one.
-        Some(_) => super::read::full(app, &head).await?,
-        None => view::view(app.pipeline().store(), &head).await?,
-    };
+    let mut job = view::view(app.pipeline().store(), &head).await?;
+    // Whoever waited wants the output, also one that is too large for the head.
+    if wait.is_some() && job.status == "completed" && job.output.is_none() {
+        job = super::read::full(app, &head).await?;
+    }
     let location = [(header::LOCATION, format!("/v1/jobs/{id}"))];
     Ok((status, location, axum::Json(Answer { job, existed })).into_response())
 }

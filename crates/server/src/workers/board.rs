@@ -177,6 +177,8 @@ pub(super) async fn bell(
     }
     let wait = Duration::from_millis(request.wait_ms).min(BELL_WAIT_MAX);
     let board = app.board();
+    // While it asks, jobs can be laid out for it.
+    let _listens = app.tray().listens(caller.tenant.as_ref(), &topics);
     let waited = board.wait(&topics, request.seen.as_deref(), wait);
     // A server that stops lets go of those who wait; they ask the next one.
     let (rung, number) = match first(waited, app.closing()).await {

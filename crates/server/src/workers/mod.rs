@@ -8,9 +8,11 @@
 mod admit;
 mod board;
 mod reads;
+mod tray;
 
 pub(crate) use admit::Identities;
 pub(crate) use board::Board;
+pub(crate) use tray::Tray;
 
 use crate::{
     App, Caller, Problem, ServerOptions, extract::Body, keys::Scope, problem::ProblemDocument,
@@ -19,15 +21,18 @@ use admit::admit;
 use axum::{Json, extract::DefaultBodyLimit, extract::State};
 use futures_util::future::join_all;
 use tenure_engine::{due::ring_checks_of, pipeline::Pipeline};
+use tenure_jobs::Job;
 use tenure_kernel::{
-    claims::Claimed,
+    claims::{ClaimAnswer, Claimed},
     commit::{Commit, CommitAnswer, Expect, MailStance, TenureChange},
     error::StoreError,
+    ids::EntityId,
     limits,
+    machine::Machine as _,
     sessions::WORKER,
     store::{Answer, Op},
     stream::{Body as EventBody, NewEvent},
-    table::kernel_events,
+    table::{Class, kernel_events},
 };
 use tenure_remote::wire;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -75,13 +80,14 @@ async fn apply(
     }
     let admitted = join_all(ops.into_iter().map(|op| admit(&app, &caller, op))).await;
     let pipeline = app.pipeline().gathering();
-    let carried = admitted.into_iter().map(|admitted| carry_out(&pipeline, admitted));
+    let carried = admitted.into_iter().map(|admitted| carry_out(&app, &pipeline, admitted));
     let answers = join_all(carried).await.into_iter().collect::<Result<Vec<_>, _>>()?;
     let answers = answers.iter().map(|a| wire::Answer::of(a).unwrap_or(wire::Answer::Busy));
     Ok(Json(wire::ApplyAnswer { answers: answers.collect() }))
 }
 
 async fn carry_out(
+    app: &App,
     pipeline: &Pipeline,
     admitted: Result<Result<Op, Answer>, StoreError>,
 ) -> Result<Answer, StoreError> {
@@ -95,7 +101,13 @@ async fn carry_out(
         Op::Commit(c) if c.tenure == TenureChange::End => Some(c.entity),
         _ => None,
     };
+    let ended = ended_by(&op);
     let answer = pipeline.submit(op).await?;
+    if let (Some((job, status)), Answer::Commit(CommitAnswer::Committed(_)), Some(jobs)) =
+        (ended, &answer, app.jobs())
+    {
+        jobs.ends().tell(job, status);
+    }
     if let (Some(session), Answer::Commit(CommitAnswer::Committed(_))) = (goodbye, &answer) {
         let pipeline = pipeline.clone();
         let ringing = pipeline.clone();
@@ -103,6 +115,15 @@ async fn carry_out(
         pipeline.rt().spawn(Box::pin(async move { ring_checks_of(&ringing, session).await }));
     }
     Ok(answer)
+}
+
+/// The job that an operation ends, and how: whoever waits for it here is told.
+fn ended_by(op: &Op) -> Option<(EntityId, &'static str)> {
+    let Op::Commit(commit) = op else { return None };
+    let last = commit.events.last()?;
+    let to = Job::TABLE.moves.iter().find(|m| m.event == last.name)?.to;
+    let status = Job::TABLE.status(to).filter(|s| s.class() == Class::Final)?;
+    Some((commit.entity, status.name()))
 }
 
 /// Claims from a queue.
@@ -126,24 +147,39 @@ async fn claim(
     request.probes.retain(|p| caller.sees(&p.tenant));
     request.limit = request.limit.min(limits::CLAIM_MAX);
     request.lease = request.lease.min(app.options().lease_max);
-    let mut answer = app.pipeline().store().claim(request).await?;
+    let (session, queue) = (request.session, request.queue.clone());
+    let (limit, lease) = (request.limit, request.lease);
+    // What was laid out for this worker first: it is held already.
+    let laid_out = app.tray().take(session, &queue, limit);
+    request.limit -= laid_out.len();
+    let mut answer = match request.limit {
+        0 => ClaimAnswer::default(),
+        _ => app.pipeline().store().claim(request).await?,
+    };
+    let got = laid_out.len() + answer.claimed.len();
+    if got < limit {
+        app.tray().saw(&queue, true);
+    }
+    app.tray().room(session, limit - got, lease);
     let (kept, foreign): (Vec<_>, Vec<_>) = std::mem::take(&mut answer.claimed)
         .into_iter()
         .partition(|c| app.identities().admits(&app, c.head.kind()));
-    answer.claimed = kept;
+    answer.claimed = laid_out;
+    answer.claimed.extend(kept);
     answer.claimed.iter().for_each(|c| app.identities().remember(&c.head));
     for claimed in foreign {
-        give_back(app.pipeline(), &claimed).await?;
+        give_back(app.pipeline(), &claimed, "not for workers out there").await?;
+        tracing::warn!(kind = claimed.head.kind(), queue, "a remote worker can not have this");
     }
     Ok(Json(wire::ClaimAnswer::of(&answer)))
 }
 
-/// A queue may hold kinds that are not for workers out there; what was claimed of them goes back.
-async fn give_back(pipeline: &Pipeline, claimed: &Claimed) -> Result<(), StoreError> {
+/// Ends a tenure that nobody has begun to use. A queue may hold kinds that are not for workers out there, and
+/// somebody for whom a job was laid out may not come.
+async fn give_back(pipeline: &Pipeline, claimed: &Claimed, why: &str) -> Result<(), StoreError> {
     let head = &claimed.head;
-    tracing::warn!(kind = head.kind(), queue = head.queue, "a remote worker can not have this");
     let expect = Expect::Holder { epoch: head.epoch, version: head.version };
-    let body = EventBody::json(&serde_json::json!({ "why": "not for workers out there" }));
+    let body = EventBody::json(&serde_json::json!({ "why": why }));
     let event = NewEvent::new(kernel_events::TENURE_ENDED, body);
     let mut commit = Commit::new(pipeline.commit_id(), head.id, expect, vec![event]);
     commit.tenure = TenureChange::End;

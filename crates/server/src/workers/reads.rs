@@ -77,7 +77,13 @@ async fn ready(
     Params(OfQueue { queue }): Params<OfQueue>,
 ) -> Result<Json<wire::ReadyAnswer>, Problem> {
     caller.need(Scope::Worker)?;
-    let groups = app.pipeline().store().ready_groups(&queue).await?;
+    let mut groups = app.pipeline().store().ready_groups(&queue).await?;
+    app.tray().saw(&queue, groups.is_empty());
+    for group in app.tray().groups(&queue) {
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+    }
     let mine = groups.into_iter().filter(|(_, tenant)| caller.sees(tenant));
     let groups = mine.map(|(priority, tenant)| wire::Group { priority, tenant }).collect();
     Ok(Json(wire::ReadyAnswer { groups }))

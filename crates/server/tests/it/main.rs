@@ -9,4 +9,5 @@ mod jobs_bad_input;
 mod jobs_stream;
 mod jobs_support;
 mod support;
+mod tray;
 mod worker;

@@ -1,0 +1,219 @@
+//! Jobs on their way into the hands of a worker out there.
+//!
+//! A job that is queued and claimed costs a commit more than one that is born into somebody's hands. So where a
+//! worker listens here and its queue was seen empty, a submission gives the job to that worker's session in the
+//! commit that creates it, lays it on the *tray*, and rings the queue. The worker hears it as it hears any ring and
+//! claims as it always does; its claim is answered from the tray first. It need not know that there is one.
+//!
+//! The price is a job that belongs to somebody who does not come for it. It is given back after [`LIES`], and it was
+//! taken with a lease that is longer by as much, so the worker's own count, which begins with its claim, is never the
+//! longer one. A server that dies takes its tray along: the check of the lease finds what lay on it, as it finds what
+//! a lost answer to a claim has left behind.
+//!
+//! Roads not taken: a claim and the first `started` in one commit needs a look at ready jobs that claims nothing, and
+//! several workers would see and want the same ones; an answer that streams jobs needs credits and a second protocol.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tenure_engine::pipeline::Pipeline;
+use tenure_jobs::submit::{Outposts, Reserved};
+use tenure_kernel::{bell::Topic, claims::Claimed, head::Head, ids::{EntityId, SessionId}};
+
+/// A job lies for so long before it is given back.
+const LIES: Duration = Duration::from_secs(1);
+/// A worker that has not asked for anything for so long, and leaves no question here, is not counted on.
+const HEARD_WITHIN: Duration = Duration::from_secs(1);
+/// Room of a worker that has not said how much it has: it says so with its first claim.
+const ROOM_UNKNOWN: usize = 1;
+/// Workers that are remembered at once.
+const WORKERS_MAX: usize = 4_096;
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Tray(Arc<Inner>);
+
+struct Inner {
+    pipeline: Pipeline,
+    lease: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    workers: HashMap<SessionId, Worker>,
+    /// Queues that gave less than was asked for, and got nothing since as far as this server knows.
+    empty: HashSet<String>,
+}
+
+struct Worker {
+    tenant: Option<String>,
+    queues: HashSet<String>,
+    /// What it could still take when it last asked, less what was laid out for it since.
+    room: usize,
+    lease: Duration,
+    /// Questions that it has left here.
+    asking: usize,
+    heard: Duration,
+    lying: Vec<(String, Head)>,
+}
+
+impl Tray {
+    pub(crate) fn new(pipeline: Pipeline, lease: Duration) -> Self {
+        Tray(Arc::new(Inner { pipeline, lease, state: Mutex::default() }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics under this lock.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn mono(&self) -> Duration {
+        self.0.pipeline.rt().mono()
+    }
+
+    /// A worker leaves a question here and listens to these topics. Until what is returned is dropped, it hears.
+    pub(super) fn listens(&self, tenant: Option<&String>, topics: &[Topic]) -> Option<Listens> {
+        let session = topics.iter().find_map(|t| match t {
+            Topic::Session(id) => Some(*id),
+            _ => None,
+        })?;
+        let queues = topics.iter().filter_map(|t| match t {
+            Topic::Queue(name) => Some(name.clone()),
+            _ => None,
+        });
+        let now = self.mono();
+        let mut state = self.state();
+        if state.workers.len() >= WORKERS_MAX {
+            state.workers.retain(|_, w| w.asking > 0 || !w.lying.is_empty());
+        }
+        let worker = state.workers.entry(session).or_insert_with(|| Worker {
+            tenant: tenant.cloned(),
+            queues: HashSet::new(),
+            room: ROOM_UNKNOWN,
+            lease: self.0.lease,
+            asking: 0,
+            heard: now,
+            lying: Vec::new(),
+        });
+        worker.queues = queues.collect();
+        worker.asking += 1;
+        worker.heard = now;
+        Some(Listens { tray: self.clone(), session })
+    }
+
+    /// The groups of what lies in a queue.
+    pub(super) fn groups(&self, queue: &str) -> Vec<(i16, String)> {
+        let state = self.state();
+        let lying = state.workers.values().flat_map(|w| &w.lying).filter(|(q, _)| q == queue);
+        lying.map(|(_, head)| (head.priority, head.tenant.clone())).collect()
+    }
+
+    /// The store has, or has not, ready work in this queue.
+    pub(super) fn saw(&self, queue: &str, empty: bool) {
+        let mut state = self.state();
+        match empty {
+            true => state.empty.insert(queue.to_owned()),
+            false => state.empty.remove(queue),
+        };
+    }
+
+    /// What lies for a session that claims; at most so many.
+    pub(super) fn take(&self, session: SessionId, queue: &str, limit: usize) -> Vec<Claimed> {
+        let now = self.mono();
+        let mut state = self.state();
+        let Some(worker) = state.workers.get_mut(&session) else { return Vec::new() };
+        worker.heard = now;
+        let mut taken = Vec::new();
+        worker.lying.retain(|(q, head)| {
+            let takes = q == queue && taken.len() < limit;
+            if takes {
+                let (head, ready_at) = (head.clone(), head.changed_at);
+                taken.push(Claimed { head, mail: Vec::new(), ready_at });
+            }
+            !takes
+        });
+        taken
+    }
+
+    /// What a session could have taken more than it got, and under which lease it claims.
+    pub(super) fn room(&self, session: SessionId, room: usize, lease: Duration) {
+        if let Some(worker) = self.state().workers.get_mut(&session) {
+            worker.lease = lease;
+            worker.room = room.saturating_sub(worker.lying.len());
+        }
+    }
+
+    fn remove(&self, session: SessionId, job: EntityId) -> Option<Head> {
+        let mut state = self.state();
+        let lying = &mut state.workers.get_mut(&session)?.lying;
+        let at = lying.iter().position(|(_, head)| head.id == job)?;
+        Some(lying.swap_remove(at).1)
+    }
+}
+
+impl Outposts for Tray {
+    fn reserve(&self, queue: &str, tenant: &str) -> Option<Reserved> {
+        let now = self.mono();
+        let mut state = self.state();
+        if !state.empty.contains(queue) {
+            return None;
+        }
+        let ready = |w: &&mut Worker| {
+            w.room > 0
+                && w.queues.contains(queue)
+                && w.tenant.as_deref().is_none_or(|mine| mine == tenant)
+                && (w.asking > 0 || now.saturating_sub(w.heard) < HEARD_WITHIN)
+        };
+        let most = state.workers.iter_mut().map(|(id, w)| (id, w)).filter(|(_, w)| ready(&w));
+        let (session, worker) = most.max_by_key(|(id, w)| (w.room, **id))?;
+        worker.room -= 1;
+        Some(Reserved { session: *session, lease: worker.lease + LIES })
+    }
+
+    fn forget(&self, reserved: Reserved) {
+        if let Some(worker) = self.state().workers.get_mut(&reserved.session) {
+            worker.room += 1;
+        }
+    }
+
+    fn queued(&self, queue: &str) {
+        self.saw(queue, false);
+    }
+
+    fn deliver(&self, reserved: Reserved, head: Head) {
+        let (job, queue, session) = (head.id, head.queue.clone(), reserved.session);
+        if let Some(worker) = self.state().workers.get_mut(&session) {
+            worker.lying.push((queue.clone(), head));
+        }
+        self.0.pipeline.bell().ring(Topic::Queue(queue));
+        let tray = self.clone();
+        self.0.pipeline.rt().spawn(Box::pin(async move {
+            tray.0.pipeline.rt().sleep(LIES).await;
+            let Some(head) = tray.remove(session, job) else { return };
+            tracing::info!(%job, %session, "nobody came for it; it goes to its queue");
+            let claimed = Claimed { ready_at: head.changed_at, head, mail: Vec::new() };
+            if let Err(e) = super::give_back(&tray.0.pipeline, &claimed, "nobody came for it").await {
+                tracing::warn!(%job, error = %e, "not given back; the lease will lapse");
+            }
+        }));
+    }
+}
+
+/// A worker hears while this is there.
+pub(super) struct Listens {
+    tray: Tray,
+    session: SessionId,
+}
+
+impl Drop for Listens {
+    fn drop(&mut self) {
+        let now = self.tray.mono();
+        if let Some(worker) = self.tray.state().workers.get_mut(&self.session) {
+            worker.asking -= 1;
+            worker.heard = now;
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Jobs that are born into the hands of a worker out there: a commit less than a queue and a claim, and no job
+//! that waits for somebody who does not come.
+
+use super::support::{config, rt};
+use serde_json::{Value, json};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use tenure_bell::InProcess;
+use tenure_edge::SystemClock;
+use tenure_engine::{
+    lanes::Discard,
+    node::{Node, Parts},
+    pipeline::Pipeline,
+    session::Keeper,
+    stop::{Stopper, stopper},
+};
+use tenure_jobs::{
+    Job,
+    catalogue::{self, Catalogue},
+    crew::{Crew, CrewOptions},
+    drive::{JobOptions, Shop},
+    submit::{Submission, Submitter},
+};
+use tenure_kernel::{
+    bell::Topic,
+    head::Head,
+    ids::EntityId,
+    judge::Judge,
+    machine::Machines,
+};
+use tenure_remote::{RemoteBell, RemoteStore};
+use tenure_server::{App, ServerOptions, jobs::Desk, keys, serve};
+use tenure_steps::{
+    Ctx, FlowError, ToolCtx,
+    flow::{FlowSpec, Flows},
+    tool::{ToolSpec, Tools},
+};
+use tenure_store::sqlite::SqliteStore;
+use tokio::net::TcpListener;
+
+fn machines() -> Machines {
+    Machines::kernel().with::<Job>().with::<Catalogue>().with::<keys::Key>()
+}
+
+async fn echo(ctx: Ctx, times: u32) -> Result<u32, FlowError> {
+    for i in 0..times {
+        let _: Value = ctx.tool("echo", json!(i)).await?;
+    }
+    Ok(times)
+}
+
+fn shop() -> Arc<Shop> {
+    let flows = Flows::default().with(FlowSpec::new("echo", echo));
+    let echo = ToolSpec::new("echo", |_: ToolCtx, v: Value| async move { Ok(v) }).idempotent();
+    Arc::new(Shop::new(flows, Tools::default().with(echo), JobOptions::default()))
+}
+
+/// A server without a worker.
+struct Server {
+    base: String,
+    app: App,
+    node: Node,
+    _stopper: Stopper,
+}
+
+async fn start(dir: &Path) -> Server {
+    let judge = || Judge::new(machines().tables());
+    let store = SqliteStore::open(dir, judge(), Arc::new(SystemClock), 1).unwrap();
+    let parts = Parts {
+        store: Arc::new(store),
+        bell: Arc::new(InProcess::new()),
+        rt: rt(),
+        machines: machines(),
+        config: config(),
+        name: "test".into(),
+        executor: None,
+        wire: Arc::new(Discard),
+        protect_outage: false,
+    };
+    let node = Node::start(parts).await.unwrap();
+    let jobs = Submitter::new(node.pipeline.clone(), judge(), Duration::from_secs(60), 5);
+    let options = ServerOptions {
+        worker_kinds: ["worker", "job", "catalogue"].map(str::to_owned).to_vec(),
+        ..ServerOptions::default()
+    };
+    let desk = Desk::new(jobs, shop(), false);
+    let app = App::with_jobs(node.pipeline.clone(), machines(), options, desk);
+    let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let (stopper, stop) = stopper();
+    let serving = app.clone();
+    rt().spawn(Box::pin(async move { serve(serving, listener, stop).await.unwrap() }));
+    Server { base, app, node, _stopper: stopper }
+}
+
+impl Server {
+    /// A pipeline as a worker in another process has it.
+    fn remote(&self) -> Pipeline {
+        let store = RemoteStore::new(&self.base, None, machines().tables()).unwrap();
+        let bell = RemoteBell::new(&self.base, None, rt()).unwrap();
+        Pipeline::new(Arc::new(store), Arc::new(bell), rt(), &config())
+    }
+
+    async fn crew(&self) -> Crew {
+        let options =
+            CrewOptions { name: "crew".into(), executor: None, slots: 8, drain: Duration::ZERO };
+        Crew::start(self.remote(), Arc::new(config()), shop(), options).await.unwrap()
+    }
+
+    async fn submit(&self, times: u32) -> EntityId {
+        let flow = "echo".to_owned();
+        let submission = Submission { flow, input: json!(times), ..Submission::default() };
+        let jobs = self.app.jobs().unwrap().submitter();
+        jobs.submit(submission).await.unwrap().id
+    }
+
+    async fn head(&self, job: EntityId) -> Head {
+        self.node.pipeline.store().head(job).await.unwrap().unwrap()
+    }
+
+    async fn until(&self, job: EntityId, status: &str) -> Head {
+        for _ in 0..1_000 {
+            let head = self.head(job).await;
+            if head.status.name() == status {
+                return head;
+            }
+            rt().sleep(Duration::from_millis(10)).await;
+        }
+        panic!("job {job} is {} and not {status}", self.head(job).await.status.name());
+    }
+
+    async fn commits(&self, job: EntityId) -> usize {
+        self.node.pipeline.store().stream(job, 1, 100).await.unwrap().len()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_for_a_worker_out_there_costs_its_steps_and_two_commits() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    let mut crew = server.crew().await;
+    // The first ones tell the server how much room the worker has.
+    let mut last = server.submit(1).await;
+    for times in [1, 1, 1, 10] {
+        server.until(last, "completed").await;
+        rt().sleep(Duration::from_millis(100)).await;
+        last = server.submit(times).await;
+    }
+    server.until(last, "completed").await;
+    assert_eq!(server.commits(last).await, 12);
+    let one = server.submit(1).await;
+    server.until(one, "completed").await;
+    assert_eq!(server.commits(one).await, 3);
+    crew.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_comes_for_goes_to_its_queue() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    // It registers, listens, looks once, and never claims.
+    let remote = server.remote();
+    let known = shop();
+    catalogue::register(&remote, known.flows.iter(), known.tools.iter()).await.unwrap();
+    let keeper =
+        Keeper::open(remote.clone(), Arc::new(config()), "idle", "worker", None).await.unwrap();
+    let queue = known.queues().remove(0);
+    let _ears = [Topic::Session(keeper.id()), Topic::Queue(queue.clone())]
+        .map(|topic| remote.bell().listen(topic));
+    assert!(remote.store().ready_groups(&queue).await.unwrap().is_empty());
+    rt().sleep(Duration::from_millis(300)).await;
+    let job = server.submit(1).await;
+    assert_eq!(server.head(job).await.holder, Some(keeper.id()), "it is laid out for the worker");
+    let given_back = server.until(job, "queued").await;
+    assert_eq!((given_back.holder, given_back.epoch), (None, 2));
+    let mut crew = server.crew().await;
+    server.until(job, "completed").await;
+    crew.stop().await;
+}
