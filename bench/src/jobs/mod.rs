@@ -7,9 +7,11 @@
 
 pub mod count;
 mod here;
+mod http;
 mod signals;
 
 pub use here::Here;
+pub use http::Http;
 
 use crate::{
     place::Place,

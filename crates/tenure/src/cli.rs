@@ -166,6 +166,9 @@ pub enum Suite {
         /// Seconds per case
         #[arg(long, default_value_t = 5.0)]
         seconds: f64,
+        /// Submit over HTTP, with the worker in another process
+        #[arg(long)]
+        http: bool,
         /// Also park so many jobs on a signal, and say what they cost and how soon they go on
         #[arg(long, default_value_t = 0)]
         waiting: usize,

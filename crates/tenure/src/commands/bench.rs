@@ -23,7 +23,7 @@ pub async fn run(store: Option<&str>, options: &cli::Bench, json: bool) -> Resul
             };
             commit::run(&mut place, POSTGRES_FLIGHTS, &options).await?
         }
-        Suite::Jobs { steps, concurrency, seconds, waiting } => {
+        Suite::Jobs { steps, concurrency, seconds, http, waiting } => {
             let options = jobs::Options {
                 steps: steps.clone(),
                 concurrency: concurrency.clone(),
@@ -31,7 +31,10 @@ pub async fn run(store: Option<&str>, options: &cli::Bench, json: bool) -> Resul
                 waiting: *waiting,
             };
             let clients = concurrency.iter().copied().max().unwrap_or(1);
-            let bench = jobs::Here::bench(&place, kit(), clients, POSTGRES_FLIGHTS).await?;
+            let bench = match http {
+                true => jobs::Http::bench(&place, kit(), clients, POSTGRES_FLIGHTS).await?,
+                false => jobs::Here::bench(&place, kit(), clients, POSTGRES_FLIGHTS).await?,
+            };
             bench.run(&options).await?
         }
         Suite::Claim { finished } => claim::run(&mut place, finished).await?,
