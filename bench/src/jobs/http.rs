@@ -85,7 +85,8 @@ impl Http {
         let url = serve(&node, kit, stop).await?;
         let worker = start_worker(&url, clients * 2 + 8)?;
         let client = reqwest::Client::builder().build().map_err(failed)?;
-        let way = Http { url, client, store: store.clone(), worker, _node: node, _serving: stopper };
+        let way =
+            Http { url, client, store: store.clone(), worker, _node: node, _serving: stopper };
         Ok(Bench { place, store, way: Arc::new(way), rt })
     }
 
@@ -179,7 +180,8 @@ impl Way for Http {
     fn idle(&self) -> BoxFuture<'_, Result<(), StoreError>> {
         Box::pin(async move {
             let busy = ["queued", "running"].map(str::to_owned).to_vec();
-            let busy = HeadFilter { kind: Some("job".into()), statuses: busy, ..HeadFilter::default() };
+            let busy =
+                HeadFilter { kind: Some("job".into()), statuses: busy, ..HeadFilter::default() };
             while !self.store.heads(busy.clone(), 1).await?.is_empty() {
                 self._node.pipeline.rt().sleep(Duration::from_millis(20)).await;
             }

@@ -104,15 +104,24 @@ impl Bench<'_> {
     /// Runs the suite.
     pub async fn run(&self, options: &Options) -> Result<Report, StoreError> {
         let mut report = Report::default();
+        let ran = self.cases(&mut report, options).await;
+        if ran.is_err() && !report.0.is_empty() {
+            // What was measured before something was found to be wrong is worth having.
+            eprint!("{}", report.to_table());
+        }
+        ran.map(|()| report)
+    }
+
+    async fn cases(&self, report: &mut Report, options: &Options) -> Result<(), StoreError> {
         for steps in &options.steps {
             for concurrency in &options.concurrency {
-                self.case(&mut report, *steps, *concurrency, options.time).await?;
+                self.case(report, *steps, *concurrency, options.time).await?;
             }
         }
         if options.waiting > 0 {
-            signals::waiting(self, &mut report, options.waiting).await?;
+            signals::waiting(self, report, options.waiting).await?;
         }
-        Ok(report)
+        Ok(())
     }
 
     async fn case(
@@ -146,7 +155,7 @@ impl Bench<'_> {
                 client.await.map_err(|e| StoreError::Refused(format!("a client panicked: {e}")))?;
             done.extend(did?);
         }
-        let commits = self.check(steps, &done, reads).await?;
+        let commits = self.check((steps, concurrency), &done, reads).await?;
         let mut took: Vec<f64> = done.iter().map(|d| d.ms).collect();
         took.sort_by(f64::total_cmp);
         let jobs_per_s = took.len() as f64 / time.as_secs_f64();
@@ -185,7 +194,7 @@ impl Bench<'_> {
     }
 
     /// Reads every counted job back. Returns commits per job.
-    async fn check(&self, steps: usize, done: &[Done], reads: u64) -> Result<f64, StoreError> {
+    async fn check(&self, (steps, concurrency): (usize, usize), done: &[Done], reads: u64) -> Result<f64, StoreError> {
         let read = |id: EntityId| async move {
             let head = self.store.head(id).await?;
             let status = head.map_or("missing", |h| h.status.name());
@@ -209,7 +218,7 @@ impl Bench<'_> {
         let allowed = done.len() / 100;
         if over.len() > allowed {
             return Err(wrong(format!(
-                "{} of {} jobs of {steps} steps took more than {} commits, for example {:?}",
+                "{} of {} jobs of {steps} steps, {concurrency} at once, took more than {} commits, for example {:?}",
                 over.len(),
                 done.len(),
                 self.way.commits_max(steps),

@@ -4,7 +4,7 @@ use super::{Bench, input};
 use crate::report::{Report, percentile};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use std::time::Duration;
-use tenure_kernel::{error::StoreError, ids::EntityId};
+use tenure_kernel::{error::StoreError, ids::EntityId, limits, store::Store as _};
 
 const KEY: &str = "go";
 /// Signals per second, at a steady pace: what is measured is the way of one signal, not of a crowd.
@@ -80,10 +80,12 @@ pub(super) async fn waiting(
     let jobs = park(bench, 1, n, SUBMITTED_AT_ONCE).await?;
     let took = bench.rt.mono() - began;
     let after = bench.way.memory();
+    let quiet = settle(bench).await?;
     let name = format!("waiting={n}");
     let mut add = |metric, value, unit| report.add("jobs", &name, metric, value, unit);
     add("parked_per_s", n as f64 / took.as_secs_f64(), "1/s");
     add("park_ms_per_job", took.as_secs_f64() * 1000.0 / n as f64, "ms");
+    add("due_loop_quiet_after_s", quiet.as_secs_f64(), "s");
     add("rss_mb", after as f64 / 1e6, "MB");
     add("rss_kb_per_waiting_job", after.saturating_sub(before) as f64 / 1e3 / n as f64, "kB");
     // The oldest, which no flow in memory is kept for, and the newest.
@@ -97,4 +99,21 @@ pub(super) async fn waiting(
         add(metric99, percentile(&resumed, 0.99), "ms");
     }
     Ok(())
+}
+
+/// Waits until the due loop has looked at everything once and keeps up: a birth is due after its lease, whatever
+/// came of it, and what is longest due is served first. Returns how long that took beyond the lease.
+async fn settle(bench: &Bench<'_>) -> Result<Duration, StoreError> {
+    const QUIET_WITHIN: Duration = Duration::from_secs(600);
+    const KEEPS_UP: Duration = Duration::from_millis(500);
+    bench.rt.sleep(limits::LEASE + Duration::from_secs(1)).await;
+    let began = bench.rt.mono();
+    let lanes: Vec<u16> = (0..limits::LANES).collect();
+    while !bench.store.due(lanes.clone(), KEEPS_UP, 1).await?.1.is_empty() {
+        if bench.rt.mono() - began > QUIET_WITHIN {
+            return Err(super::wrong("the due loop does not come to rest".into()));
+        }
+        bench.rt.sleep(Duration::from_millis(200)).await;
+    }
+    Ok(bench.rt.mono() - began)
 }

@@ -97,7 +97,7 @@ async fn carry_out(
     };
     // A session that says goodbye: what it holds is free at once. Its worker can not ring the checks itself,
     // they are the server's.
-    let goodbye = match &op {
+    let let_go = match &op {
         Op::Commit(c) if c.tenure == TenureChange::End => Some(c.entity),
         _ => None,
     };
@@ -108,7 +108,8 @@ async fn carry_out(
     {
         jobs.ends().tell(job, status);
     }
-    if let (Some(session), Answer::Commit(CommitAnswer::Committed(_))) = (goodbye, &answer) {
+    if let (Some(session), Answer::Commit(CommitAnswer::Committed(_))) = (let_go, &answer) {
+        app.tray().over(session);
         let pipeline = pipeline.clone();
         let ringing = pipeline.clone();
         // An entity that is no session has no row, and nothing is rung.
@@ -145,22 +146,24 @@ async fn claim(
         return Err(Problem::not_found(format!("session {}", request.session)).field("session"));
     }
     request.probes.retain(|p| caller.sees(&p.tenant));
-    request.limit = request.limit.min(limits::CLAIM_MAX);
+    let limit = request.limit;
     request.lease = request.lease.min(app.options().lease_max);
     let (session, queue) = (request.session, request.queue.clone());
-    let (limit, lease) = (request.limit, request.lease);
+    let lease = request.lease;
     // What was laid out for this worker first: it is held already.
     let laid_out = app.tray().take(session, &queue, limit);
-    request.limit -= laid_out.len();
+    request.limit = (limit - laid_out.len()).min(limits::CLAIM_MAX);
+    let all_tenants = caller.tenant.is_none();
     let mut answer = match request.limit {
         0 => ClaimAnswer::default(),
         _ => app.pipeline().store().claim(request).await?,
     };
     let got = laid_out.len() + answer.claimed.len();
-    if got < limit {
+    if got < limit.min(limits::CLAIM_MAX) && all_tenants {
         app.tray().saw(&queue, true);
     }
-    app.tray().room(session, limit - got, lease);
+    // A worker asks for half of what it has free, rounded up, so that others can bring it work meanwhile.
+    app.tray().room(session, (2 * limit).saturating_sub(got + 1), lease);
     let (kept, foreign): (Vec<_>, Vec<_>) = std::mem::take(&mut answer.claimed)
         .into_iter()
         .partition(|c| app.identities().admits(&app, c.head.kind()));

@@ -30,6 +30,8 @@ const HEARD_WITHIN: Duration = Duration::from_secs(1);
 const ROOM_UNKNOWN: usize = 1;
 /// Workers that are remembered at once.
 const WORKERS_MAX: usize = 4_096;
+/// Jobs that are remembered at once.
+const OUT_MAX: usize = 65_536;
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
@@ -46,6 +48,8 @@ struct State {
     workers: HashMap<SessionId, Worker>,
     /// Queues that gave less than was asked for, and got nothing since as far as this server knows.
     empty: HashSet<String>,
+    /// Jobs that were taken from here and have not ended: with each, its worker has room for another.
+    out: HashMap<EntityId, SessionId>,
 }
 
 struct Worker {
@@ -124,13 +128,19 @@ impl Tray {
     pub(super) fn take(&self, session: SessionId, queue: &str, limit: usize) -> Vec<Claimed> {
         let now = self.mono();
         let mut state = self.state();
-        let Some(worker) = state.workers.get_mut(&session) else { return Vec::new() };
+        let State { workers, out, .. } = &mut *state;
+        let Some(worker) = workers.get_mut(&session) else { return Vec::new() };
         worker.heard = now;
+        if out.len() > OUT_MAX {
+            // Its workers will say how much room they have.
+            out.clear();
+        }
         let mut taken = Vec::new();
         worker.lying.retain(|(q, head)| {
             let takes = q == queue && taken.len() < limit;
             if takes {
                 let (head, ready_at) = (head.clone(), head.changed_at);
+                out.insert(head.id, session);
                 taken.push(Claimed { head, mail: Vec::new(), ready_at });
             }
             !takes
@@ -138,11 +148,21 @@ impl Tray {
         taken
     }
 
-    /// What a session could have taken more than it got, and under which lease it claims.
+    /// What a session can take beyond what it got, and under which lease it claims.
     pub(super) fn room(&self, session: SessionId, room: usize, lease: Duration) {
         if let Some(worker) = self.state().workers.get_mut(&session) {
             worker.lease = lease;
             worker.room = room.saturating_sub(worker.lying.len());
+        }
+    }
+
+    /// A job is in nobody's hands any more: there is room for another.
+    pub(super) fn over(&self, job: EntityId) {
+        let mut state = self.state();
+        if let Some(session) = state.out.remove(&job)
+            && let Some(worker) = state.workers.get_mut(&session)
+        {
+            worker.room += 1;
         }
     }
 
