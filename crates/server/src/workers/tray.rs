@@ -181,13 +181,13 @@ impl Outposts for Tray {
         if !state.empty.contains(queue) {
             return None;
         }
-        let ready = |w: &&mut Worker| {
+        let ready = |w: &Worker| {
             w.room > 0
                 && w.queues.contains(queue)
                 && w.tenant.as_deref().is_none_or(|mine| mine == tenant)
                 && (w.asking > 0 || now.saturating_sub(w.heard) < HEARD_WITHIN)
         };
-        let most = state.workers.iter_mut().map(|(id, w)| (id, w)).filter(|(_, w)| ready(&w));
+        let most = state.workers.iter_mut().filter(|(_, w)| ready(w));
         let (session, worker) = most.max_by_key(|(id, w)| (w.room, **id))?;
         worker.room -= 1;
         Some(Reserved { session: *session, lease: worker.lease + LIES })
