@@ -11,7 +11,7 @@ use crate::{
     ids::{CommitId, EntityId},
     mail::Mail,
     outbox::Message,
-    stream::{Body, NewEvent, Record},
+    stream::{Body, Hash, NewEvent, Record},
     table::{Class, Status, Table, Tables, kernel_events as ke},
     time::Timestamp,
     timers::TimerChange,
@@ -217,6 +217,9 @@ impl Draft {
     }
 }
 
+/// Bodies that lie beside a stream, by digest.
+pub type Blobs = BTreeMap<Hash, Vec<u8>>;
+
 /// A machine with its types erased, as the loops use it.
 pub trait Core: Send + Sync {
     /// Its table.
@@ -228,8 +231,8 @@ pub trait Core: Send + Sync {
         input: &Input<'_>,
         cx: &Cx,
     ) -> Result<Option<Draft>, Undecided>;
-    /// The state that a complete stream gives.
-    fn replay(&self, records: &[Record]) -> Result<Vec<u8>, Undecided>;
+    /// The state that a complete stream gives. Bodies that are blobs are looked up.
+    fn replay(&self, records: &[Record], blobs: &Blobs) -> Result<Vec<u8>, Undecided>;
 }
 
 struct Typed<M>(PhantomData<fn() -> M>);
@@ -250,10 +253,15 @@ impl<M: Machine> Core for Typed<M> {
         draft::<M>(head, state.unwrap_or_default(), decision, input)
     }
 
-    fn replay(&self, records: &[Record]) -> Result<Vec<u8>, Undecided> {
+    fn replay(&self, records: &[Record], blobs: &Blobs) -> Result<Vec<u8>, Undecided> {
         let mut state = M::State::default();
         for record in records {
-            for event in record.events().map_err(|e| Undecided(e.to_string()))? {
+            for mut event in record.events().map_err(|e| Undecided(e.to_string()))? {
+                if let Body::Blob { digest, .. } = &event.body
+                    && let Some(bytes) = blobs.get(digest)
+                {
+                    event.body = Body::Inline(bytes.clone());
+                }
                 if let Some(event) = decode_event::<M>(&event.name, &event.body)? {
                     M::apply(&mut state, &event);
                 }
@@ -431,7 +439,7 @@ impl Core for Plain {
         Ok(Some(Draft { events, mail, ends_tenure: held, ..Draft::default() }))
     }
 
-    fn replay(&self, _records: &[Record]) -> Result<Vec<u8>, Undecided> {
+    fn replay(&self, _records: &[Record], _blobs: &Blobs) -> Result<Vec<u8>, Undecided> {
         Ok(Vec::new())
     }
 }

@@ -213,6 +213,16 @@ impl Record {
     }
 }
 
+/// Digests of the bodies in these records that lie beside the stream.
+pub fn blobs_of(records: &[Record]) -> Vec<Hash> {
+    let events = records.iter().flat_map(|r| r.events().unwrap_or_default());
+    let digest = |e: Event| match e.body {
+        Body::Blob { digest, .. } => Some(digest),
+        Body::Inline(_) => None,
+    };
+    events.filter_map(digest).collect()
+}
+
 /// Where a record joins the chain.
 #[derive(Clone, Copy, Debug)]
 pub struct Joint {

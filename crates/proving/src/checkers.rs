@@ -10,9 +10,9 @@ use tenure_kernel::{
     head::Head,
     ids::{EntityId, MailId},
     limits,
-    machine::Machines,
+    machine::{Blobs, Machines},
     store::{HeadFilter, Store},
-    stream::Record,
+    stream::{Record, blobs_of},
     table::{Claimable, Class, Tables},
     time::Timestamp,
     verify,
@@ -51,7 +51,8 @@ async fn check(
         after = Some(last.id);
         for head in &heads {
             let records = stream(store, head.id).await?;
-            check_history(head, &records, machines, tables, found);
+            let blobs = blobs(store, &records).await?;
+            check_history(head, &records, &blobs, machines, tables, found);
             check_head(head, now, found);
             check_mail(store, head, &mut boxes, found).await?;
             check_session(store, head, found).await?;
@@ -72,6 +73,17 @@ async fn check(
     check_feed(store, &streams, found).await
 }
 
+/// The bodies of a stream that lie beside it.
+pub async fn blobs(store: &dyn Store, records: &[Record]) -> Result<Blobs, StoreError> {
+    let mut found = Blobs::new();
+    for digest in blobs_of(records) {
+        if let Some(bytes) = store.blob(digest).await? {
+            found.insert(digest, bytes);
+        }
+    }
+    Ok(found)
+}
+
 async fn stream(store: &dyn Store, id: EntityId) -> Result<Vec<Record>, StoreError> {
     let mut records: Vec<Record> = Vec::new();
     let mut from = 1;
@@ -87,6 +99,7 @@ async fn stream(store: &dyn Store, id: EntityId) -> Result<Vec<Record>, StoreErr
 fn check_history(
     head: &Head,
     records: &[Record],
+    blobs: &Blobs,
     machines: &Machines,
     tables: &Tables,
     found: &mut Vec<String>,
@@ -96,7 +109,7 @@ fn check_history(
     }
     let complete = records.first().is_some_and(|r| r.first == 1);
     if let Some(core) = machines.get(head.kind()).filter(|_| complete) {
-        match core.replay(records) {
+        match core.replay(records, blobs) {
             Ok(state) if state == head.state => {}
             Ok(state) => found.push(format!(
                 "{}: the head's state is {}, a replay gives {}",

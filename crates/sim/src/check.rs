@@ -6,10 +6,10 @@ use tenure_kernel::{
     feed::Cursor,
     head::Head,
     ids::{EntityId, MessageId},
-    machine::Machines,
+    machine::{Blobs, Machines},
     outbox::Target,
     store::Store,
-    stream::Record,
+    stream::{Hash, Record, blobs_of},
     table::Class,
     verify,
 };
@@ -22,7 +22,7 @@ pub fn always(contents: &Contents, machines: &Machines) -> Result<(), String> {
         let records = contents.streams.get(id).map_or(&[][..], Vec::as_slice);
         let records: Vec<Record> = records.iter().map(|r| Record::clone(r)).collect();
         verify::verify(head, &records, &tables).map_err(|fault| fault.to_string())?;
-        replayed(head, &records, machines)?;
+        replayed(head, &records, contents, machines)?;
         mail(head, contents)?;
         if head.class() == Class::Open && (head.due.is_none() || head.due > head.must_end_by) {
             return Err(format!("{id}: open and not due"));
@@ -35,13 +35,20 @@ pub fn always(contents: &Contents, machines: &Machines) -> Result<(), String> {
     Ok(())
 }
 
-fn replayed(head: &Head, records: &[Record], machines: &Machines) -> Result<(), String> {
+fn replayed(
+    head: &Head,
+    records: &[Record],
+    contents: &Contents,
+    machines: &Machines,
+) -> Result<(), String> {
     if records.first().is_none_or(|r| r.first != 1) {
         return Ok(());
     }
     let kind = head.kind();
     let machine = machines.get(kind).ok_or_else(|| format!("no machine of kind {kind}"))?;
-    let state = machine.replay(records).map_err(|e| format!("{}: {e}", head.id))?;
+    let lying = |digest: Hash| contents.blobs.get(&digest).map(|(bytes, _)| (digest, bytes.clone()));
+    let blobs: Blobs = blobs_of(records).into_iter().filter_map(lying).collect();
+    let state = machine.replay(records, &blobs).map_err(|e| format!("{}: {e}", head.id))?;
     if state != head.state {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (head_says, history) = (text(&head.state), text(&state));

@@ -128,6 +128,7 @@ async fn large_inputs_results_and_outputs_of_children_survive_replay() {
     let world = World::start(flows, Tools::default().with(echo), options).await;
     let job = world.submit("big", json!("x".repeat(200_000))).await;
     assert_eq!(world.until(job, "completed").await.output, Some(json!(400_000)));
+    world.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
