@@ -20,7 +20,12 @@ use std::{
 };
 use tenure_engine::pipeline::Pipeline;
 use tenure_jobs::submit::{Outposts, Reserved};
-use tenure_kernel::{bell::Topic, claims::Claimed, head::Head, ids::{EntityId, SessionId}};
+use tenure_kernel::{
+    bell::Topic,
+    claims::Claimed,
+    head::Head,
+    ids::{EntityId, SessionId},
+};
 
 /// A job lies for so long before it is given back.
 const LIES: Duration = Duration::from_secs(1);
@@ -215,7 +220,8 @@ impl Outposts for Tray {
             let Some(head) = tray.remove(session, job) else { return };
             tracing::info!(%job, %session, "nobody came for it; it goes to its queue");
             let claimed = Claimed { ready_at: head.changed_at, head, mail: Vec::new() };
-            if let Err(e) = super::give_back(&tray.0.pipeline, &claimed, "nobody came for it").await {
+            if let Err(e) = super::give_back(&tray.0.pipeline, &claimed, "nobody came for it").await
+            {
                 tracing::warn!(%job, error = %e, "not given back; the lease will lapse");
             }
         }));
