@@ -8,6 +8,7 @@ use crate::{
     decide::{self, finish},
     drive::{Ending, LoadError, Loaded, Reach, Run, Shop, Still, load},
     model::{Fork, Job, JobEvent, JobState, NewJob, OwnEvent, limits},
+    view::{self, Cut},
 };
 use serde_json::Value;
 use std::{
@@ -90,6 +91,17 @@ pub enum SubmitError {
     /// The origin of a fork or retry can not be used.
     #[error("{0}")]
     BadOrigin(String),
+    /// The fork or retry would do something again that has happened, or may have.
+    #[error("{0}")]
+    WouldRepeat(String),
+    /// The job was tried again already, in another way.
+    #[error("job {origin} was tried again as job {retry}, with another version: retry that one")]
+    TriedAgain {
+        /// What was to be tried again.
+        origin: EntityId,
+        /// Its retry.
+        retry: EntityId,
+    },
     /// The store said no.
     #[error("{0}")]
     Refused(String),
@@ -399,7 +411,8 @@ impl Submitter {
     }
 
     /// A new job that goes on from another one's history: everything before this step is taken over.
-    /// Without a step, everything that succeeded.
+    /// Without a step, everything that succeeded. A job that is over is tried again only once: whoever asks
+    /// again gets the same new job.
     pub async fn fork(
         &self,
         origin: EntityId,
@@ -407,14 +420,26 @@ impl Submitter {
         version: Option<u32>,
         by: Option<String>,
     ) -> Result<Submitted, SubmitError> {
+        self.fork_once(origin, before, version, by, None).await
+    }
+
+    /// The same under a key: the same key, origin, step and version is the same job.
+    pub async fn fork_once(
+        &self,
+        origin: EntityId,
+        before: Option<StepId>,
+        version: Option<u32>,
+        by: Option<String>,
+        key: Option<&str>,
+    ) -> Result<Submitted, SubmitError> {
         let store = self.pipeline.store();
         let head = store.head(origin).await?.filter(|h| h.kind() == Job::TABLE.kind);
         let head =
             head.ok_or_else(|| SubmitError::BadOrigin(format!("there is no job {origin}")))?;
         let retries = head.class() == Class::Final;
         let loaded = load(store, origin).await?;
-        let step = match before {
-            Some(step) if loaded.history.steps.contains_key(&step) => step,
+        let cut = match &before {
+            Some(step) if loaded.history.steps.contains_key(step) => Cut::Before(step.clone()),
             Some(step) => {
                 let mut known: Vec<_> = loaded.history.steps.keys().map(|s| s.0.clone()).collect();
                 known.sort();
@@ -423,19 +448,23 @@ impl Submitter {
                     known.join(", ")
                 )));
             }
-            // A flow that failed by itself: its code runs again over everything that is recorded.
-            None if loaded.state.failure.is_some() => {
-                failed_step(&loaded).unwrap_or_else(|| StepId(AFTER_ALL.into()))
-            }
-            None => failed_step(&loaded).ok_or_else(|| {
-                SubmitError::BadOrigin(format!(
-                    "job {origin} has no step that failed: say from which step to fork"
-                ))
-            })?,
+            None => where_it_failed(&loaded),
         };
-        let events = crate::view::steps_before(store, origin, &step).await?;
+        let taken = view::taken_over(store, origin, &cut).await?;
+        // A flow that failed by itself: its code runs again over everything that is recorded.
+        let by_itself = loaded.state.failure.is_some() || taken.settled;
+        if taken.step.0 == AFTER_ALL && !by_itself {
+            return Err(SubmitError::BadOrigin(format!(
+                "job {origin} has no step that failed: say from which step to fork"
+            )));
+        }
         let (flow, version) = (loaded.state.flow.clone(), version.unwrap_or(loaded.state.version));
         let version = self.version_of(&flow, Some(version)).await?;
+        let keys = match (key, &before) {
+            (Some(key), _) => vec![fork_key(&head.tenant, key, origin, before.as_ref(), version)],
+            (None, None) if retries => vec![retry_key(origin, version)],
+            (None, _) => Vec::new(),
+        };
         let new = NewJob {
             flow,
             version,
@@ -445,35 +474,40 @@ impl Submitter {
             takeovers_max: self.takeovers_max,
             parent: None,
             retry_of: retries.then_some(origin),
-            forked_from: Some(Fork { job: origin, step }),
+            forked_from: Some(Fork { job: origin, step: taken.step }),
             by,
         };
-        let copied = match events.is_empty() {
+        let copied = match taken.events.is_empty() {
             true => Vec::new(),
-            false => vec![OwnEvent::HistoryCopied { from: origin, events }.into()],
+            false => vec![OwnEvent::HistoryCopied { from: origin, events: taken.events }.into()],
         };
         let at = self.now().await?;
         let id = EntityId::new(at, random(&self.pipeline));
-        self.create((id, at), &head.tenant, new, copied, Vec::new()).await
+        match self.create((id, at), &head.tenant, new, copied, keys).await {
+            Err(SubmitError::OtherInput(retry)) if key.is_none() => {
+                Err(SubmitError::TriedAgain { origin, retry })
+            }
+            other => other,
+        }
     }
 }
 
-/// The step that failed or diverged, or the first without an outcome: where a retry begins.
-fn failed_step(loaded: &Loaded) -> Option<StepId> {
-    use tenure_steps::history::Outcome;
+/// Where a retry begins: with the step that failed, or at which the flow diverged.
+fn where_it_failed(loaded: &Loaded) -> Cut {
+    const DIVERGED: &str = "diverged";
     let state = &loaded.state;
-    let failed = state.failure.as_ref().and_then(|f| f.step.as_ref());
-    let stuck = state.attention.as_ref().and_then(|a| a.step.as_ref());
     // A flow may diverge at a step that was never begun: then there is nothing of it to leave out.
-    let named = failed.or(stuck).filter(|s| loaded.history.steps.contains_key(*s)).cloned();
-    named.or_else(|| {
-        let steps = loaded.history.steps.iter();
-        let mut open: Vec<_> = steps
-            .filter(|(_, r)| !matches!(r.outcome, Some(Outcome::Ok(_) | Outcome::InChild(_))))
-            .collect();
-        open.sort_by_key(|(_, r)| r.opened_at);
-        open.first().map(|(id, _)| (*id).clone())
-    })
+    let begun =
+        |step: &Option<StepId>| step.clone().filter(|s| loaded.history.steps.contains_key(s));
+    let (reason, step) = match (&state.failure, &state.attention) {
+        (Some(failure), _) => (failure.reason.as_str(), begun(&failure.step)),
+        (None, Some(stuck)) => (stuck.reason.as_str(), begun(&stuck.step)),
+        (None, None) => ("", None),
+    };
+    match step {
+        Some(step) if reason == DIVERGED => Cut::Divergence(step),
+        step => Cut::Failures(step),
+    }
 }
 
 fn answered(answer: CommitAnswer) -> Result<Submitted, SubmitError> {
@@ -490,6 +524,25 @@ fn unique(tenant: &str, key: &str, flow: &str, input: &Value) -> UniqueKey {
     bytes.push(0);
     bytes.extend(canonical::bytes(input));
     UniqueKey { key: format!("job/{}/{tenant}/{key}", tenant.len()), digest: Hash::of(&bytes) }
+}
+
+fn fork_key(
+    tenant: &str,
+    key: &str,
+    origin: EntityId,
+    before: Option<&StepId>,
+    version: u32,
+) -> UniqueKey {
+    let step = before.map_or("", |s| s.0.as_str());
+    let digest = Hash::of(format!("{origin}\0{step}\0{version}").as_bytes());
+    UniqueKey { key: format!("fork/{}/{tenant}/{key}", tenant.len()), digest }
+}
+
+/// The step is not part of it: it follows from the origin, and from what was said about it after its end. Were
+/// it, one more word about the origin would make room for one more job that does what is left.
+fn retry_key(origin: EntityId, version: u32) -> UniqueKey {
+    let digest = Hash::of(format!("{origin}\0{version}").as_bytes());
+    UniqueKey { key: format!("retry/{origin}"), digest }
 }
 
 fn ms(d: Duration) -> u64 {

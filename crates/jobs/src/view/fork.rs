@@ -1,40 +1,245 @@
-//! What a fork takes over from its origin: everything that belongs to steps which were over before the
-//! first event of the step it begins with.
+//! What a fork takes over from its origin.
 //!
-//! A flow sees nothing but outcomes, one at a time in the order of the stream, and recorded values. The steps
-//! that were over by then are exactly the first so many outcomes, so a fork is led to the place where its
-//! origin stood, and asks for the same. A step that had begun and was not over is asked for anew; under
-//! another key, because the key names the job.
+//! A flow sees nothing but outcomes, one at a time in the order of the stream, and recorded values. A fork that
+//! gets some of the outcomes, in the same order, is led to where its origin stood without the others, as long as
+//! nothing is taken over that the flow asked for because of an outcome that is not. So a step that has happened
+//! is taken over wherever its outcome stands in the stream, also behind the failure of another branch; it must not
+//! happen again. What is left out is asked for anew, under another key, because the key names the job. Hence two
+//! things are refused: to leave out a call of which nobody knows whether it happened, and to try a job again whose
+//! flow went on after the failure and did more; somebody has to say that this may be done again, by naming a step.
 
+mod order;
+
+use self::order::Order;
 use super::stream::{self, Line};
 use crate::{
     drive::LoadError,
     model::{JobEvent, OwnEvent},
-    submit::copy,
+    submit::{AFTER_ALL, SubmitError, copy},
 };
 use serde_json::Value;
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
 };
-use tenure_kernel::{ids::EntityId, store::Store, time::Timestamp};
+use tenure_kernel::{ids::EntityId, store::Store, stream::Body};
 use tenure_steps::{
-    events::{StepEvent, StepId},
-    history::History,
+    events::{ResultType, SettledBy, StepEvent, StepId, Verdict},
+    history::{Call, Shape},
+    tool::Class,
 };
 
-/// The step events of a run up to the first of a step, as a fork copies them. Steps that are not over by
-/// then are left out: the fork asks for them anew.
-pub async fn steps_before(
+/// Where a fork leaves its origin.
+#[derive(Clone, Debug)]
+pub enum Cut {
+    /// Before this step: it and all that began after it is left out.
+    Before(StepId),
+    /// What failed or is not over is left out: the step that ended the job, where one is named, and failures
+    /// that the flow has not gone on from.
+    Failures(Option<StepId>),
+    /// The same, for a retry of a flow that diverged at this step.
+    Divergence(StepId),
+}
+
+/// What a fork gets.
+#[derive(Clone, Debug)]
+pub struct TakenOver {
+    /// Step events, in order.
+    pub events: Vec<Value>,
+    /// The first step that is left out; [`AFTER_ALL`] if none is.
+    pub step: StepId,
+    /// Somebody has said after the end what became of a call.
+    pub settled: bool,
+}
+
+/// The step events that a fork takes over.
+pub async fn taken_over(
     store: &Arc<dyn Store>,
     job: EntityId,
-    step: &StepId,
-) -> Result<Vec<Value>, LoadError> {
+    cut: &Cut,
+) -> Result<TakenOver, SubmitError> {
     let lines = stream::read(store, job).await?;
     let (run, events) = run_events(&lines)?;
-    let mut taken = before(&events, step);
+    let recorded = events.clone();
+    let events = with_settled(events, &said_about(store, job).await?);
+    let settled = events != recorded;
+    let order = Order::of(&events);
+    let left = left_out(&order, cut);
+    may_be_left_out(&order, &left, cut, job)?;
+    let mut taken = take(&events, &left, cut, &order);
     fetch_outputs(store, &mut taken).await?;
-    Ok(taken.iter().map(|e| copy(&first_run(e, run))).collect())
+    let named = match cut {
+        Cut::Failures(named) => named.as_ref().filter(|s| left.contains(*s)),
+        Cut::Before(step) | Cut::Divergence(step) => Some(step),
+    };
+    let first = named.or_else(|| order.steps().into_iter().find(|s| left.contains(*s))).cloned();
+    Ok(TakenOver {
+        events: taken.iter().map(|e| copy(&first_run(e, run))).collect(),
+        step: first.unwrap_or_else(|| StepId(AFTER_ALL.into())),
+        settled,
+    })
+}
+
+fn left_out(order: &Order, cut: &Cut) -> HashSet<StepId> {
+    let steps = order.steps();
+    let named = match cut {
+        Cut::Before(step) | Cut::Divergence(step) => {
+            let at = order.began(step).unwrap_or(usize::MAX);
+            let later = |s: &StepId| order.began(s).is_some_and(|began| began >= at);
+            let out = steps.into_iter().filter(|s| later(s) || !order.is_over(s));
+            return out.cloned().collect();
+        }
+        Cut::Failures(named) => named.as_ref(),
+    };
+    let gone_on = |from: &StepId| steps.iter().any(|s| order.knew(s, from));
+    let failed = |s: &StepId| !order.succeeded(s) && (named == Some(s) || !gone_on(s));
+    let mut open: Vec<&StepId> =
+        steps.iter().copied().filter(|s| !order.is_over(s) || failed(s)).collect();
+    let mut left: HashSet<StepId> = open.iter().map(|s| (*s).clone()).collect();
+    // What the flow asked for because of an outcome that it does not get is not asked for.
+    while let Some(out) = open.pop() {
+        for step in &steps {
+            if order.knew(step, out) && left.insert((*step).clone()) {
+                open.push(step);
+            }
+        }
+    }
+    left
+}
+
+fn may_be_left_out(
+    order: &Order,
+    left: &HashSet<StepId>,
+    cut: &Cut,
+    job: EntityId,
+) -> Result<(), SubmitError> {
+    for step in order.steps().into_iter().filter(|s| left.contains(*s)) {
+        let Some(record) = order.record(step) else { continue };
+        let repeatable = |c: &Call| c.class == Class::Idempotent;
+        if let Some(call) = record.calls.iter().find(|c| c.is_open() && !repeatable(c)) {
+            return Err(SubmitError::WouldRepeat(format!(
+                "the new job would call {} of step {step} again, which is {}, and nobody knows whether it has \
+                 happened: settle it first with `tenure job resolve {job} --step {step}` and --happened RESULT, \
+                 --did-not-happen or --abandon",
+                record.shape,
+                call.class.as_str(),
+            )));
+        }
+        let effect = match record.shape {
+            Shape::Tool { .. } => !record.calls.last().is_some_and(repeatable),
+            Shape::Child { .. } => true,
+            Shape::Value { .. } | Shape::Wait { .. } | Shape::Sleep => false,
+        };
+        if effect && order.succeeded(step) && !matches!(cut, Cut::Before(_)) {
+            return Err(SubmitError::WouldRepeat(format!(
+                "the flow went on after the failure, and a retry would do step {step} ({}) again: say from \
+                 which step, with `tenure job fork {job} --step N`",
+                record.shape,
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The events of steps that are not left out, and signals that nobody else has used.
+fn take(events: &[StepEvent], left: &HashSet<StepId>, cut: &Cut, order: &Order) -> Vec<StepEvent> {
+    let until = match cut {
+        Cut::Before(step) | Cut::Divergence(step) => order.began(step),
+        Cut::Failures(_) => None,
+    };
+    let mine = |at: usize, event: &StepEvent| match event {
+        // A signal that a step which is not taken over has used is that step's, and not the fork's.
+        StepEvent::SignalKept { key: kept, .. } => {
+            let user = events[at..].iter().find_map(|e| match e {
+                StepEvent::WaitCompleted { key, step, .. } if key == kept => Some(step),
+                _ => None,
+            });
+            until.is_none_or(|until| at < until) && user.is_none_or(|step| !left.contains(step))
+        }
+        event => event.step().is_some_and(|step| !left.contains(step)),
+    };
+    let taken = events.iter().enumerate().filter(|(at, e)| mine(*at, e));
+    taken.map(|(_, e)| e.clone()).collect()
+}
+
+/// What was said about a call beside the history.
+struct Said {
+    key: String,
+    call: u32,
+    verdict: Verdict,
+    result: Value,
+}
+
+async fn said_about(store: &Arc<dyn Store>, job: EntityId) -> Result<Vec<Said>, LoadError> {
+    let mut all = Vec::new();
+    for evidence in store.evidence(job).await? {
+        let said = evidence.said;
+        let bytes = match said.body {
+            Body::Inline(bytes) => Some(bytes),
+            Body::Blob { digest, .. } => store.blob(digest).await?,
+        };
+        let body: Option<Value> = bytes.and_then(|b| serde_json::from_slice(&b).ok());
+        let Some(mut body) = body else { continue };
+        let result = body.get_mut("result").map(Value::take);
+        let verdict = body.get("verdict").and_then(|v| serde_json::from_value(v.clone()).ok());
+        // A worker that came late with its result gives no verdict: it has seen it happen.
+        let verdict = verdict.or(result.is_some().then_some(Verdict::Happened));
+        let Some(verdict) = verdict else { continue };
+        let result = result.unwrap_or_default();
+        all.push(Said { key: said.key, call: said.call, verdict, result });
+    }
+    Ok(all)
+}
+
+/// The events, and those that settle calls of which somebody has said later what became of them. Where several
+/// were heard, the one who says that it happened is: that does nothing twice. A job that ends says of an open call
+/// that its step has failed; where it happened, it has not.
+fn with_settled(mut events: Vec<StepEvent>, said: &[Said]) -> Vec<StepEvent> {
+    let order = Order::of(&events);
+    for step in order.steps() {
+        let calls = order.record(step).map_or(&[][..], |r| &r.calls);
+        for open in calls.iter().filter(|c| c.is_open()) {
+            let about = || said.iter().filter(|s| s.key == open.key && s.call == open.call);
+            let heard = about().find(|s| s.verdict == Verdict::Happened).or_else(|| about().next());
+            let Some(heard) = heard else { continue };
+            let happened = heard.verdict == Verdict::Happened;
+            let (key, call) = (open.key.clone(), open.call);
+            let settled = StepEvent::EffectSettled {
+                step: step.clone(),
+                key: key.clone(),
+                call,
+                verdict: heard.verdict,
+                by: SettledBy::Evidence,
+                note: Some("said after the end".into()),
+                result: happened.then(|| heard.result.clone()),
+            };
+            if !happened {
+                events.push(settled);
+                continue;
+            }
+            events.retain(|e| !gives_up(e, step));
+            let attempts = events
+                .iter()
+                .filter(|e| matches!(e, StepEvent::NodeFinished { step: of, .. } if of == step));
+            let attempt = u32::try_from(attempts.count() + 1).unwrap_or(u32::MAX);
+            events.push(settled);
+            events.push(StepEvent::CommandCommitted { step: step.clone(), key, call });
+            events.push(StepEvent::NodeFinished {
+                step: step.clone(),
+                result_type: ResultType::SideEffectCommitted,
+                reason: None,
+                attempt,
+                error: None,
+                failed_early: None,
+            });
+        }
+    }
+    events
+}
+
+fn gives_up(event: &StepEvent, of: &StepId) -> bool {
+    matches!(event, StepEvent::NodeFinished { step, result_type, .. }
+        if step == of && *result_type == ResultType::PermanentFailure)
 }
 
 /// The step events of the last run, copied ones among them, and its number. Signals that an earlier run kept
@@ -73,32 +278,6 @@ fn still_kept(events: &[StepEvent]) -> Vec<StepEvent> {
         }
     }
     kept
-}
-
-/// The events of steps that were over before the first event of this one.
-fn before(events: &[StepEvent], step: &StepId) -> Vec<StepEvent> {
-    let first = events.iter().position(|e| e.step() == Some(step)).unwrap_or(events.len());
-    let (earlier, later) = events.split_at(first);
-    let mut history = History::default();
-    earlier.iter().for_each(|e| history.apply(e, Timestamp::ZERO, 0));
-    let over: HashSet<&StepId> =
-        history.steps.iter().filter(|(_, r)| r.outcome.is_some()).map(|(id, _)| id).collect();
-    // A signal that a step which is not taken over has used is that step's, and not the fork's.
-    let used_later: HashSet<&String> = later
-        .iter()
-        .filter_map(|e| match e {
-            StepEvent::WaitCompleted { key, .. } => Some(key),
-            _ => None,
-        })
-        .collect();
-    let mine = |event: &&StepEvent| match (event, event.step()) {
-        (StepEvent::SignalKept { key, .. }, _) => {
-            !(used_later.contains(key) && history.kept.contains_key(key))
-        }
-        (_, Some(step)) => over.contains(step),
-        (_, None) => false,
-    };
-    earlier.iter().filter(mine).cloned().collect()
 }
 
 /// A child's output that was too large for an event is read from the child. The fork has no such child, so
@@ -156,7 +335,7 @@ fn first_run(event: &StepEvent, run: u32) -> StepEvent {
 mod tests {
     use super::*;
     use serde_json::json;
-    use tenure_steps::events::{ValueKind, WaitKind, WaitOutcome};
+    use tenure_steps::events::{CallOutcome, ValueKind, WaitKind, WaitOutcome};
 
     fn id(step: &str) -> StepId {
         StepId(step.into())
@@ -202,6 +381,79 @@ mod tests {
         }
     }
 
+    fn before(events: &[StepEvent], step: &StepId) -> Vec<StepEvent> {
+        kept_by(events, &Cut::Before(step.clone()))
+    }
+
+    fn kept_by(events: &[StepEvent], cut: &Cut) -> Vec<StepEvent> {
+        let order = Order::of(events);
+        take(events, &left_out(&order, cut), cut, &order)
+    }
+
+    fn started(step: &str) -> StepEvent {
+        StepEvent::ToolInvocationStarted {
+            step: id(step),
+            tool: "pay".into(),
+            key: format!("key of {step}"),
+            ordinal: 0,
+            call: 1,
+            class: Class::Irreversible,
+            arguments_hash: String::new(),
+            arguments: None,
+            timeout_ms: 1,
+            place: String::new(),
+        }
+    }
+
+    fn ended(step: &str, outcome: CallOutcome) -> StepEvent {
+        StepEvent::ToolInvocationFinished {
+            step: id(step),
+            key: format!("key of {step}"),
+            call: 1,
+            outcome,
+            result: None,
+            error: None,
+        }
+    }
+
+    fn paid(step: &str) -> StepEvent {
+        ended(step, CallOutcome::Success)
+    }
+
+    fn failed(step: &str) -> StepEvent {
+        StepEvent::NodeFinished {
+            step: id(step),
+            result_type: ResultType::PermanentFailure,
+            reason: None,
+            attempt: 1,
+            error: None,
+            failed_early: None,
+        }
+    }
+
+    /// With the failure of the call in front of each failure of a step.
+    fn over(events: &[StepEvent]) -> Vec<StepEvent> {
+        let with = |e: &StepEvent| match e {
+            StepEvent::NodeFinished { result_type: ResultType::PermanentFailure, step, .. } => {
+                vec![ended(&step.0, CallOutcome::Failure), e.clone()]
+            }
+            e => vec![e.clone()],
+        };
+        events.iter().flat_map(with).collect()
+    }
+
+    fn left(events: &[StepEvent], named: Option<&str>) -> Vec<String> {
+        let left = left_out(&Order::of(events), &Cut::Failures(named.map(id)));
+        let mut left: Vec<String> = left.into_iter().map(|s| s.0).collect();
+        left.sort();
+        left
+    }
+
+    fn refused(events: &[StepEvent], cut: &Cut) -> bool {
+        let order = Order::of(events);
+        may_be_left_out(&order, &left_out(&order, cut), cut, EntityId::fixed(1, 1)).is_err()
+    }
+
     #[test]
     fn steps_that_are_not_over_are_left_out() {
         let events =
@@ -210,6 +462,82 @@ mod tests {
         assert_eq!(taken, [value("1"), opened("3", "b"), completed("3", "b")]);
         assert_eq!(before(&events, &id("1")), []);
         assert_eq!(before(&events, &id("9")).len(), 4);
+    }
+
+    #[test]
+    fn a_step_that_began_before_the_cut_is_taken_over_wherever_it_ended() {
+        let events = [started("1.1"), started("2.1"), started("3.1"), paid("3.1"), paid("1.1")];
+        assert_eq!(before(&events, &id("2.1")), [started("1.1"), paid("1.1")]);
+    }
+
+    #[test]
+    fn a_retry_leaves_out_failures_and_nothing_that_happened_beside_them() {
+        // The first branch goes on after the second has failed, and another one begins its next step.
+        let events = [
+            started("1.1"),
+            started("2.1"),
+            started("3.1"),
+            failed("2.1"),
+            paid("1.1"),
+            started("1.2"),
+            failed("3.1"),
+            paid("1.2"),
+        ];
+        assert_eq!(left(&events, Some("3.1")), ["2.1", "3.1"]);
+        assert_eq!(left(&events, None), ["2.1", "3.1"]);
+        let taken = kept_by(&events, &Cut::Failures(Some(id("2.1"))));
+        assert_eq!(taken, [started("1.1"), paid("1.1"), started("1.2"), paid("1.2")]);
+        assert!(!refused(&over(&events), &Cut::Failures(Some(id("2.1")))));
+    }
+
+    #[test]
+    fn a_branch_that_waited_for_its_turn_runs_beside() {
+        let events = [
+            started("1.1"),
+            started("2.1"),
+            failed("1.1"),
+            started("3.1"),
+            paid("2.1"),
+            paid("3.1"),
+        ];
+        assert_eq!(left(&events, Some("1.1")), ["1.1"]);
+    }
+
+    #[test]
+    fn a_failure_that_the_flow_went_on_from_is_taken_over() {
+        let events =
+            [started("1"), failed("1"), started("2"), paid("2"), started("3"), failed("3")];
+        assert_eq!(left(&events, Some("3")), ["3"]);
+        assert_eq!(left(&events, None), ["3"]);
+    }
+
+    #[test]
+    fn a_retry_does_not_do_again_what_the_flow_did_after_the_failure() {
+        let one = [started("1"), failed("1"), started("2"), paid("2")];
+        let batches = [started("1.1"), failed("1.1"), started("2.1"), paid("2.1")];
+        for (events, named) in [(one, "1"), (batches, "1.1")] {
+            assert_eq!(left(&events, Some(named)).len(), 2);
+            let events = over(&events);
+            assert!(refused(&events, &Cut::Failures(Some(id(named)))));
+            assert!(!refused(&events, &Cut::Before(id(named))));
+        }
+    }
+
+    #[test]
+    fn an_unknown_call_is_not_left_out_before_somebody_has_settled_it() {
+        // The last event is what the end of a job says about a call that is open.
+        let events = vec![started("1"), paid("1"), started("2"), failed("2")];
+        let cuts = [Cut::Failures(None), Cut::Before(id("2")), Cut::Before(id("1"))];
+        assert!(cuts.iter().all(|cut| refused(&events, cut)));
+        let said = |verdict| {
+            [Said { key: "key of 2".into(), call: 1, verdict, result: json!({"paid": 1}) }]
+        };
+        let happened = with_settled(events.clone(), &said(Verdict::Happened));
+        assert_eq!(left(&happened, Some("2")), Vec::<String>::new());
+        assert!(!refused(&happened, &cuts[0]));
+        let events = with_settled(events, &said(Verdict::DidNotHappen));
+        assert_eq!(left(&events, Some("2")), ["2"]);
+        assert!(cuts.iter().all(|cut| !refused(&events, cut)));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! | [`timeline()`] | leases, bars and marks to draw; [`render_text`] draws them for a terminal |
 //! | [`verify()`] | whether anybody touched the history, and whether it keeps the rules |
 //! | [`replay()`] | whether the flow's code still leads through the history |
-//! | [`steps_before`] | what a fork takes over |
+//! | [`taken_over`] | what a fork takes over |
 
 mod detail;
 mod fork;
@@ -22,7 +22,7 @@ mod verify;
 mod why;
 
 pub use detail::{CallView, EventView, JobDetail, StepView, detail};
-pub use fork::steps_before;
+pub use fork::{Cut, TakenOver, taken_over};
 pub use replay::{Replayed, replay};
 pub use rules::{Fact, rules};
 pub use steps::EXCERPT_BYTES_MAX;

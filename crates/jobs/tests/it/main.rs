@@ -1,6 +1,7 @@
 //! Jobs on a real runtime and the memory or SQLite store.
 
 mod flows;
+mod forks;
 mod machine;
 mod promises;
 mod support;

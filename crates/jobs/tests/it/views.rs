@@ -420,7 +420,8 @@ async fn a_fork_from_any_step_is_led_to_that_step_and_asks_for_it() {
     let flow = mixed().get("mixed", 1).unwrap().clone();
     for from in &detail.steps {
         let mut history = tenure_steps::history::History::default();
-        for event in view::steps_before(&world.store, job, &from.step).await.unwrap() {
+        let cut = view::Cut::Before(from.step.clone());
+        for event in view::taken_over(&world.store, job, &cut).await.unwrap().events {
             history.apply(&serde_json::from_value(event).unwrap(), detail.job.created_at, 0);
         }
         let world = tenure_steps::driver::World {

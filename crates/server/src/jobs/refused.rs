@@ -94,6 +94,14 @@ impl From<SubmitError> for Problem {
             SubmitError::BadOrigin(_) => conflict(ApiCode::NotNow, &e)
                 .field("step")
                 .fix("GET /v1/jobs/{id}/steps lists the steps of a job"),
+            SubmitError::WouldRepeat(_) => conflict(ApiCode::NotNow, &e).field("step").fix(
+                "settle what nobody knows (POST /v1/jobs/{id}/resolve), or say from which step to go on \
+                 (POST /v1/jobs/{id}/fork)",
+            ),
+            SubmitError::TriedAgain { retry, .. } => conflict(ApiCode::NotNow, &e)
+                .field("id")
+                .with("job", retry.to_string())
+                .fix("retry the newer job, or fork this one from a step"),
             SubmitError::Refused(_) => P::new(StatusCode::CONFLICT, Code::Refused, e.to_string())
                 .field("body")
                 .fix("change the request; repeating it does not help"),

@@ -5,7 +5,7 @@ use super::{
     Desk,
     body::{Json, Maybe, required},
     catalogue::unknown,
-    documents::{JobDocument, SubmittedDocument},
+    documents::SubmittedDocument,
     find::{self, who},
     wait::until_final,
 };
@@ -270,18 +270,26 @@ async fn created(
 pub(super) struct Retry {
     /// The version of the flow; that of the job without one.
     version: Option<u32>,
+    /// The idempotency key, instead of the header `Idempotency-Key`.
+    key: Option<String>,
     /// Who asks, for people.
     by: Option<String>,
 }
 
-/// Tries a job again that is over: a new job that goes on before the step that failed.
+/// Tries a job again that is over: a new job that takes over what has happened and goes on with what failed. Asked
+/// again, it answers the same new job.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/retry", tag = "jobs", request_body = Retry,
-    params(("id" = String, Path, description = "The job."), Waiting),
+    params(
+        ("id" = String, Path, description = "The job."),
+        Waiting,
+        ("Idempotency-Key" = Option<String>, Header, description = "Without one, a job is tried again once.")
+    ),
     responses(
         (status = 202, description = "A new job; `Location` names it.", body = SubmittedDocument),
+        (status = 200, description = "It was tried again before; or the new job is final (`wait`).", body = SubmittedDocument),
         (status = 404, body = ProblemDocument),
-        (status = 409, description = "It is not over, or nothing of it failed.", body = ProblemDocument),
+        (status = 409, description = "It is not over, nothing of it failed, or something would happen twice.", body = ProblemDocument),
     )
 )]
 pub(super) async fn retry(
@@ -289,6 +297,7 @@ pub(super) async fn retry(
     caller: Caller,
     Named(id): Named<EntityId>,
     Params(waiting): Params<Waiting>,
+    headers: HeaderMap,
     Maybe(retry): Maybe<Retry>,
 ) -> Result<Response, Problem> {
     let head = find::writable(&app, &caller, id).await?;
@@ -302,7 +311,9 @@ pub(super) async fn retry(
     }
     let by = Some(who(&caller, retry.by));
     let wait = waiting.duration()?;
-    let forked = super::desk(&app)?.submitter().fork(id, None, retry.version, by).await;
+    let key = idempotency_key(&headers, retry.key)?;
+    let jobs = super::desk(&app)?.submitter();
+    let forked = jobs.fork_once(id, None, retry.version, by, key.as_deref()).await;
     created(&app, forked.map_err(|e| of_fork(e, "id"))?, wait).await
 }
 
@@ -315,17 +326,25 @@ pub(super) struct NewFork {
     step: Option<String>,
     /// The version of the flow; that of the job without one.
     version: Option<u32>,
+    /// The idempotency key, instead of the header `Idempotency-Key`.
+    key: Option<String>,
     /// Who asks, for people.
     by: Option<String>,
 }
 
-/// A new job that goes on from another one's history: what was over before the step is taken over.
+/// A new job that goes on from another one's history: what began before the step and is over is taken over.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/fork", tag = "jobs", request_body = NewFork,
-    params(("id" = String, Path, description = "The job."), Waiting),
+    params(
+        ("id" = String, Path, description = "The job."),
+        Waiting,
+        ("Idempotency-Key" = Option<String>, Header, description = "Makes it safe to ask again.")
+    ),
     responses(
-        (status = 202, description = "A new job; `Location` names it.", body = JobDocument),
+        (status = 202, description = "A new job; `Location` names it.", body = SubmittedDocument),
+        (status = 200, description = "It was there under the same key; or it is final (`wait`).", body = SubmittedDocument),
         (status = 404, body = ProblemDocument),
+        (status = 409, description = "Nobody knows whether something happened that would be done again.", body = ProblemDocument),
         (status = 422, description = "No such step.", body = ProblemDocument),
     )
 )]
@@ -334,13 +353,16 @@ pub(super) async fn fork(
     caller: Caller,
     Named(id): Named<EntityId>,
     Params(waiting): Params<Waiting>,
+    headers: HeaderMap,
     Json(new): Json<NewFork>,
 ) -> Result<Response, Problem> {
     find::writable(&app, &caller, id).await?;
     let step = StepId(required("step", new.step)?);
     let by = Some(who(&caller, new.by));
     let wait = waiting.duration()?;
-    let forked = super::desk(&app)?.submitter().fork(id, Some(step), new.version, by).await;
+    let key = idempotency_key(&headers, new.key)?;
+    let jobs = super::desk(&app)?.submitter();
+    let forked = jobs.fork_once(id, Some(step), new.version, by, key.as_deref()).await;
     created(&app, forked.map_err(|e| of_fork(e, "step"))?, wait).await
 }
 
@@ -353,6 +375,6 @@ fn of_fork(e: SubmitError, field: &str) -> Problem {
         (e @ SubmitError::BadOrigin(_), _) => Problem::from(e)
             .field(field)
             .fix("fork it from a step (POST /v1/jobs/{id}/fork), or submit it anew"),
-        (e, _) => Problem::from(e).field(field),
+        (e, _) => Problem::from(e),
     }
 }
