@@ -165,6 +165,9 @@ async fn a_failed_job_is_a_dead_letter_until_it_is_put_aside_and_can_be_tried_ag
     let retried = server.post(&format!("/v1/jobs/{id}/retry?wait=20"), json!({})).await;
     assert_eq!((retried.status, &retried.body["retry_of"]), (200, &json!(id)), "{retried:?}");
     assert_eq!(retried.text("status"), "failed");
+    let again = server.post(&format!("/v1/jobs/{id}/retry"), json!({})).await;
+    assert_eq!((again.status, &again.body["existed"]), (200, &json!(true)), "{again:?}");
+    assert_eq!(again.text("id"), retried.text("id"));
     let fork = server.post(&format!("/v1/jobs/{id}/fork"), json!({"step": "1"})).await;
     assert_eq!((fork.status, &fork.body["forked_from"]["job"]), (202, &json!(id)), "{fork:?}");
     server.until(fork.text("id"), "failed").await;
@@ -174,6 +177,42 @@ async fn a_failed_job_is_a_dead_letter_until_it_is_put_aside_and_can_be_tried_ag
     }
     let letters = server.get("/v1/dead-letters").await;
     assert!(letters.body["jobs"].as_array().unwrap().iter().all(|j| j["id"] != json!(id)));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fork_under_a_key_is_made_once_and_the_key_is_for_one_step() {
+    server!(server);
+    let id = server.submit("breaks", json!(null)).await;
+    server.until(&id, "failed").await;
+    let path = format!("/v1/jobs/{id}/fork");
+    let headers = [("content-type", "application/json"), ("idempotency-key", "k")];
+    let body = Some(json!({"step": "2"}).to_string());
+    let first = server.send(Method::POST, &path, &headers, body).await;
+    let again = server.post(&path, json!({"step": "2", "key": "k"})).await;
+    assert_eq!((first.status, again.status), (202, 200), "{first:?} {again:?}");
+    assert_eq!(first.text("id"), again.text("id"));
+    let other = server.post(&path, json!({"step": "1", "key": "k"})).await;
+    assert_eq!((other.status, other.text("code")), (409, "other_input"), "{other:?}");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_knows_is_settled_before_a_job_is_tried_again() {
+    server!(server);
+    let new = json!({"flow": "unclear", "must_end_in_seconds": 1});
+    let id = server.post("/v1/jobs", new).await.text("id").to_owned();
+    server.until(&id, "failed").await;
+    for (path, body) in [("retry", json!({})), ("fork", json!({"step": "2"}))] {
+        let refused = server.post(&format!("/v1/jobs/{id}/{path}"), body).await;
+        assert_eq!((refused.status, refused.text("code")), (409, "not_now"), "{refused:?}");
+        assert!(refused.text("detail").contains("tenure job resolve"), "{refused:?}");
+    }
+    let said = json!({"step": "2", "verdict": "happened", "result": 7});
+    let said = server.post(&format!("/v1/jobs/{id}/resolve"), said).await;
+    assert_eq!(said.text("outcome"), "recorded_after_the_end", "{said:?}");
+    let retried = server.post(&format!("/v1/jobs/{id}/retry?wait=20"), json!({})).await;
+    assert_eq!((retried.text("status"), &retried.body["output"]), ("completed", &json!(7)));
     server.stop().await;
 }
 
