@@ -194,7 +194,12 @@ impl Bench<'_> {
     }
 
     /// Reads every counted job back. Returns commits per job.
-    async fn check(&self, (steps, concurrency): (usize, usize), done: &[Done], reads: u64) -> Result<f64, StoreError> {
+    async fn check(
+        &self,
+        (steps, concurrency): (usize, usize),
+        done: &[Done],
+        reads: u64,
+    ) -> Result<f64, StoreError> {
         let read = |id: EntityId| async move {
             let head = self.store.head(id).await?;
             let status = head.map_or("missing", |h| h.status.name());

@@ -198,9 +198,9 @@ fn kind_text(kind: &WaitKind) -> &'static str {
 }
 
 /// The longest correlation key: the id of the mail that carries the signal holds it.
-pub const SIGNAL_KEY_BYTES_MAX: usize = kernel_limits::KEY_BYTES_MAX - "signal/".len();
+pub const SIGNAL_KEY_BYTES_MAX: usize = kernel_limits::KEY_BYTES_MAX - "signal/4294967295/".len();
 /// All keys of kept signals together: they stand in the head, which has little room and belongs to the flow.
-pub const KEPT_KEYS_BYTES_MAX: usize = 4 * 1024;
+pub const KEPT_KEYS_BYTES_MAX: usize = crate::model::limits::KEYS_BYTES_MAX;
 /// What somebody may say about an ask.
 pub const WORDS_BYTES_MAX: usize = 2 * 1024;
 /// The key of the evidence that puts a dead letter aside.

@@ -2,7 +2,8 @@
 //! job without a holder; the holder asks the same functions about its mail.
 
 use crate::model::{
-    Failure, JobEvent, JobState, NewJob, OpenCall, OwnEvent, Parent, RECHECK, limits, small,
+    EVIDENCE, Failure, JobEvent, JobState, NewJob, OpenCall, OwnEvent, Parent, RECHECK, limits,
+    small,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -227,7 +228,8 @@ fn signal(state: &JobState, signal: SignalMail) -> MailSays {
     if state.heard.contains(&key) || state.kept.contains(&key) {
         return MailSays::Nothing(format!("signal: {key:?} was heard before"));
     }
-    if state.kept.len() >= limits::KEPT_MAX {
+    let bytes = state.kept.iter().map(String::len).sum::<usize>() + key.len();
+    if state.kept.len() >= limits::KEPT_MAX || bytes > limits::KEYS_BYTES_MAX {
         return MailSays::Nothing(format!("signal: {key:?} is one too many to keep"));
     }
     MailSays::Events(vec![StepEvent::SignalKept { key, outcome, payload, by }.into()])
@@ -323,7 +325,6 @@ fn returned(state: &JobState, mail: &Mail, id: EntityId) -> MailSays {
 fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<JobEvent>, Undecided> {
     let mut state = state.clone();
     let mut decision = Decision::default();
-    let was_paused = state.paused;
     for mail in mail {
         match read_mail(&state, mail, id) {
             MailSays::Cancel(ask) if state.cancel.is_none() => {
@@ -342,7 +343,7 @@ fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<Job
                 decision.timers.push(TimerChange::ClearAll);
             }
             MailSays::Evidence(_) if state.attention.is_some() => {
-                let event = OwnEvent::JobResumed { by: "evidence".into() };
+                let event = OwnEvent::JobResumed { by: EVIDENCE.into() };
                 push(&mut state, &mut decision, event.into());
                 decision.timers.push(TimerChange::clear(timers::RECHECK));
             }
@@ -374,12 +375,12 @@ fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<Job
     if state.cancel.is_some() && state.children.is_empty() {
         return Ok(cancelled(&state, decision, id));
     }
-    repark(&mut state, was_paused, &mut decision);
+    repark(&mut state, &mut decision);
     Ok(decision)
 }
 
 /// A paused job takes in what comes, and stays where it is.
-fn repark(state: &mut JobState, was_paused: bool, decision: &mut Decision<JobEvent>) {
+fn repark(state: &mut JobState, decision: &mut Decision<JobEvent>) {
     let woke = |e: &JobEvent| {
         matches!(
             e,
@@ -387,10 +388,13 @@ fn repark(state: &mut JobState, was_paused: bool, decision: &mut Decision<JobEve
                 StepEvent::WaitCompleted { .. }
                     | StepEvent::TimerFired { .. }
                     | StepEvent::ChildEnded { .. }
+                    | StepEvent::EffectSettled { .. }
             )
         )
     };
-    if was_paused && state.paused && decision.events.iter().any(woke) {
+    let parked = |e: &JobEvent| matches!(e, JobEvent::Own(OwnEvent::JobParked { .. }));
+    let last = |is: &dyn Fn(&JobEvent) -> bool| decision.events.iter().rposition(is);
+    if state.paused && state.attention.is_none() && last(&woke) > last(&parked) {
         let park = OwnEvent::JobParked { why: "pause".into(), by: None };
         push(state, decision, park.into());
     }
@@ -475,7 +479,6 @@ pub fn cancel_children(state: &JobState, id: EntityId) -> Vec<Message> {
 
 fn on_timer(state: &JobState, name: &str, id: EntityId) -> Result<Decision<JobEvent>, Undecided> {
     let mut state = state.clone();
-    let was_paused = state.paused;
     let mut decision = Decision::default();
     match timer_events(&state, name) {
         Some(event) => push(&mut state, &mut decision, event),
@@ -488,7 +491,7 @@ fn on_timer(state: &JobState, name: &str, id: EntityId) -> Result<Decision<JobEv
         }
         None => note(&mut state, &mut decision, &format!("timer {name}: nobody waits for it")),
     }
-    repark(&mut state, was_paused, &mut decision);
+    repark(&mut state, &mut decision);
     Ok(decision)
 }
 

@@ -8,7 +8,7 @@ use tenure_kernel::{
     table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table, kernel_events as ke},
 };
 use tenure_steps::{
-    events::{ResultType, StepEvent, StepId, TimerWhy, Verdict, WaitKind},
+    events::{ResultType, StepEvent, StepId, TimerWhy, Verdict, WaitKind, WaitOutcome},
     tool::Class as ToolClass,
 };
 
@@ -23,8 +23,14 @@ pub mod limits {
     pub const CALLS_MAX: usize = 32;
     /// Open waits and sleeps of one job.
     pub const WAITS_MAX: usize = 48;
-    /// Open children of one job.
-    pub const CHILDREN_MAX: usize = 1_500;
+    /// Open children of one job: their numbers stand in the head.
+    pub const CHILDREN_MAX: usize = 600;
+    /// Bytes of the keys of kept signals, and of those that were heard.
+    pub const KEYS_BYTES_MAX: usize = 4 * 1024;
+    /// What is kept of the reason for which an effect is unknown.
+    pub const WHY_BYTES_MAX: usize = 512;
+    /// Events that go into one commit; what is more goes into the next.
+    pub const EVENTS_PER_COMMIT: usize = 1_000;
     /// Signals that are kept for later.
     pub const KEPT_MAX: usize = 64;
     /// Keys of completed waits that are remembered in the head, to tell a repeated signal from a wrong one.
@@ -440,14 +446,20 @@ impl JobState {
             StepEvent::WaitOpened { step, kind, key, .. } => {
                 self.waits.push(OpenWait { step: step.clone(), kind: *kind, key: key.clone() });
             }
-            StepEvent::WaitCompleted { step, key, .. } => {
+            StepEvent::WaitCompleted { step, key, outcome, .. } => {
                 self.steps += 1;
                 self.waits.retain(|w| w.step != *step);
                 self.kept.retain(|k| k != key);
-                if self.heard.len() >= limits::HEARD_MAX {
+                // Nobody was heard where the time ran out: an answer that comes late is told so.
+                if *outcome != WaitOutcome::Expired {
+                    self.heard.push(key.clone());
+                }
+                let bytes = |keys: &[String]| keys.iter().map(String::len).sum::<usize>();
+                while self.heard.len() > limits::HEARD_MAX
+                    || bytes(&self.heard) > limits::KEYS_BYTES_MAX
+                {
                     self.heard.remove(0);
                 }
-                self.heard.push(key.clone());
             }
             StepEvent::SignalKept { key, .. } => self.kept.push(key.clone()),
             StepEvent::TimerSet { step, why, .. } => {
@@ -464,6 +476,11 @@ impl JobState {
             StepEvent::ChildEnded { ordinal, .. } => {
                 self.steps += 1;
                 self.children.retain(|c| c.0 != *ordinal);
+            }
+            StepEvent::ChildOutputTaken { .. } => {}
+            StepEvent::StepDropped { step } => {
+                self.waits.retain(|w| w.step != *step);
+                self.timers.retain(|t| t.step != *step);
             }
         }
     }
@@ -499,8 +516,10 @@ impl JobState {
             OwnEvent::JobAttention(attention) => self.attention = Some(attention.clone()),
             OwnEvent::JobResumed { by } => {
                 self.looks += u32::from(by == RECHECK);
-                self.pausing = false;
-                self.paused = false;
+                // Only a person takes back what a person asked for.
+                if by != RECHECK && by != EVIDENCE {
+                    (self.paused, self.pausing) = (false, false);
+                }
                 self.attention = None;
             }
             OwnEvent::JobRequeued { .. } => self.takeovers += 1,
@@ -512,7 +531,9 @@ impl JobState {
             OwnEvent::JobContinued { input } => {
                 self.input = small(input, limits::INPUT_IN_HEAD_BYTES_MAX);
                 self.run += 1;
-                self.events = 0;
+                (self.events, self.takeovers) = (0, 0);
+                // The flow asks for the same names again: what an earlier run heard is not what this one waits for.
+                self.heard.clear();
                 self.waits.clear();
                 self.timers.clear();
                 self.children.clear();
@@ -546,6 +567,8 @@ impl JobState {
 
 /// Who resumes a job that looks again by itself.
 pub const RECHECK: &str = "recheck";
+/// Who resumes a job about which something came to be known.
+pub const EVIDENCE: &str = "evidence";
 
 /// A value that is small enough to keep, or nothing.
 pub fn small(value: &Value, bytes_max: usize) -> Option<Value> {
@@ -675,12 +698,10 @@ pub static TABLE: Table = Table {
         at(OPEN, "command_committed", SAME),
         at(OPEN, "node_finished", SAME),
         at(HELD, "effect_unknown", SAME),
-        at(&["attention"], "effect_settled", "queued"),
-        at(
-            &["queued", "running", "cancelling", "waiting", "parked", "retrying"],
-            "effect_settled",
-            SAME,
-        ),
+        at(&["attention", "waiting", "parked", "retrying"], "effect_settled", "queued"),
+        at(HELD, "step_dropped", SAME),
+        at(HELD, "child_output_taken", SAME),
+        at(&["queued", "running", "cancelling"], "effect_settled", SAME),
         at(HELD, "compensation_started", SAME),
         at(HELD, "value_recorded", SAME),
         at(HELD, "wait_opened", SAME),

@@ -46,7 +46,8 @@ fn replayed(
     }
     let kind = head.kind();
     let machine = machines.get(kind).ok_or_else(|| format!("no machine of kind {kind}"))?;
-    let lying = |digest: Hash| contents.blobs.get(&digest).map(|(bytes, _)| (digest, bytes.clone()));
+    let lying =
+        |digest: Hash| contents.blobs.get(&digest).map(|(bytes, _)| (digest, bytes.clone()));
     let blobs: Blobs = blobs_of(records).into_iter().filter_map(lying).collect();
     let state = machine.replay(records, &blobs).map_err(|e| format!("{}: {e}", head.id))?;
     if state != head.state {

@@ -415,6 +415,18 @@ pub enum StepEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
+    /// A child's output that was too large for its report, taken over while the child is still there.
+    ChildOutputTaken {
+        /// The step.
+        step: StepId,
+        /// The output.
+        output: Value,
+    },
+    /// The flow no longer waits for it (it lost a race, say): it is closed, and never begun again.
+    StepDropped {
+        /// The step.
+        step: StepId,
+    },
 }
 
 fn is_zero(n: &u32) -> bool {
@@ -423,7 +435,7 @@ fn is_zero(n: &u32) -> bool {
 
 impl StepEvent {
     /// Every name, in the order of the variants.
-    pub const NAMES: [&'static str; 15] = [
+    pub const NAMES: [&'static str; 17] = [
         "tool_invocation_started",
         "tool_invocation_finished",
         "command_committed",
@@ -439,6 +451,8 @@ impl StepEvent {
         "timer_fired",
         "child_started",
         "child_ended",
+        "child_output_taken",
+        "step_dropped",
     ];
 
     /// Its name in the transition table.
@@ -459,6 +473,8 @@ impl StepEvent {
             StepEvent::TimerFired { .. } => 12,
             StepEvent::ChildStarted { .. } => 13,
             StepEvent::ChildEnded { .. } => 14,
+            StepEvent::ChildOutputTaken { .. } => 15,
+            StepEvent::StepDropped { .. } => 16,
         };
         Self::NAMES[at]
     }
@@ -479,7 +495,9 @@ impl StepEvent {
             | StepEvent::TimerSet { step, .. }
             | StepEvent::TimerFired { step }
             | StepEvent::ChildStarted { step, .. }
-            | StepEvent::ChildEnded { step, .. } => Some(step),
+            | StepEvent::ChildEnded { step, .. }
+            | StepEvent::ChildOutputTaken { step, .. }
+            | StepEvent::StepDropped { step } => Some(step),
             StepEvent::SignalKept { .. } => None,
         }
     }

@@ -141,6 +141,8 @@ pub struct StepRecord {
     pub child: Option<u32>,
     /// A compensation was begun.
     pub compensating: bool,
+    /// The flow no longer waits for it, and nothing of it runs.
+    pub dropped: bool,
     /// What it gave.
     pub outcome: Option<Outcome>,
 }
@@ -199,6 +201,7 @@ impl History {
             deadline: None,
             child: None,
             compensating: false,
+            dropped: false,
             outcome: None,
         })
     }
@@ -336,6 +339,16 @@ impl History {
             }
             StepEvent::ChildEnded { step, ordinal, status, output, error } => {
                 self.done(step, child_outcome(*ordinal, status, output.as_ref(), error.as_deref()));
+            }
+            StepEvent::ChildOutputTaken { step, output } => {
+                if let Some(record) = self.steps.get_mut(step) {
+                    record.outcome = Some(Outcome::Ok(output.clone()));
+                }
+            }
+            StepEvent::StepDropped { step } => {
+                if let Some(record) = self.steps.get_mut(step) {
+                    (record.dropped, record.timer, record.deadline) = (true, None, None);
+                }
             }
         }
         // The result of a success is delivered when it counts: with the event that carries it.

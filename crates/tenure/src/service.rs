@@ -7,7 +7,11 @@ use crate::{
     drill,
     open::open,
 };
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{
+    net::SocketAddr,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 use tenure_edge::{TokioRuntime, executor_of_this_process, is_known_dead};
 use tenure_engine::{
     config::EngineConfig,
@@ -18,7 +22,7 @@ use tenure_engine::{
 };
 use tenure_jobs::{
     crew::{Crew, CrewOptions},
-    drive::{Liveness, Shop},
+    drive::{Calls, Liveness, Shop},
     submit::Submitter,
 };
 use tenure_kernel::{
@@ -69,7 +73,8 @@ impl Program {
             tools = tools.with(tool.clone());
         }
         let mut shop = Shop::new(self.flows.clone(), tools, settings.jobs())
-            .with_liveness(Arc::new(SameMachine));
+            .with_liveness(Arc::new(SameMachine))
+            .with_calls(CALLS.get_or_init(Calls::default).clone());
         let effects = settings.text("effects.directory");
         if !effects.is_empty() {
             let directory = Directory::open(Path::new(effects)).map_err(|e| {
@@ -175,6 +180,9 @@ impl Program {
         Ok(Service { store: opened.store, node, crew, submitter, address, http_stopper, http })
     }
 }
+
+/// Every call of a tool in this process, whichever worker in it made it.
+static CALLS: OnceLock<Calls> = OnceLock::new();
 
 /// Batches on their way to a server at once.
 const REMOTE_FLIGHTS: usize = 4;

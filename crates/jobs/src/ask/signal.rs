@@ -44,7 +44,11 @@ pub async fn signal(
         None => room_to_keep(&state, &key)?,
     }
     let body = Body::json(&SignalMail { key: key.clone(), outcome, payload, by });
-    let first = format!("signal/{key}");
+    // A flow that starts afresh asks for the same names again: a signal belongs to one run.
+    let first = match state.run {
+        0 | 1 => format!("signal/{key}"),
+        run => format!("signal/{run}/{key}"),
+    };
     let again = open.as_ref().map(|w| format!("again/{}/{}", Hash::of(key.as_bytes()), w.step));
     let id = match &again {
         Some(again) if known => again.clone(),

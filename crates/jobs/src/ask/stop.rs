@@ -2,13 +2,9 @@
 
 use super::{
     AskAnswer, AskError,
-    send::{finished, look, send, unreadable, words},
+    send::{finished, look, send, words},
 };
-use crate::{
-    decide::{AskMail, mail},
-    view,
-};
-use serde_json::Value;
+use crate::decide::{AskMail, mail};
 use std::sync::Arc;
 use tenure_engine::pipeline::Pipeline;
 use tenure_kernel::{
@@ -71,7 +67,7 @@ pub async fn resume(
     if head.class() == Class::Final {
         return Err(finished(&head));
     }
-    let stands = state.paused || state.attention.is_some();
+    let stands = state.paused || state.pausing || state.attention.is_some();
     if !stands && !pause_is_coming(pipeline.store(), &head).await? {
         let status = head.status.name().to_owned();
         return Err(AskError::NothingToResume { job, status });
@@ -80,8 +76,7 @@ pub async fn resume(
     Ok(send(pipeline, job, mail::RESUME, id, Body::json(&ask)).await?.into())
 }
 
-/// Whether somebody has asked for a pause that has not taken effect: unread mail, or a holder who lets what
-/// runs finish first.
+/// Whether somebody has asked for a pause that nobody has read yet.
 async fn pause_is_coming(store: &Arc<dyn Store>, head: &Head) -> Result<bool, AskError> {
     if head.has_mail() {
         let unread = store.mail(head.id, head.mail_read, kernel_limits::MAIL_PER_DECISION_MAX);
@@ -89,16 +84,5 @@ async fn pause_is_coming(store: &Arc<dyn Store>, head: &Head) -> Result<bool, As
             return Ok(true);
         }
     }
-    if head.holder.is_none() {
-        return Ok(false);
-    }
-    let Some(detail) = view::detail(store, head.id).await.map_err(unreadable)? else {
-        return Ok(false);
-    };
-    let noted = |e: &view::EventView| {
-        let what = e.body["what"].as_str().filter(|_| e.name == "mail_noted");
-        what.and_then(|w| w.split_once(':')).map(|(kind, _)| kind == mail::PAUSE)
-    };
-    let mine = detail.events.iter().rev().take_while(|e| e.epoch == head.epoch);
-    Ok(mine.filter(|e| e.body["what"] != Value::Null).find_map(noted).unwrap_or(false))
+    Ok(false)
 }

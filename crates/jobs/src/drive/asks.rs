@@ -44,6 +44,7 @@ impl Run {
                 self.core.delivered += 1;
                 let outcome = self.outcome_of(&step).await?;
                 self.core.asks.remove(&step);
+                self.core.driver.set_now(self.now());
                 let turn = self.core.driver.deliver(&step, outcome);
                 self.absorb(turn).await?;
                 continue;
@@ -55,7 +56,9 @@ impl Run {
             {
                 return Ok(());
             }
-            if self.running.len() + self.starts.len() >= limits::CALLS_MAX {
+            // Calls that nobody knows about count as well: each stands in the head.
+            let open = self.core.loaded.state.calls.len();
+            if open.max(self.running.len() + self.starts.len()) >= limits::CALLS_MAX {
                 return Ok(());
             }
             if let Some(step) = self.core.queue.pop_front() {
@@ -72,11 +75,11 @@ impl Run {
                 let child = JobState::child_id(self.id, ordinal);
                 let output =
                     output_of(self.reach.pipeline.store(), child).await.map_err(hold_error)?;
-                let outcome = Outcome::Ok(output);
-                if let Some(r) = self.core.loaded.history.steps.get_mut(step) {
-                    r.outcome = Some(outcome.clone());
-                }
-                Ok(outcome)
+                self.record(StepEvent::ChildOutputTaken {
+                    step: step.clone(),
+                    output: output.clone(),
+                });
+                Ok(Outcome::Ok(output))
             }
             Some(outcome) => Ok(outcome),
             // What stands in the order has an outcome.
@@ -108,7 +111,7 @@ impl Run {
         self.dropped.insert(step.clone());
         // A call that somebody has started is settled all the same: no flow ends over it.
         if self.open_call(step).is_none() {
-            self.core.queue.retain(|s| s != step);
+            self.close_dropped(step);
         }
         for running in self.running.values().filter(|r| r.step == *step) {
             running.stop.send_replace(true);
@@ -125,10 +128,23 @@ impl Run {
         }
     }
 
+    /// A step that the flow no longer waits for, and of which nothing runs: it never begins again.
+    fn close_dropped(&mut self, step: &StepId) {
+        self.core.queue.retain(|s| s != step);
+        self.core.asks.remove(step);
+        let record = self.core.loaded.history.steps.get(step);
+        let open = record.filter(|r| r.outcome.is_none() && !r.dropped && r.child.is_none());
+        if open.is_some() {
+            self.pending.timers.push(TimerChange::clear(timers::wait(step)));
+            self.pending.timers.push(TimerChange::clear(timers::step(step)));
+            self.record(StepEvent::StepDropped { step: step.clone() });
+        }
+    }
+
     async fn ask(&mut self, asked: Asked) -> Go {
-        let (step, known) = (asked.step.clone(), asked.known);
-        let done = self.core.loaded.history.steps.get(&step).is_some_and(|r| r.outcome.is_some());
-        if done {
+        let record = self.core.loaded.history.steps.get(&asked.step);
+        let (step, known) = (asked.step.clone(), asked.known || record.is_some());
+        if record.is_some_and(|r| r.outcome.is_some() || r.dropped) {
             return Ok(());
         }
         self.core.asks.insert(step.clone(), asked.clone());
@@ -305,7 +321,11 @@ impl Run {
     pub(crate) async fn consider(&mut self, step: StepId) -> Go {
         let Some(asked) = self.core.asks.get(&step).cloned() else { return Ok(()) };
         let record = self.core.loaded.history.steps.get(&step);
-        if record.is_some_and(|r| r.timer.is_some() || r.outcome.is_some()) {
+        if record.is_some_and(|r| r.timer.is_some() || r.outcome.is_some() || r.dropped) {
+            return Ok(());
+        }
+        if !self.core.driver.awaits(&step) && self.open_call(&step).is_none() {
+            self.close_dropped(&step);
             return Ok(());
         }
         if self.pause.is_some() || self.draining || self.cancel.is_some() {

@@ -115,6 +115,10 @@ pub(crate) async fn run(mut desk: Desk, start: Start) {
             let said = desk.bounded(&start, work).await;
             desk.say(&start, How::Probed(said));
         }
+        // Undoing is an effect like any other: a stale holder does not do it.
+        What::Compensate if !desk.keeper.may_act(desk.job, desk.epoch) => {
+            desk.say(&start, How::NotCalled);
+        }
         What::Compensate => {
             let work = AssertUnwindSafe(tool.compensate(ctx, start.input.clone())).catch_unwind();
             let said = desk.bounded(&start, work).await;

@@ -13,7 +13,7 @@ use tenure_kernel::{
     verify::Meta,
 };
 use tenure_steps::{
-    events::StepEvent,
+    events::{StepEvent, StepId},
     history::{History, Outcome},
 };
 
@@ -46,6 +46,8 @@ pub struct Loaded {
     pub version: u64,
     /// Bytes of events of this run.
     pub bytes: u64,
+    /// Outputs of children that were read from them, and are not recorded here yet.
+    pub fetched: Vec<(StepId, Value)>,
 }
 
 impl Loaded {
@@ -111,14 +113,12 @@ impl Loaded {
         store: &Arc<dyn Store>,
         job: EntityId,
     ) -> Result<(), LoadError> {
-        let steps = self.history.steps.values_mut();
-        let mut there: Vec<_> =
-            steps.filter(|r| matches!(r.outcome, Some(Outcome::InChild(_)))).collect();
-        there.sort_by_key(|r| r.child);
-        for record in there {
+        for (step, record) in &mut self.history.steps {
             if let Some(Outcome::InChild(ordinal)) = record.outcome {
                 let child = JobState::child_id(job, ordinal);
-                record.outcome = Some(Outcome::Ok(output_of(store, child).await?));
+                let output = output_of(store, child).await?;
+                self.fetched.push((step.clone(), output.clone()));
+                record.outcome = Some(Outcome::Ok(output));
             }
         }
         Ok(())

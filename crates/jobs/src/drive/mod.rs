@@ -173,6 +173,12 @@ impl Shop {
         self
     }
 
+    /// Calls that all shops of this process share: whether a call of this process still runs is asked of one list.
+    pub fn with_calls(mut self, calls: Calls) -> Self {
+        self.calls = calls;
+        self
+    }
+
     /// See [`points`].
     pub fn with_probe(mut self, probe: Probe) -> Self {
         self.probe = Some(probe);

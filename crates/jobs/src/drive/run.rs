@@ -370,6 +370,7 @@ impl Run {
     /// refused the flow is dropped, and nothing that depends on it has left the process.
     pub fn record(&mut self, event: impl Into<JobEvent>) {
         let event = event.into();
+        self.core.loaded.bytes += weight(&event);
         let now = self.now();
         Job::apply(&mut self.core.loaded.state, &event);
         if let JobEvent::Step(step) = &event {
@@ -381,12 +382,17 @@ impl Run {
     /// What comes out of the replay, and timers that a pause took away.
     async fn begin(&mut self, held: &mut Held, turn: Turn) -> Go {
         self.rearm(held);
+        self.core.driver.set_now(self.now());
+        for (step, output) in std::mem::take(&mut self.core.loaded.fetched) {
+            // The child may be gone by the next time somebody has to know.
+            self.record(StepEvent::ChildOutputTaken { step, output });
+        }
         if self.state().cancel.is_some() {
             let (by, why) = self.state().cancel.clone().unwrap_or_default();
             self.cancel = Some(AskMail { by, why });
             return Ok(());
         }
-        if self.state().pausing {
+        if self.state().pausing || self.state().paused {
             self.pause = Some(AskMail::default());
         }
         // A flow that stayed in memory: what happened meanwhile may let its open steps go on.
@@ -398,7 +404,7 @@ impl Run {
     fn rearm(&mut self, held: &Held) {
         let now = self.now();
         let steps = self.core.loaded.history.steps.iter();
-        let mut open: Vec<_> = steps.filter(|(_, record)| record.outcome.is_none()).collect();
+        let mut open: Vec<_> = steps.filter(|(_, r)| r.outcome.is_none() && !r.dropped).collect();
         open.sort_by_key(|(step, _)| *step);
         for (step, record) in open {
             let timer = record.timer.map(|(_, at)| (timers::step(step), at));
@@ -464,6 +470,9 @@ impl Run {
     fn too_long(&self) -> Option<Failure> {
         let (events, bytes) = (self.state().events, self.core.loaded.bytes);
         if events <= limits::EVENTS_MAX && bytes <= limits::HISTORY_BYTES_MAX {
+            if events == limits::EVENTS_MAX / 2 {
+                tracing::warn!(job = %self.id, events, bytes, "half of what one run may record; see ctx.continue_with");
+            }
             return None;
         }
         Some(Failure {
@@ -481,6 +490,7 @@ impl Run {
 
     fn ending(&self) -> OwnEvent {
         let abandoned = u32::try_from(self.state().children.len()).unwrap_or(u32::MAX);
+        let clip = |text: &str| kernel_limits::clip(text, 4_096).to_owned();
         let failed = |reason: &str, error: String, step: Option<StepId>| {
             let (reason, unknown) = (reason.to_owned(), Vec::new());
             OwnEvent::JobFailed(Failure { reason, error, step, unknown, abandoned })
@@ -490,9 +500,9 @@ impl Run {
                 OwnEvent::JobCompleted { output: output.clone(), abandoned }
             }
             Some(End::Returned(Err(FlowError::Step(e)))) => {
-                failed("step_failed", e.why.clone(), Some(e.step.clone()))
+                failed("step_failed", clip(&e.why), Some(e.step.clone()))
             }
-            Some(End::Returned(Err(e))) => failed("flow_failed", e.to_string(), None),
+            Some(End::Returned(Err(e))) => failed("flow_failed", clip(&e.to_string()), None),
             Some(End::Diverged(_) | End::Broken(_)) | None => {
                 failed("flow_failed", "the flow did not end".into(), None)
             }
@@ -506,7 +516,11 @@ impl Run {
         decision.messages.clone_from(&self.pending.messages);
         let decision = decide::finish(self.state(), decision, end, self.id);
         match held.record::<Job>(decision, &self.pending.mail).await {
-            Ok(_) => Ok(Next::Over),
+            Ok(_) => {
+                // All of it is recorded: nothing of it came late.
+                self.pending = Pending::default();
+                Ok(Next::Over)
+            }
             Err(HoldError::MoreMail) => {
                 self.look_for_mail = true;
                 Ok(Next::Again)
@@ -575,12 +589,21 @@ impl Run {
             return Ok(());
         }
         let results = uncommitted(&pending.events);
-        let mut decision = Decision {
-            events: pending.events,
-            timers: pending.timers,
-            messages: pending.messages,
-            ..Decision::default()
-        };
+        let (mut events, mut messages, mut timers) =
+            (pending.events, pending.messages, pending.timers);
+        while events.len() > limits::EVENTS_PER_COMMIT {
+            // Messages and timers go first: a child that was created and is not on record yet is asked for again
+            // under the same id; one that is on record and was never created would be waited for in vain.
+            let rest = events.split_off(limits::EVENTS_PER_COMMIT);
+            let decision = Decision {
+                events: std::mem::replace(&mut events, rest),
+                timers: std::mem::take(&mut timers),
+                messages: std::mem::take(&mut messages),
+                ..Decision::default()
+            };
+            held.record::<Job>(decision, &[]).await?;
+        }
+        let mut decision = Decision { events, timers, messages, ..Decision::default() };
         decision.timers.extend(self.guard());
         match held.record::<Job>(decision, &pending.mail).await {
             Ok(Some(committed)) => {
@@ -591,6 +614,7 @@ impl Run {
             }
             Ok(None) => {}
             Err(HoldError::Refused(why)) => {
+                self.pending.events = results;
                 self.refused(held, why).await?;
                 return Err(HoldError::Lost);
             }
@@ -738,6 +762,9 @@ impl Run {
         match says {
             MailSays::Cancel(ask) if self.cancel.is_none() => self.cancelled_by(ask),
             MailSays::Cancel(_) => self.note("cancel: it is being cancelled"),
+            MailSays::Pause(_) if self.cancel.is_some() => {
+                self.note("pause: it is being cancelled");
+            }
             MailSays::Pause(ask) => {
                 self.record(OwnEvent::PauseAsked { by: ask.by.clone() });
                 self.pause = Some(ask);
@@ -859,6 +886,7 @@ impl Run {
         }
         let mut decision = Decision::default();
         decision.timers.append(&mut self.pending.timers);
+        decision.messages.append(&mut self.pending.messages);
         // A flow that has ended and waits for calls to be settled is not there any more.
         let mut keep = self.core.end.is_none();
         let why;
@@ -909,7 +937,8 @@ impl Run {
         if !self.state().children.is_empty() {
             return false;
         }
-        let open = self.core.loaded.history.steps.values().filter(|r| r.outcome.is_none());
+        let open =
+            self.core.loaded.history.steps.values().filter(|r| r.outcome.is_none() && !r.dropped);
         let soonest = open.filter_map(|r| r.timer.map(|(_, at)| at).or(r.deadline)).min();
         let now = self.now();
         soonest.is_none_or(|at| at.since(now) > self.reach.shop.options.park_after)
@@ -964,6 +993,33 @@ impl Run {
         let still = Still { core, version, epoch, bytes, starts, turn };
         self.reach.shop.memory.keep(self.id, still);
     }
+}
+
+/// About how many bytes an event will have: what it carries, and some for the rest.
+fn weight(event: &JobEvent) -> u64 {
+    fn of(value: &Value) -> usize {
+        match value {
+            Value::String(s) => s.len() + 2,
+            Value::Array(items) => items.iter().map(|v| of(v) + 1).sum::<usize>() + 2,
+            Value::Object(map) => map.iter().map(|(k, v)| k.len() + of(v) + 4).sum::<usize>() + 2,
+            Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+        }
+    }
+    let carried = match event {
+        JobEvent::Step(StepEvent::ToolInvocationStarted { arguments, .. }) => arguments.as_ref(),
+        JobEvent::Step(
+            StepEvent::ToolInvocationFinished { result, .. }
+            | StepEvent::EffectSettled { result, .. },
+        ) => result.as_ref(),
+        JobEvent::Step(StepEvent::ValueRecorded { value, .. }) => Some(value),
+        JobEvent::Step(
+            StepEvent::WaitCompleted { payload, .. } | StepEvent::SignalKept { payload, .. },
+        ) => Some(payload),
+        JobEvent::Step(StepEvent::ChildOutputTaken { output, .. }) => Some(output),
+        JobEvent::Step(StepEvent::ChildEnded { output, .. }) => output.as_ref(),
+        JobEvent::Step(_) | JobEvent::Own(_) => None,
+    };
+    120 + carried.map_or(0, of) as u64
 }
 
 /// Results in events that are about to be committed: if they are not, they are evidence.

@@ -5,6 +5,7 @@ use super::{
     calls::{Start, What},
     run::{Run, Stuck},
 };
+use crate::model::limits;
 use serde_json::Value;
 use tenure_engine::worker::HoldError;
 use tenure_kernel::{ids::SessionId, sessions::Opening, stream::Body};
@@ -12,7 +13,7 @@ use tenure_steps::{
     effects::EffectName,
     events::{CallOutcome, ResultType, SettledBy, StepEvent, StepId, Verdict},
     history::{Call, CallState},
-    settle::{Action, Known, Probed},
+    settle::{Action, Known, LOOK_AGAIN, Probed},
     tool::{Class, Probe, ToolError},
 };
 
@@ -218,8 +219,14 @@ impl Run {
     }
 
     fn ask_tool(&mut self, step: &StepId, call: &Call, what: What) {
-        let Some(asked) = self.core.asks.get(step).cloned() else { return };
-        let Some((spec, input)) = self.spec_of(&asked).zip(tool_input(&asked)) else { return };
+        let asked = self.core.asks.get(step).cloned();
+        let found = asked.as_ref().and_then(|a| self.spec_of(a).zip(tool_input(a)));
+        let Some((spec, input)) = found else {
+            let why =
+                "this worker does not have the tool that could say, or undo, what happened".into();
+            self.stuck.push(Stuck { step: step.clone(), why, again_in: Some(LOOK_AGAIN) });
+            return;
+        };
         self.starts.push(Start {
             step: step.clone(),
             spec,
@@ -291,6 +298,7 @@ impl Run {
         let Some(call) = self.open_call(step) else { return };
         if matches!(call.state, CallState::Started) {
             let (step, key) = (step.clone(), call.key);
+            let why = tenure_kernel::limits::clip(&why, limits::WHY_BYTES_MAX).to_owned();
             self.record(StepEvent::EffectUnknown { step, key, call: call.call, why });
         }
     }

@@ -325,7 +325,9 @@ fn first_run(event: &StepEvent, run: u32) -> StepEvent {
         | StepEvent::TimerSet { step, .. }
         | StepEvent::TimerFired { step }
         | StepEvent::ChildStarted { step, .. }
-        | StepEvent::ChildEnded { step, .. } => step.0 = bare,
+        | StepEvent::ChildEnded { step, .. }
+        | StepEvent::ChildOutputTaken { step, .. }
+        | StepEvent::StepDropped { step } => step.0 = bare,
         StepEvent::SignalKept { .. } => {}
     }
     event

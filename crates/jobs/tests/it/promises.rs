@@ -339,3 +339,157 @@ async fn hundreds_of_children_fit_and_their_parent_hears_each_once() {
     assert_eq!(world.until(job, "completed").await.output, Some(json!(399 * 200)));
     world.check().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_lost_a_race_is_never_begun_again() {
+    let calls = Arc::new(AtomicU32::new(0));
+    let count = calls.clone();
+    let flaky = ToolSpec::new("flaky", move |_: ToolCtx, _: Value| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async { Err::<Value, _>(ToolError::retryable("not yet")) }
+    })
+    .retries(5, Duration::from_millis(60));
+    let flow = FlowSpec::new("race", |ctx: Ctx, _: Value| async move {
+        let tool = ctx.tool::<Value>("flaky", 1);
+        let nap = ctx.sleep(Duration::from_millis(5));
+        let _ = ctx.race(tool, nap).await;
+        // Long enough for a retry that nobody wants any more.
+        ctx.sleep(Duration::from_millis(250)).await?;
+        Ok(Value::Null)
+    });
+    for replay_always in [false, true] {
+        calls.store(0, Ordering::SeqCst);
+        let options = JobOptions { replay_always, ..quick() };
+        let flows = Flows::default().with(flow.clone());
+        let world = World::start(flows, Tools::default().with(flaky.clone()), options).await;
+        let job = world.submit("race", Value::Null).await;
+        world.until(job, "completed").await;
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "{}", world.story(job).await);
+        assert_eq!(world.count(job, "step_dropped").await, 1);
+        world.check().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_loop_of_races_leaves_no_open_waits_behind() {
+    let flow = FlowSpec::new("polls", |ctx: Ctx, _: Value| async move {
+        for _ in 0..60 {
+            let stop = ctx.wait_signal::<Value>("stop");
+            if let tenure_steps::Either::Left(_) =
+                ctx.race(stop, ctx.sleep(Duration::from_millis(1))).await
+            {
+                return Ok("stopped");
+            }
+        }
+        Ok("through")
+    });
+    let world = World::start(Flows::default().with(flow), Tools::default(), quick()).await;
+    let job = world.submit("polls", Value::Null).await;
+    let state = world.until(job, "completed").await;
+    assert_eq!(state.output, Some(json!("through")));
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_for_the_next_run_is_not_taken_for_a_repeated_one() {
+    let flow = FlowSpec::new("rounds", |ctx: Ctx, n: u32| async move {
+        let v: u32 = ctx.wait_signal("go").await?;
+        if n < 3 {
+            return Err(ctx.continue_with(n + 1));
+        }
+        Ok(v)
+    });
+    let world = World::start(Flows::default().with(flow), Tools::default(), quick()).await;
+    let job = world.submit("rounds", json!(1)).await;
+    for round in 1..=3u32 {
+        for _ in 0..2_000 {
+            let state = world.state(job).await;
+            if state.run == round && !state.waits.is_empty() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let ask = tenure_jobs::ask::SignalAsk {
+            key: "go".into(),
+            outcome: tenure_steps::events::WaitOutcome::Signalled,
+            payload: json!(round),
+            by: None,
+            early: false,
+        };
+        let answer = tenure_jobs::ask::signal(&world.node.pipeline, job, None, ask).await.unwrap();
+        assert_eq!(answer, tenure_jobs::ask::SignalAnswer::Completed, "round {round}");
+    }
+    assert_eq!(world.until(job, "completed").await.output, Some(json!(3)));
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn time_goes_on_for_a_flow_while_it_sleeps_and_while_its_tools_run() {
+    let nap = ToolSpec::new("nap", |_: ToolCtx, _: Value| async {
+        tokio::time::sleep(Duration::from_millis(80)).await;
+        Ok::<_, ToolError>(Value::Null)
+    });
+    let flow = FlowSpec::new("times", |ctx: Ctx, _: Value| async move {
+        let a = ctx.now();
+        let _: Value = ctx.tool("nap", 1).await?;
+        let b = ctx.now();
+        ctx.sleep(Duration::from_millis(80)).await?;
+        let c = ctx.now();
+        Ok((b.since(a).as_millis() as u64, c.since(b).as_millis() as u64))
+    });
+    let world =
+        World::start(Flows::default().with(flow), Tools::default().with(nap), quick()).await;
+    let job = world.submit("times", Value::Null).await;
+    let (tool, sleep): (u64, u64) =
+        serde_json::from_value(world.until(job, "completed").await.output.unwrap()).unwrap();
+    assert!(tool >= 70 && sleep >= 70, "{tool} ms and {sleep} ms");
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_survives_a_signal_in_the_same_breath_and_an_unknown_effect() {
+    let flow = FlowSpec::new("waits", |ctx: Ctx, _: Value| async move {
+        Ok(ctx.wait_signal::<u32>("n").await?)
+    });
+    let world = World::start(Flows::default().with(flow), Tools::default(), quick()).await;
+    let job = world.submit("waits", Value::Null).await;
+    world.until(job, "parked").await;
+    let pause = world.ask(job, tenure_jobs::decide::mail::PAUSE);
+    let signal = world.signal(job, "n", json!(1));
+    futures_util::future::join(pause, signal).await;
+    for _ in 0..2_000 {
+        let (head, state) = (world.head(job).await, world.state(job).await);
+        let over = head.class() == tenure_kernel::table::Class::Final;
+        if over || (head.mail_read == 2 && state.waits.is_empty()) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    // Whichever came first: the job has heard the signal and does not run on.
+    let state = world.state(job).await;
+    if state.paused {
+        assert_eq!(world.until(job, "parked").await.heard, ["n"]);
+        world.ask(job, tenure_jobs::decide::mail::RESUME).await;
+    }
+    world.until(job, "completed").await;
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_recorded_values_fit_into_several_commits() {
+    let flow = FlowSpec::new("many", |ctx: Ctx, n: u32| async move {
+        let _: Value = ctx.tool("noop", 0).await?;
+        let mut sum = 0u64;
+        for _ in 0..n {
+            sum = sum.wrapping_add(ctx.random());
+        }
+        let _: Value = ctx.tool("noop", sum).await?;
+        Ok(sum)
+    });
+    let noop = ToolSpec::new("noop", |_: ToolCtx, v: Value| async move { Ok::<_, ToolError>(v) });
+    let world =
+        World::start(Flows::default().with(flow), Tools::default().with(noop), quick()).await;
+    let job = world.submit("many", json!(2_500)).await;
+    world.until(job, "completed").await;
+    world.check().await;
+}

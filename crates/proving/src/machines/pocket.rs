@@ -309,7 +309,12 @@ impl Pocket {
             }
             let complete = records.first().is_some_and(|r| r.first == 1);
             if let Some(core) = self.machines.get(head.kind()).filter(|_| complete) {
-                assert_eq!(core.replay(records, &tenure_kernel::machine::Blobs::new()).expect("replayed"), head.state, "{}", head.kind());
+                assert_eq!(
+                    core.replay(records, &tenure_kernel::machine::Blobs::new()).expect("replayed"),
+                    head.state,
+                    "{}",
+                    head.kind()
+                );
             }
         }
         assert!(found.is_empty(), "{}", found.join("\n"));

@@ -20,13 +20,7 @@ use tenure_jobs::{
     drive::{JobOptions, Shop},
     submit::{Submission, Submitter},
 };
-use tenure_kernel::{
-    bell::Topic,
-    head::Head,
-    ids::EntityId,
-    judge::Judge,
-    machine::Machines,
-};
+use tenure_kernel::{bell::Topic, head::Head, ids::EntityId, judge::Judge, machine::Machines};
 use tenure_remote::{RemoteBell, RemoteStore};
 use tenure_server::{App, ServerOptions, jobs::Desk, keys, serve};
 use tenure_steps::{
