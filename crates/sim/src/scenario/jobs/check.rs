@@ -280,6 +280,7 @@ fn signals(head: &Head, events: &[Entry], contents: &Contents) -> Result<(), Str
         }
     }
     let mut opened = BTreeSet::new();
+    let mut waits = BTreeMap::new();
     let mut completed: BTreeSet<String> = BTreeSet::new();
     let mut kept: BTreeSet<String> = BTreeSet::new();
     for entry in events {
@@ -289,8 +290,15 @@ fn signals(head: &Head, events: &[Entry], contents: &Contents) -> Result<(), Str
         }
         let JobEvent::Step(event) = &entry.event else { continue };
         match event {
-            StepEvent::WaitOpened { key, .. } => {
+            StepEvent::WaitOpened { step, key, .. } => {
                 opened.insert(key.clone());
+                waits.insert(step.clone(), key.clone());
+            }
+            // Nobody waits for it any more: what comes now is kept.
+            StepEvent::StepDropped { step } => {
+                if let Some(key) = waits.get(step) {
+                    opened.remove(key);
+                }
             }
             StepEvent::SignalKept { key, payload, .. } => {
                 if !kept.insert(key.clone()) {
