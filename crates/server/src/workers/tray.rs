@@ -218,7 +218,7 @@ impl Outposts for Tray {
         self.0.pipeline.rt().spawn(Box::pin(async move {
             tray.0.pipeline.rt().sleep(LIES).await;
             let Some(head) = tray.remove(session, job) else { return };
-            tracing::info!(%job, %session, "nobody came for it; it goes to its queue");
+            tracing::debug!(%job, %session, "nobody came for it; it goes to its queue");
             let claimed = Claimed { ready_at: head.changed_at, head, mail: Vec::new() };
             if let Err(e) = super::give_back(&tray.0.pipeline, &claimed, "nobody came for it").await
             {
