@@ -501,6 +501,29 @@ impl StepEvent {
             StepEvent::SignalKept { .. } => None,
         }
     }
+
+    /// The same, to rename it.
+    pub fn step_mut(&mut self) -> Option<&mut StepId> {
+        match self {
+            StepEvent::ToolInvocationStarted { step, .. }
+            | StepEvent::ToolInvocationFinished { step, .. }
+            | StepEvent::CommandCommitted { step, .. }
+            | StepEvent::NodeFinished { step, .. }
+            | StepEvent::EffectUnknown { step, .. }
+            | StepEvent::EffectSettled { step, .. }
+            | StepEvent::CompensationStarted { step, .. }
+            | StepEvent::ValueRecorded { step, .. }
+            | StepEvent::WaitOpened { step, .. }
+            | StepEvent::WaitCompleted { step, .. }
+            | StepEvent::TimerSet { step, .. }
+            | StepEvent::TimerFired { step }
+            | StepEvent::ChildStarted { step, .. }
+            | StepEvent::ChildEnded { step, .. }
+            | StepEvent::ChildOutputTaken { step, .. }
+            | StepEvent::StepDropped { step } => Some(step),
+            StepEvent::SignalKept { .. } => None,
+        }
+    }
 }
 
 /// The idempotency key of a call: job, step, tool and ordinal. No attempt in it, so that it is the same

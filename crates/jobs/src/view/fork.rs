@@ -311,24 +311,8 @@ fn first_run(event: &StepEvent, run: u32) -> StepEvent {
         return event.clone();
     };
     let mut event = event.clone();
-    match &mut event {
-        StepEvent::ToolInvocationStarted { step, .. }
-        | StepEvent::ToolInvocationFinished { step, .. }
-        | StepEvent::CommandCommitted { step, .. }
-        | StepEvent::NodeFinished { step, .. }
-        | StepEvent::EffectUnknown { step, .. }
-        | StepEvent::EffectSettled { step, .. }
-        | StepEvent::CompensationStarted { step, .. }
-        | StepEvent::ValueRecorded { step, .. }
-        | StepEvent::WaitOpened { step, .. }
-        | StepEvent::WaitCompleted { step, .. }
-        | StepEvent::TimerSet { step, .. }
-        | StepEvent::TimerFired { step }
-        | StepEvent::ChildStarted { step, .. }
-        | StepEvent::ChildEnded { step, .. }
-        | StepEvent::ChildOutputTaken { step, .. }
-        | StepEvent::StepDropped { step } => step.0 = bare,
-        StepEvent::SignalKept { .. } => {}
+    if let Some(step) = event.step_mut() {
+        step.0 = bare;
     }
     event
 }
