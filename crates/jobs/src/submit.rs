@@ -403,9 +403,11 @@ impl Submitter {
             outposts.forget(room);
             return answered(answer?);
         };
-        // What another answer would be a reason for is the lease's business.
-        if let Some(head) = self.pipeline.store().head(id).await? {
-            outposts.deliver(room, head);
+        // It is durable, and that is what the caller is told, also if it can not be read back now: then nobody
+        // brings it to the worker, and the lease sees to it.
+        match self.pipeline.store().head(id).await {
+            Ok(Some(head)) => outposts.deliver(room, head),
+            Ok(None) | Err(_) => outposts.forget(room),
         }
         Ok(Submitted { id, existed: false })
     }
