@@ -48,6 +48,9 @@ const fn case(point: &'static str, class: &'static str, goes: Goes, acts: (u32, 
 /// the job from its claim: claimed 1, replayed 1, commits: 1 starts step 1, 2 ends it and starts step 2, 3 ends that.
 const CASES: &[Case] = &[
     // W1: nothing was started.
+    case("claimed:1", "idempotent", Goes::On, (1, 0)),
+    case("claimed:1", "verifiable", Goes::On, (1, 0)),
+    case("claimed:1", "compensatable", Goes::On, (1, 0)),
     case("claimed:1", "irreversible", Goes::On, (1, 0)),
     case("replayed:1", "irreversible", Goes::On, (1, 0)),
     case("after_commit:1", "irreversible", Goes::On, (1, 0)),
@@ -62,6 +65,8 @@ const CASES: &[Case] = &[
     case("after_call:2", "compensatable", Goes::On, (2, 1)),
     case("after_call:2", "irreversible", Goes::Asks(Verdict::Happened), (1, 0)),
     // W3: the effect lies in a directory, and no event names it.
+    Case { separate_effects: true, ..case("after_effect:2", "idempotent", Goes::On, (1, 0)) },
+    Case { separate_effects: true, ..case("after_effect:2", "compensatable", Goes::On, (1, 0)) },
     Case { separate_effects: true, ..case("after_effect:2", "irreversible", Goes::On, (1, 0)) },
     Case { separate_effects: true, ..case("after_effect:2", "verifiable", Goes::On, (1, 0)) },
     // The separate store does not help before it has the effect.
@@ -70,6 +75,9 @@ const CASES: &[Case] = &[
         ..case("after_call:2", "irreversible", Goes::Asks(Verdict::Happened), (1, 0))
     },
     // W4 and W5: committed.
+    case("after_commit:3", "idempotent", Goes::On, (1, 0)),
+    case("after_commit:3", "verifiable", Goes::On, (1, 0)),
+    case("after_commit:3", "compensatable", Goes::On, (1, 0)),
     case("after_commit:3", "irreversible", Goes::On, (1, 0)),
 ];
 
