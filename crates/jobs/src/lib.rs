@@ -3,7 +3,8 @@
 //!
 //! | room | what it holds |
 //! |---|---|
-//! | [`model`] | state, events, the transition table |
+//! | [`model`] | state and events |
+//! | [`table`] | the transition table |
 //! | [`decide`] | what follows from mail, timers and lost holders, without history |
 //! | [`drive`] | the worker that holds a job and drives its flow |
 //! | [`submit`] | how a job comes into being |
@@ -17,6 +18,7 @@ pub mod decide;
 pub mod drive;
 pub mod model;
 pub mod submit;
+pub mod table;
 pub mod view;
 
 pub use model::{Job, JobEvent, JobState};

@@ -14,6 +14,7 @@ mod calls;
 mod ends;
 mod load;
 mod memory;
+mod rest;
 mod run;
 mod settling;
 
