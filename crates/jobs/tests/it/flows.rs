@@ -114,9 +114,7 @@ async fn a_signal_that_comes_early_is_kept() {
     let job = world.submit("late", Value::Null).await;
     world.until(job, "running").await;
     world.signal(job, "n", json!(7)).await;
-    while world.count(job, "signal_kept").await == 0 {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    world.until_seen(job, "signal_kept").await;
     gate.add_permits(1);
     assert_eq!(world.until(job, "completed").await.output, Some(json!(7)));
     world.check().await;
@@ -265,13 +263,9 @@ async fn a_paused_job_keeps_what_comes_and_goes_on_when_resumed() {
     let job = world.submit("waits", Value::Null).await;
     world.until(job, "parked").await;
     world.ask(job, mail::PAUSE).await;
-    while !world.state(job).await.paused {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    world.until_paused(job).await;
     world.signal(job, "n", json!(3)).await;
-    while world.count(job, "wait_completed").await == 0 {
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    world.until_seen(job, "wait_completed").await;
     assert_eq!(world.head(job).await.status.name(), "parked");
     world.ask(job, mail::RESUME).await;
     assert_eq!(world.until(job, "completed").await.output, Some(json!(3)));

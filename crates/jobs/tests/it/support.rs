@@ -173,6 +173,28 @@ impl World {
         panic!("{job} stays {} instead of {status}\n{}", head.status.name(), self.story(job).await);
     }
 
+    /// Waits until its stream has this event.
+    pub async fn until_seen(&self, job: EntityId, event: &str) {
+        for _ in 0..4_000 {
+            if self.count(job, event).await > 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        panic!("no {event} of {job}:\n{}", self.story(job).await);
+    }
+
+    /// Waits until it is paused.
+    pub async fn until_paused(&self, job: EntityId) {
+        for _ in 0..4_000 {
+            if self.state(job).await.paused {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        panic!("{job} is not paused:\n{}", self.story(job).await);
+    }
+
     /// The names of its events.
     pub async fn story(&self, job: EntityId) -> String {
         let records = self.store.stream(job, 1, 1_000).await.unwrap();
