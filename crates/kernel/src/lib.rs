@@ -17,6 +17,7 @@ pub mod error;
 pub mod evidence;
 pub mod feed;
 pub mod head;
+pub mod health;
 pub mod housekeeping;
 pub mod ids;
 pub mod judge;

@@ -11,6 +11,7 @@ use crate::{
     evidence::{Evidence, EvidenceAnswer, NewEvidence},
     feed::{Cursor, FeedPage},
     head::Head,
+    health::Health,
     housekeeping::{Pulse, PulseRequest, Retired},
     ids::{CommitId, EntityId, MessageId, SessionId},
     mail::{Mail, MailAnswer, NewMail},
@@ -219,6 +220,11 @@ pub trait Store: Send + Sync {
 
     /// What the rules did since the store was created.
     fn tallies(&self) -> BoxFuture<'_, Result<Tallies, StoreError>>;
+
+    /// How the store is: bounded, whatever the history. A store that is only a way to another one does not say.
+    fn health(&self) -> BoxFuture<'_, Result<Health, StoreError>> {
+        Box::pin(async { Err(StoreError::Refused("this store does not say how it is".into())) })
+    }
 
     /// Removes final entities that ended before a moment and whose messages have all left, records
     /// below seals, and blobs that nothing names; at most `limit` entities.

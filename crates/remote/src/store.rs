@@ -14,6 +14,7 @@ use tenure_kernel::{
     evidence::Evidence,
     feed::{Cursor, FeedPage},
     head::Head,
+    health::Health,
     housekeeping::{Pulse, PulseRequest, Retired},
     ids::{EntityId, MessageId, SessionId},
     limits,
@@ -320,6 +321,10 @@ impl Store for RemoteStore {
 
     fn tallies(&self) -> BoxFuture<'_, Result<Tallies, StoreError>> {
         refused("count what the rules did")
+    }
+
+    fn health(&self) -> BoxFuture<'_, Result<Health, StoreError>> {
+        refused("examine the store")
     }
 
     fn retire(

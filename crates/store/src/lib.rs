@@ -4,6 +4,7 @@
 //! **Invariant:** no rule about what is allowed lives here. A store knows tables, locks, transactions
 //! and errors, nothing else. The constraints in the schema are a second guard behind the judge.
 
+mod health;
 mod listing;
 pub mod memory;
 pub mod postgres;

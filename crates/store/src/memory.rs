@@ -9,6 +9,7 @@
 
 mod chaos;
 mod contents;
+mod health;
 
 pub use chaos::{Call, Calm, Chaos, Fate, Witness};
 pub use contents::{Contents, Rows};
@@ -28,6 +29,7 @@ use tenure_kernel::{
     evidence::Evidence,
     feed::{Cursor, FeedPage, Lost},
     head::{Head, lane_of},
+    health::Health,
     housekeeping::{Pulse, PulseRequest, Retired},
     ids::{EntityId, MessageId, SessionId},
     judge::Judge,
@@ -496,6 +498,10 @@ impl Store for MemoryStore {
 
     fn tallies(&self) -> BoxFuture<'_, Result<Tallies, StoreError>> {
         self.read("tallies", |_, all, _| Ok(all.tallies.clone()))
+    }
+
+    fn health(&self) -> BoxFuture<'_, Result<Health, StoreError>> {
+        self.read("health", |rows, all, now| Ok(health::health(rows, all, now)))
     }
 
     fn retire(

@@ -18,6 +18,7 @@ pub mod claims;
 pub mod commits;
 pub mod due;
 pub mod feed;
+pub mod health;
 pub mod mail;
 pub mod outbox;
 pub mod races;
@@ -80,6 +81,7 @@ macro_rules! with_conformance_cases {
             feed: a_cursor_continues_from_its_text_form;
             feed: a_cursor_of_another_store_is_lost;
             feed: a_cursor_below_the_floor_is_lost_after_retirement;
+            health: health_says_what_the_rows_say;
             mail: mail_between_the_last_look_and_the_park_refuses_the_park;
             mail: mail_in_the_batch_of_a_park_wakes_the_parked;
             mail: mail_is_idempotent_and_answers_final_and_unknown;

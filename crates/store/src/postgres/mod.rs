@@ -24,6 +24,7 @@ mod batch;
 mod claim;
 mod compose;
 mod error;
+mod health;
 mod keep;
 mod load;
 mod pool;
@@ -41,6 +42,7 @@ use tenure_kernel::{
     evidence::Evidence,
     feed::{Cursor, FeedPage},
     head::Head,
+    health::Health,
     housekeeping::{Pulse, PulseRequest, Retired},
     ids::{EntityId, MessageId, SessionId},
     judge::Judge,
@@ -335,6 +337,10 @@ impl Store for PostgresStore {
 
     fn tallies(&self) -> BoxFuture<'_, Result<Tallies, StoreError>> {
         Box::pin(read::tallies(&self.inner))
+    }
+
+    fn health(&self) -> BoxFuture<'_, Result<Health, StoreError>> {
+        Box::pin(health::health(&self.inner))
     }
 
     fn retire(

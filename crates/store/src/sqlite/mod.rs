@@ -13,6 +13,7 @@
 
 mod claim;
 mod error;
+mod health;
 mod read;
 mod retire;
 mod rows;
@@ -39,6 +40,7 @@ use tenure_kernel::{
     evidence::Evidence,
     feed::{Cursor, FeedPage},
     head::Head,
+    health::Health,
     housekeeping::{Pulse, PulseRequest, Retired},
     ids::{EntityId, MessageId, SessionId},
     judge::Judge,
@@ -482,6 +484,11 @@ impl Store for SqliteStore {
         self.read(read::tallies)
     }
 
+    fn health(&self) -> BoxFuture<'_, Result<Health, StoreError>> {
+        let now = self.clock.now();
+        self.read(move |c| health::health(c, now))
+    }
+
     fn retire(
         &self,
         ended_before: Timestamp,
@@ -527,6 +534,9 @@ mod tests {
         let looks = [
             (read::outbox_sql(&lanes, false), "outbox_inside"),
             (read::outbox_sql(&lanes, true), "outbox_wire"),
+            (health::OPEN.to_owned(), "heads_due"),
+            (health::outbox_sql(false), "outbox_inside"),
+            (health::outbox_sql(true), "outbox_wire"),
             (retire::OVER.to_owned(), "heads_ended"),
             (retire::SEALED.to_owned(), "heads_sealed"),
             (retire::DELETE_BLOBS.to_owned(), "COVERING INDEX blobs_put"),
