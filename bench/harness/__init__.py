@@ -1,0 +1,1 @@
+"""The benchmark with peers. `bench/run` is the way in; python3's standard library is all it needs."""
