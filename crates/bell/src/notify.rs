@@ -16,11 +16,14 @@ use futures_util::{
 };
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 use tenure_kernel::{
-    bell::{Bell, Ear, Topic},
+    bell::{Bell, Ear, Others, Topic},
     runtime::first,
 };
 use tokio::sync::{Notify, watch};
@@ -56,6 +59,7 @@ struct Shared {
     pending: Mutex<BTreeSet<Topic>>,
     wake: Notify,
     connected: watch::Sender<bool>,
+    heard: AtomicU64,
 }
 
 /// The bell can not be made.
@@ -91,6 +95,7 @@ impl PgNotify {
             pending: Mutex::default(),
             wake: Notify::new(),
             connected: watch::Sender::new(false),
+            heard: AtomicU64::new(0),
         });
         let (running, handle) = abortable(run(config, shared.clone()));
         #[expect(
@@ -121,6 +126,11 @@ impl Bell for PgNotify {
 
     fn listen(&self, topic: Topic) -> Box<dyn Ear> {
         self.shared.local.listen(topic)
+    }
+
+    fn others(&self) -> Option<Others> {
+        let connected = *self.shared.connected.borrow();
+        Some(Others { connected, heard: self.shared.heard.load(Ordering::Relaxed) })
     }
 }
 
@@ -182,6 +192,7 @@ async fn hear(connection: Connection<Socket, NoTlsStream>, client: &Client, shar
         };
         match message {
             Some(Ok(AsyncMessage::Notification(n))) if Some(n.process_id()) != own => {
+                shared.heard.fetch_add(1, Ordering::Relaxed);
                 if let Some(topic) = Topic::parse(n.payload()) {
                     shared.local.ring(topic);
                 }

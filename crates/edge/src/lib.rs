@@ -2,8 +2,10 @@
 //! other crates get these as parameters (law 7), so all other crates run in the simulation.
 
 mod executor;
+mod vitals;
 
 pub use executor::{executor_of_this_process, is_known_dead};
+pub use vitals::vitals;
 
 use std::time::Duration;
 use tenure_kernel::{

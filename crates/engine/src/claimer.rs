@@ -86,6 +86,7 @@ impl Claimer {
         };
         let (session, sent) = (request.session, pipeline.rt().mono());
         let answer = pipeline.store().claim(request).await?;
+        pipeline.meter().claims.add(answer.claimed.len() as u64);
         plan.planner.settle(&answer.claimed);
         if self.keeper.id() != session {
             // The session that claimed is over: nobody may act on this, and the checks will free it.

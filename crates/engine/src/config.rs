@@ -24,6 +24,8 @@ pub struct EngineConfig {
     pub retention: Duration,
     /// Events after which a long-lived entity seals its segment.
     pub segment_events: u64,
+    /// Names of events that are counted when they are committed, for whoever reads the meter.
+    pub counted_events: &'static [&'static str],
 }
 
 impl Default for EngineConfig {
@@ -38,6 +40,7 @@ impl Default for EngineConfig {
             flights: 1,
             retention: Duration::from_secs(30 * 24 * 3600),
             segment_events: limits::SEGMENT_EVENTS,
+            counted_events: &[],
         }
     }
 }

@@ -27,7 +27,7 @@ use tenure_kernel::{
     ids::SessionId,
     limits,
     rules::{self, Tallies, Tally},
-    runtime::first,
+    runtime::{First, first},
     sessions::lane_id,
     store::{Op, Touch},
     time::Timestamp,
@@ -64,15 +64,20 @@ impl DueLoop {
         let mut ear = pipeline.bell().listen(Topic::Due);
         let mut next_pulse = Duration::ZERO;
         let mut judge_after = Timestamp::MAX;
+        // What was known to be due next when the loop lay down, if no bell woke it.
+        let mut expected = None;
+        let meter = pipeline.meter();
         while !stop.asked() {
             if rt.mono() >= next_pulse {
                 match self.pulse().await {
                     Ok(after) => {
                         judge_after = after;
                         next_pulse = rt.mono() + self.config().tick;
+                        meter.pulses.one();
                     }
                     Err(e) => {
                         tracing::warn!(error = %e, "no pulse; holders are not judged without one");
+                        meter.pulses_failed.one();
                         judge_after = Timestamp::MAX;
                         stop.unless(rt.sleep(self.config().tick / 5)).await;
                         continue;
@@ -80,14 +85,23 @@ impl DueLoop {
                 }
                 self.free_lanes(judge_after).await;
                 // What other servers hold and do not serve.
-                self.round(limits_all(), self.config().tick * 2, judge_after).await;
+                self.round(limits_all(), self.config().tick * 2, judge_after, None).await;
             }
-            let more = self.round(self.lanes.held(), Duration::ZERO, judge_after).await;
+            let unrung = expected.take();
+            let more = self.round(self.lanes.held(), Duration::ZERO, judge_after, unrung).await;
             if more {
                 continue;
             }
-            let nap = self.nap().await.min(next_pulse.saturating_sub(rt.mono()));
-            stop.unless(first(ear.heard(), rt.sleep(nap))).await;
+            let (nap, next) = self.nap().await;
+            let nap = nap.min(next_pulse.saturating_sub(rt.mono()));
+            match stop.unless(first(ear.heard(), rt.sleep(nap))).await {
+                Some(First::Left(())) => meter.woken_by_bell.one(),
+                Some(First::Right(())) => {
+                    meter.woken_by_time.one();
+                    expected = next;
+                }
+                None => {}
+            }
         }
         // What the rules did since the last pulse must not go with the process.
         if let Err(e) = self.pulse().await {
@@ -134,8 +148,15 @@ impl DueLoop {
         }
     }
 
-    /// Serves one bounded batch. Whether there may be more at once.
-    async fn round(&self, lanes: Vec<u16>, overdue: Duration, judge_after: Timestamp) -> bool {
+    /// Serves one bounded batch. Whether there may be more at once. `unrung`: nothing was to be due before it, as far
+    /// as anybody had rung; what is due earlier all the same came without a bell.
+    async fn round(
+        &self,
+        lanes: Vec<u16>,
+        overdue: Duration,
+        judge_after: Timestamp,
+        unrung: Option<Timestamp>,
+    ) -> bool {
         if lanes.is_empty() {
             return false;
         }
@@ -147,6 +168,8 @@ impl DueLoop {
                 return false;
             }
         };
+        let early = |h: &&Head| h.due.zip(unrung).is_some_and(|(due, next)| due < next);
+        self.server.pipeline.meter().bells_missed.add(heads.iter().filter(early).count() as u64);
         let full = heads.len() == limits::DUE_BATCH_MAX;
         let served = join_all(heads.iter().map(|head| self.visit(head, now, judge_after))).await;
         // A round that moved nothing must not spin.
@@ -159,10 +182,12 @@ impl DueLoop {
         tracing::trace!(entity = %head.id, kind = head.kind(), status = head.status.name(), ?served, "visited");
         match served {
             Ok(Served::Fired { rule, lag }) => {
+                self.server.pipeline.meter().rule(rule, head.kind(), false);
                 self.count(rule, lag, false, now);
                 true
             }
             Ok(Served::Failed { rule, marked }) => {
+                self.server.pipeline.meter().rule(rule, head.kind(), true);
                 self.count(rule, Duration::ZERO, true, now);
                 if marked {
                     self.count("attention", Duration::ZERO, false, now);
@@ -194,17 +219,20 @@ impl DueLoop {
         rules::add(&mut self.tallies(), &Tallies::from([(rule.to_owned(), tally)]));
     }
 
-    /// How long nothing will be due, at most one tick.
-    async fn nap(&self) -> Duration {
+    /// How long nothing will be due, at most one tick, and what is due next.
+    async fn nap(&self) -> (Duration, Option<Timestamp>) {
         let tick = self.config().tick;
         let lanes = self.lanes.held();
         if lanes.is_empty() {
-            return tick.min(Duration::from_millis(100).max(tick / 10));
+            return (tick.min(Duration::from_millis(100).max(tick / 10)), None);
         }
         match self.server.pipeline.store().next_due(lanes).await {
             // Past ones were just served or pushed back; a short pause keeps a lost race from spinning.
-            Ok((now, Some(due))) => due.since(now).clamp(Duration::from_millis(2), tick),
-            Ok((_, None)) | Err(_) => tick,
+            Ok((now, Some(due))) => {
+                (due.since(now).clamp(Duration::from_millis(2), tick), Some(due))
+            }
+            Ok((_, None)) => (tick, Some(Timestamp::MAX)),
+            Err(_) => (tick, None),
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod claimer;
 pub mod config;
 pub mod due;
 pub mod lanes;
+pub mod meter;
 pub mod node;
 pub mod pipeline;
 pub mod serve;

@@ -10,7 +10,7 @@
 //! always safe: commits have ids, mail has ids, the rest is idempotent. When its patience is over, the
 //! callers get the typed error and decide.
 
-use crate::config::EngineConfig;
+use crate::{config::EngineConfig, meter::Meter};
 use std::{
     collections::{HashSet, VecDeque},
     future::poll_fn,
@@ -47,6 +47,7 @@ struct Inner {
     patience: Duration,
     flights_max: usize,
     queue: Mutex<Queue>,
+    meter: Meter,
 }
 
 #[derive(Default)]
@@ -83,6 +84,7 @@ impl Pipeline {
             patience: config.patience,
             flights_max: config.flights.max(1),
             queue: Mutex::default(),
+            meter: Meter::counting(config.counted_events),
         });
         Pipeline { inner, gathers: false }
     }
@@ -102,6 +104,11 @@ impl Pipeline {
     /// The bell that it rings.
     pub fn bell(&self) -> &Arc<dyn Bell> {
         &self.inner.bell
+    }
+
+    /// What it has done so far.
+    pub fn meter(&self) -> &Meter {
+        &self.inner.meter
     }
 
     /// The runtime it runs on.
@@ -256,39 +263,47 @@ impl Inner {
         let mut pause = Duration::from_millis(10);
         loop {
             match self.store.apply_shared(ops.clone()).await {
-                Ok(answers) => return Ok(answers),
+                Ok(answers) => {
+                    self.meter.batch(ops.len(), self.rt.mono() - since);
+                    return Ok(answers);
+                }
                 Err(e) if e.is_transient() && self.rt.mono() - since < self.patience => {
+                    self.meter.store_errors.one();
                     tracing::debug!(error = %e, ?pause, "the store did not take a batch; trying again");
                     self.rt.sleep(pause).await;
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }
-                Err(e) => return Err(e),
+                Err(e) => {
+                    self.meter.store_errors.one();
+                    self.meter.store_gave_up.one();
+                    return Err(e);
+                }
             }
         }
     }
 
     fn ring(&self, op: &Op, answer: &Answer) {
+        let ring = |topic| {
+            self.meter.rings.one();
+            self.bell.ring(topic);
+        };
         match answer {
             Answer::Commit(CommitAnswer::Committed(c)) => {
                 if let Some(queue) = &c.ready_in {
-                    self.bell.ring(Topic::Queue(queue.clone()));
+                    ring(Topic::Queue(queue.clone()));
                 }
                 if c.due_soon {
-                    self.bell.ring(Topic::Due);
+                    ring(Topic::Due);
                 }
                 if matches!(op, Op::Commit(commit) if !commit.messages.is_empty()) {
-                    self.bell.ring(Topic::Outbox);
+                    ring(Topic::Outbox);
                 }
             }
             Answer::Mail(MailAnswer::Accepted { holder, .. }) => {
-                self.bell.ring(holder.map_or(Topic::Due, Topic::Session));
+                ring(holder.map_or(Topic::Due, Topic::Session));
             }
-            Answer::Evidence(EvidenceAnswer::Recorded { mailed: true }) => {
-                self.bell.ring(Topic::Due)
-            }
-            Answer::Touch(true) if matches!(op, Op::Touch(t) if t.ring_only) => {
-                self.bell.ring(Topic::Due)
-            }
+            Answer::Evidence(EvidenceAnswer::Recorded { mailed: true }) => ring(Topic::Due),
+            Answer::Touch(true) if matches!(op, Op::Touch(t) if t.ring_only) => ring(Topic::Due),
             _ => {}
         }
     }
@@ -417,6 +432,7 @@ fn put_back(inner: &Inner, ops: &[Op], seats: Vec<Seat>, answers: Vec<Answer>) -
         }
         let now = inner.rt.mono();
         if now - *seat.busy.get_or_insert(now) < BUSY_MAX {
+            inner.meter.busy.one();
             again.push(Waiting { op: ops[i].clone(), seat });
         } else {
             let e =
@@ -438,6 +454,7 @@ fn answer(inner: &Inner, ops: &[Op], seats: Vec<(usize, Seat)>, answers: Vec<Ans
     let mut answers: Vec<Option<Answer>> = answers.into_iter().map(Some).collect();
     for (i, seat) in seats {
         if let Some(answer) = answers[i].take() {
+            inner.meter.answered(&ops[i], &answer);
             inner.ring(&ops[i], &answer);
             let _ = seat.reply.send(Ok(answer));
         }

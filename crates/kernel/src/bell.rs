@@ -48,6 +48,20 @@ pub trait Bell: Send + Sync {
 
     /// Somebody who waits for this topic. Rings from before the call are not heard.
     fn listen(&self, topic: Topic) -> Box<dyn Ear>;
+
+    /// What it hears of other processes; `None` for a bell that rings in one process only.
+    fn others(&self) -> Option<Others> {
+        None
+    }
+}
+
+/// What a bell hears of other processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Others {
+    /// It would hear a ring now.
+    pub connected: bool,
+    /// Rings heard so far.
+    pub heard: u64,
 }
 
 /// Hears one topic.

@@ -110,3 +110,16 @@ impl Health {
         self.database.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 }
+
+/// How a process is, as its operating system says. What it does not say is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Vitals {
+    /// The wall clock of its machine.
+    pub clock: Option<Timestamp>,
+    /// Memory in use.
+    pub resident_bytes: Option<u64>,
+    /// Processor time spent.
+    pub cpu: Option<std::time::Duration>,
+    /// Open files and sockets.
+    pub open_files: Option<u64>,
+}

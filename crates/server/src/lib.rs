@@ -14,6 +14,7 @@ pub mod extract;
 mod health;
 pub mod jobs;
 pub mod keys;
+pub mod metrics;
 mod pages;
 pub mod problem;
 pub mod workers;
@@ -58,6 +59,8 @@ pub struct ServerOptions {
     pub lease_max: Duration,
     /// The lease under which a job is born into the hands of a worker out there: that of the workers.
     pub lease: Duration,
+    /// What it says about itself in `/metrics`.
+    pub about: metrics::About,
 }
 
 impl Default for ServerOptions {
@@ -69,6 +72,7 @@ impl Default for ServerOptions {
             worker_kinds: vec!["worker".into(), "job".into()],
             lease_max: Duration::from_secs(3_600),
             lease: tenure_kernel::limits::LEASE,
+            about: metrics::About::default(),
         }
     }
 }
@@ -87,6 +91,7 @@ struct Inner {
     board: Board,
     tray: Tray,
     jobs: Option<jobs::Desk>,
+    looks: metrics::Looks,
     closing: watch::Sender<bool>,
 }
 
@@ -129,6 +134,7 @@ impl App {
             auth,
             identities: Identities::default(),
             jobs,
+            looks: metrics::Looks::default(),
             closing: watch::Sender::new(false),
         }))
     }
@@ -176,6 +182,10 @@ impl App {
         &self.0.board
     }
 
+    pub(crate) fn looks(&self) -> &metrics::Looks {
+        &self.0.looks
+    }
+
     pub(crate) fn tray(&self) -> &Tray {
         &self.0.tray
     }
@@ -205,6 +215,7 @@ pub fn router(app: App) -> Router {
 pub fn router_with(app: App, more: OpenApiRouter<App>) -> Router {
     let (routes, api) = OpenApiRouter::with_openapi(ApiDoc::openapi())
         .merge(health::routes())
+        .merge(metrics::routes())
         .merge(pages::routes())
         .merge(workers::routes(app.options()))
         .merge(jobs::routes(&app))

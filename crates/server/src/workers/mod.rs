@@ -158,6 +158,7 @@ async fn claim(
         0 => ClaimAnswer::default(),
         _ => app.pipeline().store().claim(request).await?,
     };
+    app.pipeline().meter().claims.add(answer.claimed.len() as u64);
     let got = laid_out.len() + answer.claimed.len();
     if got < limit.min(limits::CLAIM_MAX) && all_tenants {
         app.tray().saw(&queue, true);

@@ -8,6 +8,7 @@ mod jobs;
 mod jobs_bad_input;
 mod jobs_stream;
 mod jobs_support;
+mod metrics;
 mod support;
 mod tray;
 mod worker;

@@ -57,7 +57,8 @@ pub fn rt() -> Rt {
 
 /// Long enough that nothing lapses, unless a test wants it to.
 pub fn config() -> EngineConfig {
-    EngineConfig::with_lease(Duration::from_secs(30))
+    let counted_events = tenure_server::metrics::COUNTED_EVENTS;
+    EngineConfig { counted_events, ..EngineConfig::with_lease(Duration::from_secs(30)) }
 }
 
 /// Errands are for workers out there.

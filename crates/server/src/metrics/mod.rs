@@ -1,0 +1,187 @@
+//! `GET /metrics`, for Prometheus.
+//!
+//! What this process did is counted where it happens ([`tenure_engine::meter`]); how the store is comes from one
+//! bounded look, which all scrapes of a few seconds share. A store that does not answer makes `tenure_store_up` 0
+//! and leaves out what only it knows: an old number would say that all is well.
+//!
+//! A scraper shows a key with the scope `read`, as `authorization: {credentials: tnr_…}`; on loopback none is needed.
+//! A key of one tenant is refused, as the numbers are everybody's.
+
+mod page;
+mod text;
+
+use crate::{ApiCode, App, Caller, Problem, keys::Scope};
+use axum::{
+    extract::State,
+    http::{StatusCode, header},
+    response::IntoResponse,
+};
+use std::{sync::Arc, time::Duration};
+use tenure_jobs::{Job, view};
+use tenure_kernel::{
+    error::StoreError,
+    head::Head,
+    health::{Health, Vitals},
+    limits,
+    machine::Machine as _,
+    rules::Tallies,
+    runtime::{First, first},
+    store::HeadFilter,
+    table::Class,
+    time::Timestamp,
+};
+use tokio::sync::Mutex;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// Committed events that are counted, for [`tenure_engine::config::EngineConfig::counted_events`].
+pub const COUNTED_EVENTS: &[&str] = &[
+    "job_created",
+    "job_completed",
+    "job_failed",
+    "job_cancelled",
+    "job_requeued",
+    "job_attention",
+    "effect_unknown",
+    "effect_settled",
+    "tool_invocation_started",
+    "tool_invocation_finished",
+];
+
+/// What a server says about itself.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// Its version.
+    pub version: String,
+    /// When it started.
+    pub started_at: Option<Timestamp>,
+    /// Settings that are numbers, by key: so that alerts, and `tenure doctor`, need not guess them.
+    pub settings: Vec<(String, f64)>,
+    /// Asks the operating system how the process is.
+    pub vitals: Option<fn() -> Vitals>,
+}
+
+/// A look at the store is shared by all who scrape within this time.
+const SHARED: Duration = Duration::from_secs(2);
+/// A look that takes longer is given up: the store does not answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// An open entity that is past its bound by more than this is not about to be ended: nobody ends it.
+const PAST_BOUND_GRACE: Duration = Duration::from_secs(30);
+/// Jobs in `attention` that one look goes through.
+const LOOKED_AT_MAX: usize = 200;
+
+/// The last look at the store.
+#[derive(Default)]
+pub(crate) struct Looks(Mutex<Option<(Duration, Arc<Look>)>>);
+
+type Look = Result<Seen, String>;
+
+/// What one look saw.
+struct Seen {
+    health: Health,
+    tallies: Tallies,
+    /// What is due earliest.
+    next_due: Option<Timestamp>,
+    past_bound: usize,
+    attention: usize,
+    unknown_effects: usize,
+    /// Since when the oldest job with an unknown effect stands.
+    unknown_since: Option<Timestamp>,
+    took: Duration,
+    /// The clock of this machine less the store's, in microseconds.
+    skew_us: Option<i64>,
+}
+
+pub(crate) fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(metrics))
+}
+
+/// What this server did and how its store is, in the text format of Prometheus.
+#[utoipa::path(
+    get, path = "/metrics",
+    responses(
+        (status = 200, description = "Metrics.", content_type = "text/plain"),
+        (status = 403, description = "The key is of one tenant, or may not read.", body = crate::problem::ProblemDocument)
+    )
+)]
+async fn metrics(State(app): State<App>, caller: Caller) -> Result<impl IntoResponse, Problem> {
+    caller.need(Scope::Read)?;
+    if caller.tenant.is_some() {
+        let detail = "metrics are about all tenants, and this key is of one";
+        return Err(Problem::new(StatusCode::FORBIDDEN, ApiCode::Forbidden, detail)
+            .field("Authorization")
+            .fix("use a key without a tenant and with the scope read"));
+    }
+    let look = app.looks().latest(&app).await;
+    let text = page::page(&app, &look);
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+}
+
+impl Looks {
+    /// A look that is not old; whoever comes meanwhile waits for it.
+    async fn latest(&self, app: &App) -> Arc<Look> {
+        let mut last = self.0.lock().await;
+        let rt = app.pipeline().rt();
+        if let Some((at, look)) = &*last
+            && rt.mono().saturating_sub(*at) < SHARED
+        {
+            return look.clone();
+        }
+        let began = rt.mono();
+        let look = match first(look(app), rt.sleep(PATIENCE)).await {
+            First::Left(seen) => {
+                seen.map(|s| Seen { took: rt.mono() - began, ..s }).map_err(|e| e.to_string())
+            }
+            First::Right(()) => Err("no answer in time".to_owned()),
+        };
+        if let Err(why) = &look {
+            tracing::warn!(%why, "metrics without the store");
+        }
+        let look = Arc::new(look);
+        *last = Some((rt.mono(), look.clone()));
+        look
+    }
+}
+
+async fn look(app: &App) -> Result<Seen, StoreError> {
+    let store = app.pipeline().store();
+    let lanes: Vec<u16> = (0..limits::LANES).collect();
+    let clock = || app.options().about.vitals.and_then(|ask| ask().clock);
+    let (before, there, after) = (clock(), store.now().await?, clock());
+    let skew_us = before
+        .zip(after)
+        .map(|(a, b)| a.as_micros() + (b.as_micros() - a.as_micros()) / 2 - there.as_micros());
+    let health = store.health().await?;
+    let (_, next_due) = store.next_due(lanes.clone()).await?;
+    let (now, late) = store.due(lanes, PAST_BOUND_GRACE, limits::DUE_BATCH_MAX).await?;
+    let past = |h: &&Head| {
+        h.class() == Class::Open && h.must_end_by.is_some_and(|end| end < now - PAST_BOUND_GRACE)
+    };
+    let past_bound = late.iter().filter(past).count();
+    let of_jobs = HeadFilter { kind: Some(Job::TABLE.kind.into()), ..HeadFilter::default() };
+    let marked = HeadFilter { attention: true, ..of_jobs.clone() };
+    let marked = store.heads(marked, LOOKED_AT_MAX).await?;
+    let asking = HeadFilter { status: Some("attention".into()), ..of_jobs };
+    let asking = store.heads(asking, LOOKED_AT_MAX).await?;
+    let both = marked.iter().filter(|h| h.status.name() == "attention").count();
+    let (mut unknown_effects, mut unknown_since) = (0, None::<Timestamp>);
+    for head in &asking {
+        let Ok(job) = view::of_head(head) else { continue };
+        let unknown = job.running.iter().filter(|call| call.unknown.is_some()).count();
+        unknown_effects += unknown;
+        if unknown > 0 {
+            let since = head.changed_at;
+            unknown_since = Some(unknown_since.map_or(since, |s| s.min(since)));
+        }
+    }
+    Ok(Seen {
+        health,
+        tallies: store.tallies().await?,
+        next_due,
+        past_bound,
+        attention: marked.len() + asking.len() - both,
+        unknown_effects,
+        unknown_since,
+        took: Duration::ZERO,
+        skew_us,
+    })
+}
