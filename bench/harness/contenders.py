@@ -133,7 +133,7 @@ def tenure(bench, case, store, http=False):
     count = round(metrics["jobs_per_s"] * bench.seconds)
     return {
         "per_second": metrics["jobs_per_s"], "p50_ms": metrics["p50_ms"], "p99_ms": metrics["p99_ms"],
-        "completed": count, "read_back": count, "peak_mb": memory.megabytes()["load"],
+        "completed": count, "read_back": count, "peak_mb": memory.megabytes().get("load"),
         "window_rss_mb": metrics.get("rss_mb"), "cpu_us_per_job": metrics.get("cpu_us_per_job"),
     }
 
@@ -219,7 +219,7 @@ def restate(bench, case, service):
         rows = json.loads(http(f"http://127.0.0.1:{admin}/query", {"query": query}, 60))["rows"]
         result["read_back"] = rows[0]["n"] - 1  # without the first
     peaks = memory.megabytes()
-    return {**checked(result), "peak_mb": peaks["server"], "service_peak_mb": peaks["service"]}
+    return {**checked(result), "peak_mb": peaks.get("server"), "service_peak_mb": peaks.get("service")}
 
 
 def service_address(service, port):
@@ -242,7 +242,7 @@ def duroxide(bench, case):
             "--workers", 8, *bench.loop_options(case)]
     with Memory() as memory:
         result = last_json(run(load, bench.log("duroxide"), bench.limit(), memory=memory))
-    return {**checked(result), "peak_mb": memory.megabytes()["load"]}
+    return {**checked(result), "peak_mb": memory.megabytes().get("load")}
 
 
 def temporal(bench, case):
@@ -256,7 +256,7 @@ def temporal(bench, case):
         until_up(process, "Temporal's server", lambda: bench.quick_run(*health))
         load = [install.PYTHON / "bin/python", install.SOURCES / "python/temporal_load.py", "--server", f"127.0.0.1:{port}"]
         result = last_json(run([*load, *bench.loop_options(case)], bench.log("temporal"), bench.limit(), memory=memory))
-    return {**checked(result), "peak_mb": memory.megabytes()["server"]}
+    return {**checked(result), "peak_mb": memory.megabytes().get("server")}
 
 
 # Its SQLite with a write-ahead log that is synced at each commit: as durable as its default, and faster.
@@ -267,7 +267,7 @@ def node(bench, case, program, database, *more):
     load = [install.node_program(), "--no-deprecation", install.NODE / program, "--database", database.url, *more]
     with Memory() as memory:
         out = run([*load, *bench.loop_options(case)], bench.log(program), bench.limit(), memory=memory)
-    return {**checked(last_json(out)), "peak_mb": memory.megabytes()["load"]}
+    return {**checked(last_json(out)), "peak_mb": memory.megabytes().get("load")}
 
 
 def dbos(bench, case):

@@ -24,16 +24,16 @@ def tail(path, lines=12):
     return "\n".join(text.splitlines()[-lines:])
 
 
-def members(session):
-    """The processes of a session: children of children, and those whose parent has died, included."""
+def members(*sessions):
+    """The processes of sessions: children of children, and those whose parent has died, included."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rsplit(")", 1)[1].split()  # the name before it may hold anything
         except OSError:
             continue  # gone in the meantime
-        if fields[3] == str(session) and fields[0] != "Z":
-            found.append(int(stat.parent.name))
+        if int(fields[3]) in sessions and fields[0] != "Z":
+            found.append((int(stat.parent.name), int(fields[3])))
     return found
 
 
@@ -58,7 +58,7 @@ class Process:
         deadline = time.monotonic() + patience
         how = signal.SIGTERM
         while alive := members(self.pid):
-            for pid in alive if how else []:
+            for pid, _ in alive if how else []:
                 try:
                     os.kill(pid, how)
                 except ProcessLookupError:
@@ -95,7 +95,7 @@ def run(command, log, timeout, env=None, cwd=None, memory=None):
 
 class Memory:
     """Peak resident memory of sessions: the kernel's own high-water mark (VmHWM) of each of their processes, added
-    up. It is read every quarter of a second, because it goes when the process goes."""
+    up. It is read twice a second, because it goes when the process goes; more often would cost what is measured."""
 
     def __init__(self):
         self.marks = {}  # (label, pid) -> kB
@@ -111,18 +111,17 @@ class Memory:
     def look(self):
         with self.lock:
             sessions = dict(self.sessions)
-        for session, label in sessions.items():
-            for pid in members(session):
-                try:
-                    status = Path(f"/proc/{pid}/status").read_text()
-                except OSError:
-                    continue
-                for line in status.splitlines():
-                    if line.startswith("VmHWM:"):
-                        self.marks[label, pid] = int(line.split()[1])
+        for pid, session in members(*sessions):
+            try:
+                status = Path(f"/proc/{pid}/status").read_text()
+            except OSError:
+                continue
+            for line in status.splitlines():
+                if line.startswith("VmHWM:"):
+                    self.marks[sessions[session], pid] = int(line.split()[1])
 
     def loop(self):
-        while not self.over.wait(0.25):
+        while not self.over.wait(0.5):
             self.look()
 
     def __enter__(self):
