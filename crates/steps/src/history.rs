@@ -158,6 +158,19 @@ pub struct Kept {
     pub by: Option<String>,
 }
 
+/// What a drill makes a worker forget of a history before it goes on from it, to show that something then
+/// breaks. Nothing, everywhere else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Forget {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Calls that were started and have no end: as if nothing were written before a call.
+    OpenCalls,
+    /// All calls: as if nobody kept a ledger.
+    Calls,
+}
+
 /// What a stream says about the steps of a run.
 #[derive(Clone, Default, Debug, PartialEq)]
 pub struct History {
@@ -176,6 +189,17 @@ impl History {
     /// Whether nothing was recorded yet.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.kept.is_empty()
+    }
+
+    /// See [`Forget`].
+    pub fn forget(&mut self, what: Forget) {
+        let forgotten = |record: &StepRecord| match what {
+            Forget::Nothing => false,
+            Forget::OpenCalls => record.calls.last().is_some_and(Call::is_open),
+            Forget::Calls => matches!(record.shape, Shape::Tool { .. }),
+        };
+        self.steps.retain(|_, record| !forgotten(record));
+        self.order.retain(|step| self.steps.contains_key(step));
     }
 
     /// A flow that starts afresh: steps are forgotten, kept signals stay.

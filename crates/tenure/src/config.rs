@@ -351,6 +351,11 @@ impl Settings {
         Ok(())
     }
 
+    /// Who set a value.
+    pub fn origin(&self, name: &str) -> Origin {
+        self.0.get(name).map_or(Origin::Default, |(_, origin)| origin.clone())
+    }
+
     /// A value as text. Empty for a key that does not exist.
     pub fn text(&self, name: &str) -> &str {
         self.0.get(name).map_or("", |(value, _)| value)
@@ -398,6 +403,7 @@ impl Settings {
                 .unwrap_or(u16::MAX),
             patience: self.seconds("server.patience_seconds"),
             retention: Duration::from_secs(self.number("server.retention_days") * 86_400),
+            counted_events: tenure_server::metrics::COUNTED_EVENTS,
             ..EngineConfig::default()
         }
     }

@@ -3,8 +3,8 @@
 
 use crate::{
     commands::{Failure, judge, machines},
-    config::Settings,
-    drill,
+    config::{Key, Origin, Settings},
+    drill::{self, breaks::Break},
     open::open,
 };
 use std::{
@@ -12,7 +12,7 @@ use std::{
     path::Path,
     sync::{Arc, OnceLock},
 };
-use tenure_edge::{TokioRuntime, executor_of_this_process, is_known_dead};
+use tenure_edge::{SystemClock, TokioRuntime, executor_of_this_process, is_known_dead, vitals};
 use tenure_engine::{
     config::EngineConfig,
     lanes::Discard,
@@ -27,12 +27,12 @@ use tenure_jobs::{
 };
 use tenure_kernel::{
     error::StoreError,
-    runtime::{Rt, Runtime as _},
+    runtime::{Clock as _, Rt, Runtime as _},
     sessions::Executor,
     store::Store,
 };
 use tenure_remote::{RemoteBell, RemoteStore};
-use tenure_server::{App, ServerOptions, jobs::Desk};
+use tenure_server::{App, ServerOptions, jobs::Desk, metrics::About};
 use tenure_steps::{
     effects::Directory,
     flow::{FlowSpec, Flows},
@@ -54,6 +54,12 @@ impl Program {
         Program { flows: crate::flows::builtin(), tools: Tools::default() }
     }
 
+    /// What a worker process runs: the same, unless a drill started it for a flow of its own.
+    pub fn of_this_process() -> Result<Self, Failure> {
+        let flows = drill::child::flows_from_environment().map_err(Failure::System)?;
+        Ok(flows.map_or_else(Program::new, |flows| Program { flows, tools: Tools::default() }))
+    }
+
     /// Adds a flow.
     pub fn flow(mut self, flow: FlowSpec) -> Self {
         self.flows = self.flows.with(flow);
@@ -72,7 +78,12 @@ impl Program {
         for tool in drill::flows::tools().iter().chain(self.tools.iter()) {
             tools = tools.with(tool.clone());
         }
-        let mut shop = Shop::new(self.flows.clone(), tools, settings.jobs())
+        let broken = Break::from_environment().map_err(Failure::System)?;
+        let mut options = settings.jobs();
+        if let Some(broken) = broken {
+            broken.weaken_jobs(&mut options);
+        }
+        let mut shop = Shop::new(self.flows.clone(), tools, options)
             .with_liveness(Arc::new(SameMachine))
             .with_calls(CALLS.get_or_init(Calls::default).clone());
         let effects = settings.text("effects.directory");
@@ -85,7 +96,10 @@ impl Program {
         if let Some(probe) = drill::points::from_environment().map_err(Failure::System)? {
             shop = shop.with_probe(probe);
         }
-        Ok(Arc::new(shop))
+        Ok(Arc::new(match broken {
+            Some(broken) => broken.weaken_shop(shop),
+            None => shop,
+        }))
     }
 
     /// Works for a server in another process, until asked to stop.
@@ -129,7 +143,16 @@ impl Program {
         settings: &Settings,
         with_worker: bool,
     ) -> Result<Service, Failure> {
-        let opened = open(settings, judge()).await?;
+        let mut judge = judge();
+        let broken = Break::from_environment().map_err(Failure::System)?;
+        if let Some(broken) = broken {
+            broken.insist_on_scratch(settings.text("store.url")).map_err(Failure::System)?;
+            broken.weaken_judge(&mut judge);
+        }
+        let mut opened = open(settings, judge.clone()).await?;
+        if let Some(broken) = broken {
+            opened.store = broken.weaken_store(opened.store);
+        }
         let mut config = settings.engine();
         config.flights = opened.flights;
         let parts = Parts {
@@ -151,10 +174,10 @@ impl Program {
             false => None,
         };
         let submitter = match &crew {
-            Some(crew) => crew.submitter(judge()),
+            Some(crew) => crew.submitter(judge),
             None => Submitter::new(
                 node.pipeline.clone(),
-                judge(),
+                judge,
                 options.must_end_in,
                 options.takeovers_max,
             ),
@@ -165,6 +188,7 @@ impl Program {
             payload_bytes_max: usize::try_from(settings.number("server.payload_bytes_max"))
                 .unwrap_or(usize::MAX),
             worker_kinds: ["worker", "job", "catalogue"].map(str::to_owned).to_vec(),
+            about: about(settings),
             ..ServerOptions::default()
         };
         let desk = Desk::new(submitter.clone(), shop, with_worker);
@@ -200,6 +224,19 @@ async fn crew(
         drain: settings.seconds("worker.drain_seconds"),
     };
     Crew::start(pipeline, Arc::new(config), shop, options).await
+}
+
+/// What a server says about itself to whoever scrapes it.
+fn about(settings: &Settings) -> About {
+    let number = |(key, value, _): (&'static Key, &str, &Origin)| {
+        Some((key.name.to_owned(), value.parse().ok()?))
+    };
+    About {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_at: Some(SystemClock.now()),
+        settings: settings.iter().filter_map(number).collect(),
+        vitals: Some(vitals),
+    }
 }
 
 fn builtin_tools(settings: &Settings) -> Tools {

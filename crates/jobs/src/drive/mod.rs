@@ -33,6 +33,7 @@ use tenure_kernel::{runtime::BoxFuture, sessions::Executor};
 use tenure_steps::{
     effects::Effects,
     flow::Flows,
+    history::Forget,
     tool::{CallOptions, Tools},
 };
 
@@ -59,6 +60,8 @@ pub struct JobOptions {
     pub memory_bytes_max: usize,
     /// Test mode: replay after every commit, as if the worker were lost each time.
     pub replay_always: bool,
+    /// A drill shows what happens without the history of calls.
+    pub forget: Forget,
 }
 
 impl Default for JobOptions {
@@ -74,6 +77,7 @@ impl Default for JobOptions {
             takeovers_max: 5,
             memory_bytes_max: 64 * 1024 * 1024,
             replay_always: false,
+            forget: Forget::Nothing,
         }
     }
 }

@@ -227,6 +227,7 @@ async fn prepare(reach: &Reach, held: &Held) -> Result<Still, LoadError> {
     if let Some(session) = head.holder {
         loaded.holders.insert(head.epoch, session);
     }
+    loaded.history.forget(reach.shop.options.forget);
     let entropy = reach.pipeline.rt().random();
     let (core, turn) =
         Core::start(&reach.shop, job, &head.tenant, loaded, head.changed_at, entropy)?;

@@ -34,7 +34,7 @@ pub async fn work(
     api_key: Option<&str>,
     json: bool,
 ) -> Result<String, Failure> {
-    let mut remote = Program::new().work(settings, server, api_key).await?;
+    let mut remote = Program::of_this_process()?.work(settings, server, api_key).await?;
     let slots = remote.crew.local().slots.free();
     match json {
         true => println!(

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tenure_steps::{
     Approval, Ctx, Either, FlowError, Probe, ToolCtx, ToolError,
+    ctx::{Calls, Step},
     flow::{FlowSpec, Flows},
     tool::{ToolSpec, Tools},
 };
@@ -95,6 +96,14 @@ pub enum Line {
         #[serde(default)]
         timeout_ms: Option<u64>,
     },
+    /// Asks the language model.
+    Llm {
+        /// What is asked.
+        prompt: String,
+        /// How long it may take.
+        #[serde(default)]
+        timeout_ms: Option<u64>,
+    },
     /// Waits for a signal.
     Signal(String),
     /// Waits for a person; a no fails the job.
@@ -112,6 +121,9 @@ pub enum Line {
 /// The input of `drill.script`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Script {
+    /// The flow of its children; the same as its own in a drill.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub children: Option<String>,
     /// Where the outside listens.
     #[serde(default)]
     pub outside: String,
@@ -119,15 +131,23 @@ pub struct Script {
     pub lines: Vec<Line>,
 }
 
-async fn line(ctx: &Ctx, outside: &str, line: &Line) -> Result<Value, FlowError> {
+fn within(call: Step<Value, Calls>, timeout_ms: Option<u64>) -> Step<Value, Calls> {
+    match timeout_ms {
+        Some(ms) => call.timeout(Duration::from_millis(ms)),
+        None => call,
+    }
+}
+
+async fn line(ctx: &Ctx, script: &Script, line: &Line) -> Result<Value, FlowError> {
     Ok(match line {
         Line::Act { class, name, then_ms, timeout_ms } => {
-            let (outside, name, then_ms) = (outside.to_owned(), name.clone(), *then_ms);
+            let (outside, name, then_ms) = (script.outside.clone(), name.clone(), *then_ms);
             let call = ctx.tool(&format!("outside.{class}"), Act { outside, name, then_ms });
-            match timeout_ms {
-                Some(ms) => call.timeout(Duration::from_millis(*ms)).await?,
-                None => call.await?,
-            }
+            within(call, *timeout_ms).await?
+        }
+        Line::Llm { prompt, timeout_ms } => {
+            let question = json!({ "messages": [{ "role": "user", "content": prompt }] });
+            within(ctx.tool("llm", question), *timeout_ms).await?
         }
         Line::Signal(key) => ctx.wait_signal(key).await?,
         Line::Approval(key) => {
@@ -143,15 +163,15 @@ async fn line(ctx: &Ctx, outside: &str, line: &Line) -> Result<Value, FlowError>
         }
         Line::Together(lines) => {
             let run = |ctx: Ctx, one: &Line| {
-                let (outside, one) = (outside.to_owned(), one.clone());
-                Box::pin(async move { self::line(&ctx, &outside, &one).await })
+                let (script, one) = (script.clone(), one.clone());
+                Box::pin(async move { self::line(&ctx, &script, &one).await })
             };
             let all = ctx.parallel(lines.iter(), run).await;
             Value::Array(all.into_iter().collect::<Result<_, _>>()?)
         }
         Line::Child(lines) => {
-            let script = Script { outside: outside.to_owned(), lines: lines.clone() };
-            ctx.child("drill.script", script).await?
+            let flow = script.children.as_deref().unwrap_or("drill.script");
+            ctx.child(flow, Script { lines: lines.clone(), ..script.clone() }).await?
         }
         Line::Fail(why) => return Err(FlowError::failed(why)),
     })
@@ -160,7 +180,7 @@ async fn line(ctx: &Ctx, outside: &str, line: &Line) -> Result<Value, FlowError>
 async fn script(ctx: Ctx, script: Script) -> Result<Vec<Value>, FlowError> {
     let mut results = Vec::new();
     for one in &script.lines {
-        results.push(line(&ctx, &script.outside, one).await?);
+        results.push(line(&ctx, &script, one).await?);
     }
     Ok(results)
 }
@@ -196,11 +216,16 @@ async fn either(ctx: Ctx, key: String) -> Result<bool, FlowError> {
     Ok(matches!(ctx.race(signal, nap).await, Either::Left(_)))
 }
 
+/// `drill.script` under another name.
+pub fn script_as(name: &str, version: u32) -> FlowSpec {
+    FlowSpec::new(name, script).version(version).doc("Does what its input says.")
+}
+
 /// The flows of drills, and the demo's order.
 pub fn flows() -> Flows {
     Flows::default()
         .with(super::order::flow())
-        .with(FlowSpec::new("drill.script", script).doc("Does what its input says."))
+        .with(script_as("drill.script", 1))
         .with(FlowSpec::new("drill.noops", noops).doc("Calls a tool that does nothing, so often."))
         .with(
             FlowSpec::new("drill.either", either).doc("A signal, or a minute, whichever is first."),

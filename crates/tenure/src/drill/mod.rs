@@ -1,8 +1,32 @@
 //! What drills, the demo, the benchmark and the tests run: an outside world that counts, tools of every
 //! class that act on it, a flow that does as its input says, and points at which a worker process ends
 //! itself.
+//!
+//! And the drill itself: real processes, real faults, and a matrix of what was seen.
+//!
+//! | room | what it holds |
+//! |---|---|
+//! | [`matrix`], [`witness`] | what is promised, what was seen; pure |
+//! | [`jobs`] | the matrix of jobs and its cases; other kinds of work bring rooms of their own |
+//! | [`processes`], [`cluster`], [`proxy`] | workers, servers, stores and the lines between them |
+//! | [`ground`], [`case`], [`run`] | the world of a case; a case; all of them |
+//! | [`breaks`] | protections switched off, to show that the drill misses them |
+//! | [`report`] | the matrix as text, as JSON, as a page |
 
+pub mod breaks;
+pub mod case;
+pub mod child;
+pub mod cluster;
 pub mod flows;
+pub mod ground;
+pub mod jobs;
+pub mod matrix;
 pub mod order;
 pub mod outside;
 pub mod points;
+pub mod processes;
+pub mod proxy;
+pub mod report;
+pub mod run;
+mod volatile;
+pub mod witness;

@@ -1,7 +1,7 @@
 //! `tenure job`: jobs of a server, over HTTP. Nothing here knows a store: what the CLI can do, every program can.
 
 pub mod args;
-mod client;
+pub mod client;
 mod follow;
 #[cfg(test)]
 mod tests;

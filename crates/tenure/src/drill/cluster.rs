@@ -1,0 +1,358 @@
+//! A small cluster of real processes: a store, a server on it, and whatever stands between them. What is
+//! started here ends with it, and its files are removed.
+
+use super::{
+    breaks::{self, Break},
+    child,
+    processes::{Hand, LOOK, PATIENCE, this_program},
+    proxy::Proxy,
+};
+use crate::{commands::Failure, config::Settings};
+use std::{
+    net::TcpListener,
+    path::{Path, PathBuf},
+};
+use tokio::process::Command;
+
+/// Which store a cluster stands on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// The embedded one, in a directory.
+    Sqlite,
+    /// A PostgreSQL that is started for it, and can be killed.
+    PrivatePostgres,
+    /// A database of its own on somebody's PostgreSQL.
+    Postgres(String),
+}
+
+impl Engine {
+    /// From what was typed after `--store`.
+    pub fn parse(wish: &str) -> Result<Self, Failure> {
+        match wish {
+            "sqlite" => Ok(Engine::Sqlite),
+            "postgres" => Ok(Engine::PrivatePostgres),
+            url if url.starts_with("postgres://") || url.starts_with("postgresql://") => {
+                Ok(Engine::Postgres(url.to_owned()))
+            }
+            other => Err(Failure::System(format!(
+                "--store {other:?}: write sqlite, postgres (a private one is started), or postgres://USER@HOST/DATABASE \
+                 (a scratch database is made there)"
+            ))),
+        }
+    }
+
+    /// What it is called in a report.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Engine::Sqlite => "sqlite",
+            Engine::PrivatePostgres | Engine::Postgres(_) => "postgres",
+        }
+    }
+}
+
+/// The script that knows how to run a private PostgreSQL, carried along.
+const PRIVATE_POSTGRES: &str = include_str!("../../../../scripts/private-postgres");
+
+/// A PostgreSQL of our own.
+pub struct PrivatePostgres {
+    script: PathBuf,
+    dir: PathBuf,
+    port: u16,
+    /// Where it answers.
+    pub url: String,
+}
+
+impl PrivatePostgres {
+    /// Starts one in a new directory under `dir`, whose parents are open to its user.
+    pub async fn start(dir: &Path) -> Result<Self, Failure> {
+        let script = dir.join("private-postgres");
+        std::fs::write(&script, PRIVATE_POSTGRES)?;
+        let mut postgres =
+            PrivatePostgres { script, dir: dir.join("postgres"), port: 0, url: String::new() };
+        // A port that was free a moment ago may be taken by now.
+        for _ in 0..5 {
+            postgres.port = free_port()?;
+            match postgres.run(&["start"]).await {
+                Ok(url) => {
+                    postgres.url = url.trim().to_owned();
+                    return Ok(postgres);
+                }
+                Err(Failure::System(why)) if why.contains("is taken") => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Err(Failure::System("no free port for a private PostgreSQL".into()))
+    }
+
+    /// SIGKILL to every process of it, as a power cut would.
+    pub async fn kill(&self) -> Result<(), Failure> {
+        self.run(&["kill"]).await.map(drop)
+    }
+
+    /// Starts it again, at the same port.
+    pub async fn start_again(&self) -> Result<(), Failure> {
+        self.run(&["start"]).await.map(drop)
+    }
+
+    async fn run(&self, words: &[&str]) -> Result<String, Failure> {
+        let mut command = Command::new("bash");
+        command.arg(&self.script).args(words).arg(&self.dir).stdin(std::process::Stdio::null());
+        if words == ["start"] {
+            command.arg(self.port.to_string());
+        }
+        let output = command.output().await?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let why = String::from_utf8_lossy(&output.stderr);
+        Err(Failure::System(format!("a private PostgreSQL: {}", why.trim())))
+    }
+}
+
+impl Drop for PrivatePostgres {
+    fn drop(&mut self) {
+        let killed = std::process::Command::new("bash")
+            .arg(&self.script)
+            .arg("kill")
+            .arg(&self.dir)
+            .stdin(std::process::Stdio::null())
+            .status();
+        if !killed.is_ok_and(|s| s.success()) {
+            eprintln!("tenure: the PostgreSQL in {} may still run", self.dir.display());
+        }
+    }
+}
+
+/// A directory that is removed with this value.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// A new one; its name says whose it is.
+    pub fn make(what: &str) -> Result<Self, Failure> {
+        let name = format!("{}{what}-{:x}", breaks::SCRATCH[0], crate::service::random());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path)?;
+        // A private PostgreSQL runs as another user when we are root, and has to get through here.
+        let open = <std::fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o711);
+        std::fs::set_permissions(&path, open)?;
+        Ok(Scratch(path.canonicalize()?))
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("tenure: {} could not be removed: {e}", self.0.display());
+        }
+    }
+}
+
+/// A server on a store of its own.
+pub struct Cluster {
+    // In the order in which they have to go.
+    server: Option<Hand>,
+    between: Option<Proxy>,
+    postgres: Option<PrivatePostgres>,
+    database: Option<(String, String)>,
+    sets: Vec<String>,
+    listen: String,
+    broken: Option<Break>,
+    scratch: Scratch,
+    starts: u32,
+}
+
+/// How a cluster is set up.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Its store.
+    pub engine: Engine,
+    /// Settings of all its processes, as `KEY=VALUE`.
+    pub sets: Vec<String>,
+    /// A protection that is switched off.
+    pub broken: Option<Break>,
+    /// A proxy between server and store, where that is a network.
+    pub proxied: bool,
+}
+
+impl Cluster {
+    /// Starts store and server.
+    pub async fn start(plan: &Plan) -> Result<Self, Failure> {
+        let scratch = Scratch::make(plan.engine.name())?;
+        let (mut postgres, mut database) = (None, None);
+        let url = match &plan.engine {
+            Engine::Sqlite => format!("sqlite:{}", scratch.path().join("store").display()),
+            Engine::PrivatePostgres => {
+                let started = PrivatePostgres::start(scratch.path()).await?;
+                let url = scratch_database(&started.url, &mut database).await?;
+                postgres = Some(started);
+                url
+            }
+            Engine::Postgres(url) => scratch_database(url, &mut database).await?,
+        };
+        let (url, between) = match plan.proxied && plan.engine != Engine::Sqlite {
+            true => {
+                let (front, proxy) = in_front_of(&url).await?;
+                (front, Some(proxy))
+            }
+            false => (url, None),
+        };
+        let listen = format!("127.0.0.1:{}", free_port()?);
+        let mut sets = plan.sets.clone();
+        sets.push(format!("store.url={url}"));
+        sets.push(format!("server.listen={listen}"));
+        let mut cluster = Cluster {
+            server: None,
+            between,
+            postgres,
+            database,
+            sets,
+            listen,
+            broken: plan.broken,
+            scratch,
+            starts: 0,
+        };
+        cluster.start_server().await?;
+        Ok(cluster)
+    }
+
+    /// Starts the server, again at the same address.
+    pub async fn start_server(&mut self) -> Result<(), Failure> {
+        let mut command = this_program(&["server"], &self.sets)?;
+        if let Some(broken) = self.broken {
+            command.env(breaks::VARIABLE, broken.name());
+        }
+        command.env(child::FLOW, "drill.server@1");
+        self.starts += 1;
+        let name = format!("server-{}", self.starts);
+        let server = self.server.insert(Hand::start(command, self.scratch.path(), &name)?);
+        let ready = format!("at http://{}", self.listen);
+        let answering = async {
+            while !server.said().contains(&ready) {
+                if server.is_over() {
+                    return false;
+                }
+                tokio::time::sleep(LOOK).await;
+            }
+            true
+        };
+        match tokio::time::timeout(PATIENCE, answering).await {
+            Ok(true) => Ok(()),
+            _ => Err(Failure::System(format!(
+                "a server of the drill does not start: {}",
+                server.last_words()
+            ))),
+        }
+    }
+
+    /// SIGKILL to the server.
+    pub async fn kill_server(&mut self) -> Result<(), Failure> {
+        match self.server.as_mut() {
+            Some(server) => server.kill().await,
+            None => Ok(()),
+        }
+    }
+
+    /// The server's process.
+    pub fn server(&self) -> Option<&Hand> {
+        self.server.as_ref()
+    }
+
+    /// What stands between server and store.
+    pub fn between(&self) -> Option<&Proxy> {
+        self.between.as_ref()
+    }
+
+    /// The PostgreSQL that can be killed.
+    pub fn postgres(&self) -> Option<&PrivatePostgres> {
+        self.postgres.as_ref()
+    }
+
+    /// Where the server listens, without a scheme.
+    pub fn listen(&self) -> &str {
+        &self.listen
+    }
+
+    /// Room for files of whatever belongs to it.
+    pub fn dir(&self) -> &Path {
+        self.scratch.path()
+    }
+
+    /// The settings of its server.
+    pub fn settings(&self) -> Result<Settings, Failure> {
+        Ok(Settings::load(None, [], &self.sets)?)
+    }
+
+    /// Ends it in order.
+    pub async fn end(mut self) -> Result<(), Failure> {
+        self.kill_server().await?;
+        self.between = None;
+        if self.postgres.is_none()
+            && let Some((server, name)) = self.database.take()
+        {
+            execute(&server, &format!("DROP DATABASE {name} WITH (FORCE)")).await?;
+        }
+        Ok(())
+    }
+}
+
+/// A port that was free a moment ago.
+pub fn free_port() -> Result<u16, Failure> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+async fn scratch_database(
+    server: &str,
+    database: &mut Option<(String, String)>,
+) -> Result<String, Failure> {
+    let name = format!("{}{:x}", breaks::SCRATCH[1], crate::service::random());
+    execute(server, &format!("CREATE DATABASE {name}")).await?;
+    *database = Some((server.to_owned(), name.clone()));
+    with_database(server, &name)
+}
+
+/// The same server, another database.
+fn with_database(server: &str, name: &str) -> Result<String, Failure> {
+    let mut url = parse(server)?;
+    url.set_path(&format!("/{name}"));
+    Ok(url.into())
+}
+
+fn parse(url: &str) -> Result<reqwest::Url, Failure> {
+    reqwest::Url::parse(url)
+        .map_err(|e| Failure::System(format!("--store: this is not the URL of a database ({e})")))
+}
+
+async fn in_front_of(url: &str) -> Result<(String, Proxy), Failure> {
+    let mut front = parse(url)?;
+    let host = front.host_str().unwrap_or("127.0.0.1").to_owned();
+    let proxy = Proxy::open(format!("{host}:{}", front.port().unwrap_or(5432))).await?;
+    let (host, port) = proxy.address().rsplit_once(':').map_or_else(Default::default, |(h, p)| {
+        (h.to_owned(), p.parse::<u16>().unwrap_or_default())
+    });
+    let moved = front.set_host(Some(&host)).is_ok() && front.set_port(Some(port)).is_ok();
+    match moved {
+        true => Ok((front.into(), proxy)),
+        false => Err(Failure::System("--store: a URL without a host".into())),
+    }
+}
+
+async fn execute(url: &str, sql: &str) -> Result<(), Failure> {
+    let bad = |e: tokio_postgres::Error| {
+        let said = e.as_db_error().map_or_else(|| e.to_string(), |d| d.message().to_owned());
+        Failure::System(format!("PostgreSQL refused {sql:?}: {said}"))
+    };
+    let (client, connection) =
+        tokio_postgres::connect(url, tokio_postgres::NoTls).await.map_err(bad)?;
+    let statement = async {
+        let done = client.batch_execute(sql).await;
+        drop(client);
+        done
+    };
+    let (_, done) = tokio::join!(connection, statement);
+    done.map_err(bad)
+}

@@ -1,0 +1,163 @@
+//! The store, or the server on it, goes away in the middle of everything and comes back.
+
+use super::{act, acts, row, signal, signals::restart};
+use crate::{
+    commands::Failure,
+    drill::{
+        case::{Case, Where},
+        cluster::Engine,
+        ground::Ground,
+        matrix::Witnessed,
+        proxy::Weather,
+        witness::Expected,
+    },
+};
+use serde_json::json;
+use std::time::Duration;
+
+/// What goes away.
+#[derive(Clone, Copy)]
+enum Outage {
+    /// The server, and with it the embedded store.
+    Server,
+    /// Every process of PostgreSQL.
+    Postgres,
+    /// The way from the server to PostgreSQL.
+    Line,
+}
+
+/// All of them.
+pub fn cases(place: &Where) -> Vec<Case> {
+    let of = |name: &str, outage| {
+        Case::new(row::STORE, name, move |g| everything_at_once(g, outage)).alone()
+    };
+    let killed = || of("the server is killed", Outage::Server);
+    let handed = || Case::new(row::STORE, "killed with a message on its way", handed_over).alone();
+    match place.engine {
+        Some(Engine::Sqlite) => vec![killed(), handed()],
+        Some(Engine::PrivatePostgres) => vec![
+            killed(),
+            handed(),
+            of("PostgreSQL is killed", Outage::Postgres),
+            of("the line to PostgreSQL is cut", Outage::Line).proxied(),
+        ],
+        Some(Engine::Postgres(_)) => {
+            vec![killed(), handed(), of("the line to PostgreSQL is cut", Outage::Line).proxied()]
+        }
+        // Marked as alone: left out, with that reason.
+        None => vec![killed()],
+    }
+}
+
+impl Outage {
+    async fn begin(self, ground: &mut Ground) -> Result<(), Failure> {
+        let Some(cluster) = ground.cluster.as_mut() else { return Ok(()) };
+        match self {
+            Outage::Server => cluster.kill_server().await?,
+            Outage::Postgres => {
+                if let Some(postgres) = cluster.postgres() {
+                    postgres.kill().await?;
+                }
+            }
+            Outage::Line => {
+                if let Some(line) = cluster.between() {
+                    line.turn(Weather::Cut);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn end(self, ground: &mut Ground) -> Result<(), Failure> {
+        let Some(cluster) = ground.cluster.as_mut() else { return Ok(()) };
+        match self {
+            Outage::Server => cluster.start_server().await?,
+            Outage::Postgres => {
+                if let Some(postgres) = cluster.postgres() {
+                    postgres.start_again().await?;
+                }
+            }
+            Outage::Line => {
+                if let Some(line) = cluster.between() {
+                    line.turn(Weather::Clear);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A job in a tool, one that waits and was signalled, one that waits and was not, and one in the queue.
+async fn everything_at_once(mut ground: Ground, outage: Outage) -> Result<Witnessed, Failure> {
+    let mut seen = Witnessed::default();
+    let rt = tenure_edge::TokioRuntime::current();
+    let mono = || tenure_kernel::runtime::Runtime::mono(&rt);
+    ground.outside.hold_answers_to("called");
+    let _worker = ground.worker(None)?;
+    let in_tool =
+        ground.submit(json!([act("verifiable", "called"), act("verifiable", "next")])).await?;
+    let waits = |name: &str| {
+        json!([act("verifiable", name), signal("go"), act("verifiable", &format!("{name}2"))])
+    };
+    let signalled = ground.submit(waits("s")).await?;
+    let silent = ground.submit(waits("w")).await?;
+    ground.outside.until("called", 1).await;
+    ground.outside.until("w", 1).await;
+    ground.signal(&signalled, "go", &json!(7)).await?;
+    let queued = ground.submit(json!([act("verifiable", "q")])).await?;
+    outage.begin(&mut ground).await?;
+    let from = mono();
+    // The tool returns while nothing can be written.
+    ground.outside.answer_all();
+    tokio::time::sleep(ground.base.lease * 2).await;
+    outage.end(&mut ground).await?;
+    let back = mono();
+    let answers = super::super::ground::until(super::super::processes::PATIENCE, || async {
+        ground.signal(&silent, "go", &json!(8)).await.ok()
+    });
+    answers.await;
+    let jobs = [
+        (&in_tool, acts(&[("called", "verifiable"), ("next", "verifiable")]), None),
+        (&signalled, acts(&[("s", "verifiable"), ("s2", "verifiable")]), Some(7)),
+        (&silent, acts(&[("w", "verifiable"), ("w2", "verifiable")]), Some(8)),
+        (&queued, acts(&[("q", "verifiable")]), None),
+    ];
+    for (job, known, payload) in jobs {
+        let name = known.first().map(|(n, _)| n.clone()).unwrap_or_default();
+        let signal = payload.map(|p| ("go".to_owned(), json!(p)));
+        let settled = known.iter().map(|(n, _)| n.clone()).collect();
+        let mut expected = Expected { acts: known, settled, signal, ..Expected::default() };
+        ground.finish(job, &name, &mut expected).await?;
+        seen.and(ground.judged(job, &expected).await);
+    }
+    let stalled: Duration = back.saturating_sub(from);
+    tracing::debug!(?stalled, "the store was away");
+    seen.recoveries.push(mono().saturating_sub(back));
+    if let Some(cluster) = ground.cluster.take() {
+        cluster.end().await?;
+    }
+    Ok(seen)
+}
+
+/// A parent has asked for a child, and the server dies before the child is there.
+async fn handed_over(mut ground: Ground) -> Result<Witnessed, Failure> {
+    let mut seen = Witnessed::default();
+    let _worker = ground.worker(None)?;
+    let lines = json!([
+        act("verifiable", "before"),
+        { "child": [act("verifiable", "inside")] },
+        act("verifiable", "after")
+    ]);
+    let job = ground.submit(lines).await?;
+    ground.until_event(&job, "child_started", 1).await?;
+    restart(&mut ground).await?;
+    let known = ["before", "inside", "after"].map(|n| (n, "verifiable"));
+    let mut expected = Expected {
+        acts: acts(&known),
+        settled: known.map(|(n, _)| n.to_owned()).to_vec(),
+        ..Expected::default()
+    };
+    ground.finish(&job, "before", &mut expected).await?;
+    seen.and(ground.judged(&job, &expected).await);
+    Ok(seen)
+}

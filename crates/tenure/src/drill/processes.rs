@@ -1,0 +1,144 @@
+//! Processes of a drill: servers and workers that can be killed and stopped, and that end with their owner.
+
+use super::{breaks, child, points};
+use crate::commands::Failure;
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+use tokio::process::{Child, Command};
+
+/// How long anything is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Between two looks at something that another process does.
+pub const LOOK: Duration = Duration::from_millis(15);
+
+/// A process, its log, and no way to outlive this value.
+pub struct Hand {
+    child: Child,
+    log: PathBuf,
+    pid: Option<Pid>,
+}
+
+/// This very program, with none of the settings of whoever runs the drill.
+pub fn this_program(arguments: &[&str], sets: &[String]) -> Result<Command, Failure> {
+    let mut command = Command::new(std::env::current_exe()?);
+    for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("TENURE_")) {
+        command.env_remove(name);
+    }
+    command.args(arguments).env(child::CHILD, "1");
+    for set in sets {
+        command.args(["--set", set]);
+    }
+    Ok(command)
+}
+
+/// What a worker of a drill is told.
+#[derive(Clone, Debug, Default)]
+pub struct Orders {
+    /// The one flow it runs: `NAME@VERSION`.
+    pub flow: String,
+    /// Where it ends or stops itself: see [`points`].
+    pub point: Option<String>,
+    /// A protection that is switched off.
+    pub broken: Option<breaks::Break>,
+    /// An API key.
+    pub key: Option<String>,
+}
+
+impl Orders {
+    /// As variables.
+    pub fn give(&self, command: &mut Command) {
+        command.env(child::FLOW, &self.flow);
+        if let Some(point) = &self.point {
+            command.env(points::VARIABLE, point);
+        }
+        if let Some(broken) = self.broken {
+            command.env(breaks::VARIABLE, broken.name());
+        }
+        if let Some(key) = &self.key {
+            command.env("TENURE_API_KEY", key);
+        }
+    }
+}
+
+impl Hand {
+    /// Starts it; what it says goes to a file in `dir`.
+    pub fn start(mut command: Command, dir: &Path, name: &str) -> Result<Self, Failure> {
+        let log = dir.join(format!("{name}.log"));
+        let out = File::options().create(true).append(true).open(&log)?;
+        command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).current_dir(dir);
+        let child = command.kill_on_drop(true).spawn()?;
+        let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        Ok(Hand { child, log, pid })
+    }
+
+    /// Sends a signal; one that is gone does not mind.
+    pub fn send(&self, signal: Signal) {
+        if let Some(pid) = self.pid {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// SIGKILL, and the kernel has taken it away.
+    pub async fn kill(&mut self) -> Result<(), Failure> {
+        Ok(self.child.kill().await?)
+    }
+
+    /// What it said so far.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The end of what it said, for a report about it.
+    pub fn last_words(&self) -> String {
+        let said = self.said();
+        let from = said.lines().count().saturating_sub(5);
+        said.lines().skip(from).collect::<Vec<_>>().join(" / ")
+    }
+
+    /// Returns when it has said this.
+    pub async fn until_said(&mut self, what: &str) -> Result<(), Failure> {
+        let looking = async {
+            while !self.said().contains(what) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, looking).await.is_ok();
+        match found {
+            true => Ok(()),
+            false => Err(Failure::System(format!(
+                "a process never said {what:?}; its last words: {}",
+                self.last_words()
+            ))),
+        }
+    }
+
+    /// Returns when it has ended.
+    pub async fn ended(&mut self) -> Result<ExitStatus, Failure> {
+        match tokio::time::timeout(PATIENCE, self.child.wait()).await {
+            Ok(status) => Ok(status?),
+            Err(_) => Err(Failure::System(format!(
+                "a worker that was to end itself still runs; its last words: {}",
+                self.last_words()
+            ))),
+        }
+    }
+
+    /// Whether it has ended.
+    pub fn is_over(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Its resident memory, in bytes.
+    pub fn memory(&self) -> Option<u64> {
+        let pid = self.pid?.as_raw_pid();
+        let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+        let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+        Some(pages * rustix::param::page_size() as u64)
+    }
+}

@@ -1,0 +1,387 @@
+//! Holds a drill: cases side by side, each in a world of its own, and the matrix in the end.
+
+use super::{
+    breaks::Break,
+    case::{Case, Where},
+    cluster::{Cluster, Engine, Plan, Scratch},
+    ground::{Base, Ground, api, flow_of},
+    jobs,
+    matrix::{Board, Finished, RowSeen, Told, is_clean},
+    processes::PATIENCE,
+};
+use crate::{
+    commands::Failure,
+    config::{KEYS, Origin, Settings},
+};
+use serde::Serialize;
+use serde_json::json;
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::Semaphore, task::JoinSet};
+
+/// Cases at once. Most of a case is waiting for leases.
+const AT_ONCE: usize = 6;
+
+/// How long a job is waited for where a protection is off: what hangs then hangs for ever.
+const PATIENCE_WHEN_BROKEN: Duration = Duration::from_secs(12);
+
+/// Settings of a drill's processes, where whoever runs it has not set them: short leases, so that takeovers
+/// take seconds; and enough of them for the row of reclaims.
+const QUICK: &[(&str, &str)] = &[
+    ("worker.lease_seconds", "1.5"),
+    ("worker.renewal_seconds", "0.3"),
+    ("server.tick_seconds", "0.25"),
+    ("server.pulse_gap_seconds", "1"),
+    ("executor.backoff", "0.05"),
+    ("executor.stop_grace", "0.5"),
+    ("job.takeovers_max", "64"),
+];
+
+/// The log lines that cases wait for.
+const LOG: &str = "log.filter=warn,tenure=info,tenure_jobs=info";
+
+/// Somebody's own deployment.
+#[derive(Clone, Debug)]
+pub struct Against {
+    /// Its server.
+    pub url: String,
+    /// An API key with the scopes read, write and worker, and without a tenant.
+    pub key: Option<String>,
+}
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// On processes of its own, with this store.
+    pub engine: Engine,
+    /// Or on somebody's own deployment.
+    pub against: Option<Against>,
+    /// Only these rows; all of them if empty.
+    pub faults: Vec<String>,
+    /// Only cases whose name has this.
+    pub only: Option<String>,
+    /// How often each case is played.
+    pub rounds: u32,
+    /// Orders the cases, and goes into what they send.
+    pub seed: u64,
+    /// A protection that is switched off.
+    pub broken: Option<Break>,
+}
+
+/// What came out.
+#[derive(Debug, Serialize)]
+pub struct Outcome {
+    /// Which matrix.
+    pub kind: &'static str,
+    /// Nothing is broken.
+    pub clean: bool,
+    /// On which store, or which deployment.
+    pub place: String,
+    /// Who was drilled.
+    pub version: &'static str,
+    /// When it began, in seconds since 1970.
+    pub at: i64,
+    /// How long it took.
+    pub seconds: f64,
+    /// Which seed.
+    pub seed: u64,
+    /// How often each case was played.
+    pub rounds: u32,
+    /// Which protection was off.
+    pub broken: Option<&'static str>,
+    /// The columns.
+    pub columns: &'static [super::matrix::Column],
+    /// The rows.
+    pub rows: Vec<RowSeen>,
+}
+
+/// What is known while it goes on.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Cases that are over.
+    pub done: usize,
+    /// All of them.
+    pub all: usize,
+    /// The one that has just ended.
+    pub case: String,
+    /// It saw nothing broken.
+    pub good: bool,
+}
+
+/// The matrices there are. Later kinds of work add theirs.
+pub static BOARDS: &[&Board] = &[&jobs::BOARD];
+
+/// Where cases are played.
+struct Field {
+    base: Base,
+    plan: Plan,
+    dir: PathBuf,
+    against: bool,
+    places: Mutex<Vec<usize>>,
+    free: Semaphore,
+    seed: u64,
+}
+
+/// Holds it.
+pub async fn run(
+    wish: &Wish,
+    settings: &Settings,
+    mut tell: impl FnMut(&Progress),
+) -> Result<Outcome, Failure> {
+    let board = &jobs::BOARD;
+    check(board, wish)?;
+    let rt = tenure_edge::TokioRuntime::current();
+    let mono = || tenure_kernel::runtime::Runtime::mono(&rt);
+    let clock = || tenure_kernel::runtime::Clock::now(&tenure_edge::SystemClock);
+    let (from, at) = (mono(), clock().as_micros() / 1_000_000);
+    let sets = sets(settings);
+    let in_force = Settings::load(None, [], &sets)?;
+    let plan = Plan {
+        engine: wish.engine.clone(),
+        sets: sets.clone(),
+        broken: wish.broken,
+        proxied: false,
+    };
+    let scratch = Scratch::make("cases")?;
+    let place = Where {
+        engine: wish.against.is_none().then(|| wish.engine.clone()),
+        // A deployment gives up a job after as many lost workers as its own settings say: five, by default.
+        rounds_of_reclaim: if wish.against.is_some() { 4 } else { 20 },
+    };
+    let cases = chosen(jobs::cases(&place), wish);
+    let shared = match &wish.against {
+        Some(_) => None,
+        None if cases.iter().all(|c| c.alone) => None,
+        None => Some(Cluster::start(&plan).await?),
+    };
+    let base = base(wish, &in_force, sets, shared.as_ref());
+    if let Some(against) = &wish.against {
+        reachable(against).await?;
+    }
+    let field = Arc::new(Field {
+        base,
+        plan,
+        dir: scratch.path().to_owned(),
+        against: wish.against.is_some(),
+        places: Mutex::new((0..AT_ONCE).collect()),
+        free: Semaphore::new(AT_ONCE),
+        seed: wish.seed,
+    });
+    let mut finished = Vec::new();
+    let (mut running, all) = (JoinSet::new(), cases.len());
+    for (number, case) in cases.into_iter().enumerate() {
+        running.spawn(field.clone().play(number, case));
+    }
+    while let Some(one) = running.join_next().await {
+        let one = one.map_err(|e| Failure::System(format!("a case of the drill: {e}")))?;
+        let rows = board.fill(std::slice::from_ref(&one), |_| String::new());
+        let (case, good) = (format!("{}: {}", one.row, one.case), is_clean(&rows));
+        finished.push(one);
+        tell(&Progress { done: finished.len(), all, case, good });
+    }
+    finished.sort_by(|a, b| a.case.cmp(&b.case));
+    if field.against {
+        field.leave_nothing_open().await;
+    }
+    if let Some(cluster) = shared {
+        cluster.end().await?;
+    }
+    let value = |key: &str| match key {
+        "store.url" => wish.place(),
+        "effects.directory" => {
+            "empty (in the store), and a directory in the cases that say so".into()
+        }
+        key => in_force.text(key).to_owned(),
+    };
+    let rows = board.fill(&finished, value);
+    Ok(Outcome {
+        kind: board.kind,
+        clean: is_clean(&rows),
+        place: wish.place(),
+        version: env!("CARGO_PKG_VERSION"),
+        at,
+        seconds: mono().saturating_sub(from).as_secs_f64(),
+        seed: wish.seed,
+        rounds: wish.rounds,
+        broken: wish.broken.map(Break::name),
+        columns: board.columns,
+        rows,
+    })
+}
+
+impl Wish {
+    fn place(&self) -> String {
+        match &self.against {
+            Some(against) => against.url.clone(),
+            None => self.engine.name().to_owned(),
+        }
+    }
+}
+
+fn check(board: &Board, wish: &Wish) -> Result<(), Failure> {
+    let known: Vec<&str> = board.rows.iter().map(|r| r.key).collect();
+    if let Some(unknown) = wish.faults.iter().find(|f| !known.contains(&f.as_str())) {
+        let known = known.join(", ");
+        return Err(Failure::System(format!("there is no fault {unknown:?}; there are: {known}")));
+    }
+    if wish.against.is_some() && wish.broken.is_some() {
+        return Err(Failure::System(
+            "--break switches off a protection and is never used on a deployment: leave out --against".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// The settings of all processes: what was set, and quick ones for the rest.
+fn sets(settings: &Settings) -> Vec<String> {
+    let mut sets = vec![LOG.to_owned()];
+    for key in KEYS.iter().filter(|k| {
+        !["store.url", "server.listen", "effects.directory", "log.filter", "log.format"]
+            .contains(&k.name)
+    }) {
+        if settings.origin(key.name) != Origin::Default {
+            sets.push(format!("{}={}", key.name, settings.text(key.name)));
+        } else if let Some((_, quick)) = QUICK.iter().find(|(name, _)| *name == key.name) {
+            sets.push(format!("{}={quick}", key.name));
+        }
+    }
+    sets
+}
+
+fn base(wish: &Wish, in_force: &Settings, sets: Vec<String>, shared: Option<&Cluster>) -> Base {
+    let own = shared.map(|c| format!("http://{}", c.listen())).unwrap_or_default();
+    let (url, key) = match &wish.against {
+        Some(against) => (against.url.trim_end_matches('/').to_owned(), against.key.clone()),
+        None => (own, None),
+    };
+    let scratch = || format!("drill-{:x}", crate::service::random());
+    Base {
+        url,
+        key,
+        tenant: wish.against.is_some().then(scratch),
+        sets,
+        lease: in_force.seconds("worker.lease_seconds"),
+        broken: wish.broken,
+        patience: if wish.broken.is_some() { PATIENCE_WHEN_BROKEN } else { PATIENCE },
+        submitted: Arc::default(),
+    }
+}
+
+/// Which cases, how often, in which order.
+fn chosen(cases: Vec<Case>, wish: &Wish) -> Vec<Case> {
+    let wanted = |case: &Case| {
+        (wish.faults.is_empty() || wish.faults.iter().any(|f| f == case.row))
+            && wish.only.as_ref().is_none_or(|only| case.name.contains(only.as_str()))
+    };
+    let once: Vec<Arc<Case>> = cases.into_iter().filter(wanted).map(Arc::new).collect();
+    let mut all = Vec::new();
+    for round in 1..=wish.rounds {
+        for case in &once {
+            let play = case.clone();
+            let name = match wish.rounds {
+                1 => case.name.clone(),
+                _ => format!("{} (round {round})", case.name),
+            };
+            all.push(Case {
+                name,
+                row: case.row,
+                layout: case.layout,
+                alone: case.alone,
+                proxied: case.proxied,
+                play: Box::new(move |ground| (play.play)(ground)),
+            });
+        }
+    }
+    // The long ones first, then as the seed says.
+    let order = |case: &Case| {
+        let long = case.row != jobs::row::RECLAIM && case.row != jobs::row::BLOCKED;
+        (long, mixed(wish.seed, &case.name))
+    };
+    all.sort_by_cached_key(order);
+    all
+}
+
+fn mixed(seed: u64, name: &str) -> u64 {
+    use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+    let mut hasher = DefaultHasher::new();
+    (seed, name).hash(&mut hasher);
+    hasher.finish()
+}
+
+async fn reachable(against: &Against) -> Result<(), Failure> {
+    api(&against.url, against.key.clone())?.get(&["workers"], &[]).await.map(drop)
+}
+
+impl Field {
+    async fn play(self: Arc<Self>, number: usize, case: Case) -> Finished {
+        let (name, row) = (case.name.clone(), case.row);
+        let told = match case.alone && self.against {
+            true => Told::LeftOut(
+                "it kills servers or stores, and those of a deployment are not the drill's to kill"
+                    .into(),
+            ),
+            // The semaphore lives as long as the field.
+            false => match self.free.acquire().await {
+                Ok(_turn) => self.take_place(number, &case).await,
+                Err(e) => Told::Failed(e.to_string()),
+            },
+        };
+        Finished { case: name, row, told }
+    }
+
+    async fn take_place(&self, number: usize, case: &Case) -> Told {
+        let place = self.places().pop().unwrap_or(AT_ONCE);
+        let told = match self.in_its_world(number, place, case).await {
+            Ok(witnessed) => Told::Saw(witnessed),
+            Err(e) => Told::Failed(e.to_string()),
+        };
+        self.places().push(place);
+        told
+    }
+
+    fn places(&self) -> std::sync::MutexGuard<'_, Vec<usize>> {
+        // Nothing panics under this lock.
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn in_its_world(
+        &self,
+        number: usize,
+        place: usize,
+        case: &Case,
+    ) -> Result<super::matrix::Witnessed, Failure> {
+        let mut base = self.base.clone();
+        let cluster = match case.alone {
+            true => {
+                let plan = Plan { proxied: case.proxied, ..self.plan.clone() };
+                let cluster = Cluster::start(&plan).await?;
+                base.url = format!("http://{}", cluster.listen());
+                Some(cluster)
+            }
+            false => None,
+        };
+        let dir = self.dir.join(format!("case-{number}"));
+        let seed = mixed(self.seed, &case.name);
+        let mut ground = Ground::make(base, &dir, case.layout, flow_of(place), seed).await?;
+        ground.cluster = cluster;
+        (case.play)(ground).await
+    }
+
+    /// Whatever a case could not bring to its end is cancelled.
+    async fn leave_nothing_open(&self) {
+        let Ok(api) = api(&self.base.url, self.base.key.clone()) else { return };
+        for job in self.base.submitted() {
+            let path = ["jobs", job.as_str()];
+            let over = api.get(&path, &[]).await.is_ok_and(|j| j["is_final"] == true);
+            if !over {
+                let body = json!({ "why": "the drill that made it is over" });
+                if let Err(e) = api.post(&["jobs", &job, "cancel"], &body).await {
+                    tracing::warn!(job, error = %e, "a job of the drill is left");
+                }
+            }
+        }
+    }
+}

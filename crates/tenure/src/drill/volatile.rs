@@ -1,0 +1,244 @@
+//! A store that keeps in memory what it should have made durable, for drills: mail, or the messages of a
+//! commit. They get where they belong a little later, unless the process dies first.
+
+use super::breaks::Break;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tenure_edge::TokioRuntime;
+use tenure_kernel::{
+    claims::{ClaimAnswer, ClaimRequest},
+    commit::CommitAnswer,
+    error::StoreError,
+    evidence::Evidence,
+    feed::{Cursor, FeedPage},
+    head::{Head, lane_of},
+    housekeeping::{Pulse, PulseRequest, Retired},
+    ids::{EntityId, MessageId, SessionId},
+    mail::{Mail, MailAnswer},
+    outbox::{DeliveryAnswer, Message, Posted, Target},
+    rules::Tallies,
+    runtime::{BoxFuture, Rt},
+    sessions::Session,
+    store::{Answer, HeadFilter, Op, Store},
+    stream::{Hash, Record},
+    time::Timestamp,
+};
+
+/// How long something lies in memory only. Long enough for a drill to kill the process meanwhile.
+const LATER: Duration = Duration::from_millis(1_500);
+
+/// See the module.
+pub struct Volatile {
+    inner: Arc<dyn Store>,
+    what: Break,
+    rt: Rt,
+    /// Messages with the moment from which they may be delivered.
+    outbox: Mutex<Vec<(Duration, Posted)>>,
+}
+
+impl Volatile {
+    /// Over this store.
+    pub fn over(inner: Arc<dyn Store>, what: Break) -> Self {
+        let rt: Rt = Arc::new(TokioRuntime::current());
+        Volatile { inner, what, rt, outbox: Mutex::default() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<(Duration, Posted)>> {
+        // Nothing panics under this lock.
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Answers mail as accepted and writes it later.
+    async fn mail_later(&self, ops: &[Op]) -> Result<Vec<Answer>, StoreError> {
+        let mut answers = Vec::new();
+        for op in ops {
+            if let Op::Mail(mail) = op
+                && self.inner.head(mail.to).await?.is_some()
+            {
+                let (inner, rt, late) = (self.inner.clone(), self.rt.clone(), op.clone());
+                self.rt.spawn(Box::pin(async move {
+                    rt.sleep(LATER).await;
+                    // Nobody was told that this may fail.
+                    drop(inner.apply(vec![late]).await);
+                }));
+                answers.push(Answer::Mail(MailAnswer::Accepted { seq: 0, holder: None }));
+            } else {
+                answers.extend(self.inner.apply(vec![op.clone()]).await?);
+            }
+        }
+        Ok(answers)
+    }
+
+    /// Writes commits without their messages, which stay here.
+    async fn messages_later(&self, ops: &[Op]) -> Result<Vec<Answer>, StoreError> {
+        let mut written = ops.to_vec();
+        let mut held: Vec<Vec<Message>> = Vec::new();
+        for op in &mut written {
+            let messages = match op {
+                Op::Commit(commit) => std::mem::take(&mut commit.messages),
+                _ => Vec::new(),
+            };
+            held.push(messages);
+        }
+        let answers = self.inner.apply(written).await?;
+        for ((op, answer), messages) in ops.iter().zip(&answers).zip(held) {
+            match (op, answer) {
+                (Op::Commit(commit), Answer::Commit(CommitAnswer::Committed(done))) => {
+                    let head = self.inner.head(commit.entity).await?;
+                    let tenant = head.map(|h| h.tenant).unwrap_or_default();
+                    let from = self.rt.mono() + LATER;
+                    let posted = messages.into_iter().zip(0u32..).map(|(message, ordinal)| {
+                        let id =
+                            MessageId { source: commit.entity, version: done.version, ordinal };
+                        (from, Posted { id, tenant: tenant.clone(), message, at: done.at })
+                    });
+                    self.kept().extend(posted);
+                }
+                (
+                    Op::Deliver(delivery),
+                    Answer::Deliver(DeliveryAnswer::Delivered { .. } | DeliveryAnswer::TargetFinal),
+                ) => self.kept().retain(|(_, posted)| posted.id != delivery.id),
+                _ => {}
+            }
+        }
+        Ok(answers)
+    }
+}
+
+impl Store for Volatile {
+    fn apply_shared(&self, ops: Arc<Vec<Op>>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+        Box::pin(async move {
+            match self.what {
+                Break::Mail => self.mail_later(&ops).await,
+                _ => self.messages_later(&ops).await,
+            }
+        })
+    }
+
+    fn outbox(
+        &self,
+        lanes: Vec<u16>,
+        wire: bool,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Posted>, StoreError>> {
+        Box::pin(async move {
+            let now = self.rt.mono();
+            let ripe: Vec<Posted> = self
+                .kept()
+                .iter()
+                .filter(|(from, p)| *from <= now && lanes.contains(&lane_of(p.id.source)))
+                .filter(|(_, p)| matches!(p.message.to, Target::Wire(_)) == wire)
+                .take(limit)
+                .map(|(_, p)| p.clone())
+                .collect();
+            match ripe.is_empty() {
+                true => self.inner.outbox(lanes, wire, limit).await,
+                false => Ok(ripe),
+            }
+        })
+    }
+
+    fn claim(&self, request: ClaimRequest) -> BoxFuture<'_, Result<ClaimAnswer, StoreError>> {
+        self.inner.claim(request)
+    }
+
+    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
+        self.inner.ready_groups(queue)
+    }
+
+    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
+        self.inner.now()
+    }
+
+    fn head(&self, id: EntityId) -> BoxFuture<'_, Result<Option<Head>, StoreError>> {
+        self.inner.head(id)
+    }
+
+    fn heads(
+        &self,
+        filter: HeadFilter,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>> {
+        self.inner.heads(filter, limit)
+    }
+
+    fn due(
+        &self,
+        lanes: Vec<u16>,
+        overdue: Duration,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<(Timestamp, Vec<Head>), StoreError>> {
+        self.inner.due(lanes, overdue, limit)
+    }
+
+    fn next_due(
+        &self,
+        lanes: Vec<u16>,
+    ) -> BoxFuture<'_, Result<(Timestamp, Option<Timestamp>), StoreError>> {
+        self.inner.next_due(lanes)
+    }
+
+    fn mail(
+        &self,
+        entity: EntityId,
+        after: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Mail>, StoreError>> {
+        self.inner.mail(entity, after, limit)
+    }
+
+    fn stream(
+        &self,
+        entity: EntityId,
+        from: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Record>, StoreError>> {
+        self.inner.stream(entity, from, limit)
+    }
+
+    fn outbox_has(&self, id: MessageId) -> BoxFuture<'_, Result<bool, StoreError>> {
+        self.inner.outbox_has(id)
+    }
+
+    fn feed(&self, after: Cursor, limit: usize) -> BoxFuture<'_, Result<FeedPage, StoreError>> {
+        self.inner.feed(after, limit)
+    }
+
+    fn session(&self, id: SessionId) -> BoxFuture<'_, Result<Option<Session>, StoreError>> {
+        self.inner.session(id)
+    }
+
+    fn live_sessions(&self) -> BoxFuture<'_, Result<Vec<Session>, StoreError>> {
+        self.inner.live_sessions()
+    }
+
+    fn evidence(&self, entity: EntityId) -> BoxFuture<'_, Result<Vec<Evidence>, StoreError>> {
+        self.inner.evidence(entity)
+    }
+
+    fn put_blob(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<Hash, StoreError>> {
+        self.inner.put_blob(bytes)
+    }
+
+    fn blob(&self, digest: Hash) -> BoxFuture<'_, Result<Option<Vec<u8>>, StoreError>> {
+        self.inner.blob(digest)
+    }
+
+    fn pulse(&self, request: PulseRequest) -> BoxFuture<'_, Result<Pulse, StoreError>> {
+        self.inner.pulse(request)
+    }
+
+    fn tallies(&self) -> BoxFuture<'_, Result<Tallies, StoreError>> {
+        self.inner.tallies()
+    }
+
+    fn retire(
+        &self,
+        ended_before: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Retired, StoreError>> {
+        self.inner.retire(ended_before, limit)
+    }
+}
