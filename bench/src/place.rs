@@ -46,6 +46,14 @@ impl Place {
         Ok(Place { store: Arc::new(store), kind: Kind::Postgres { url: url.to_owned(), schema } })
     }
 
+    /// The engine's name.
+    pub fn engine(&self) -> &'static str {
+        match self.kind {
+            Kind::Sqlite(_) => "sqlite",
+            Kind::Postgres { .. } => "postgres",
+        }
+    }
+
     /// Batches that make sense at once.
     pub fn flights(&self, postgres: usize) -> usize {
         match self.kind {

@@ -19,7 +19,12 @@ pub enum Raw {
     /// A file of its own beside the store's.
     Sqlite(Connection),
     /// A table of its own in the same database.
-    Postgres(tokio_postgres::Client),
+    Postgres {
+        /// Its connection.
+        client: tokio_postgres::Client,
+        /// The statement, prepared.
+        insert: tokio_postgres::Statement,
+    },
 }
 
 fn sqlite_error(e: rusqlite::Error) -> StoreError {
@@ -51,7 +56,9 @@ impl Raw {
             .batch_execute("SET synchronous_commit = on; CREATE TABLE raw (seq bigserial PRIMARY KEY, entity uuid, bytes bytea)")
             .await
             .map_err(postgres_error)?;
-        Ok(Raw::Postgres(client))
+        let sql = "INSERT INTO raw (entity, bytes) SELECT * FROM unnest($1::uuid[], $2::bytea[])";
+        let insert = client.prepare(sql).await.map_err(postgres_error)?;
+        Ok(Raw::Postgres { client, insert })
     }
 
     /// Inserts batches of `rows` for a while.
@@ -59,41 +66,9 @@ impl Raw {
         let clock = tenure_edge::TokioRuntime::current();
         let end = clock.mono() + time;
         let (mut took, mut total) = (Vec::new(), Duration::ZERO);
-        let insert = match self {
-            Raw::Sqlite(_) => None,
-            Raw::Postgres(client) => {
-                let sql =
-                    "INSERT INTO raw (entity, bytes) SELECT * FROM unnest($1::uuid[], $2::bytea[])";
-                Some(client.prepare(sql).await.map_err(postgres_error)?)
-            }
-        };
-        let payload = vec![b'x'; STEP_BYTES];
-        let entities = vec![tenure_kernel::ids::EntityId::fixed(7, 7).uuid(); rows];
-        let bodies = vec![&payload[..]; rows];
+        let batch = Batch::of(rows);
         while clock.mono() < end {
-            let sent = clock.mono();
-            match (&mut *self, &insert) {
-                (Raw::Sqlite(conn), _) => {
-                    let batch = |conn: &mut Connection| {
-                        let tx = conn.transaction()?;
-                        {
-                            let mut q = tx.prepare_cached(
-                                "INSERT INTO raw (entity, bytes) VALUES (?1, ?2)",
-                            )?;
-                            for _ in 0..rows {
-                                q.execute((&[7u8; 16], &payload))?;
-                            }
-                        }
-                        tx.commit()
-                    };
-                    batch(conn).map_err(sqlite_error)?;
-                }
-                (Raw::Postgres(client), Some(insert)) => {
-                    client.execute(insert, &[&entities, &bodies]).await.map_err(postgres_error)?;
-                }
-                (Raw::Postgres(_), None) => {}
-            }
-            let done = clock.mono() - sent;
+            let done = self.insert(&batch).await?;
             total += done;
             took.push(done.as_secs_f64() * 1000.0);
         }
@@ -101,4 +76,53 @@ impl Raw {
         let rows_per_second = (took.len() * rows) as f64 / total.as_secs_f64();
         Ok(Limit { rows_per_second, p50_ms: percentile(&took, 0.5) })
     }
+
+    /// One durable write: a transaction of one row. How long it took.
+    pub async fn one_row(&mut self) -> Result<Duration, StoreError> {
+        self.insert(&Batch::of(1)).await
+    }
+
+    async fn insert(&mut self, batch: &Batch) -> Result<Duration, StoreError> {
+        let clock = tenure_edge::TokioRuntime::current();
+        match self {
+            Raw::Sqlite(conn) => {
+                let sent = clock.mono();
+                insert_here(conn, batch).map_err(sqlite_error)?;
+                Ok(clock.mono() - sent)
+            }
+            Raw::Postgres { client, insert } => {
+                let bodies = vec![&batch.payload[..]; batch.entities.len()];
+                let sent = clock.mono();
+                client
+                    .execute(&*insert, &[&batch.entities, &bodies])
+                    .await
+                    .map_err(postgres_error)?;
+                Ok(clock.mono() - sent)
+            }
+        }
+    }
+}
+
+/// Rows to insert.
+struct Batch {
+    entities: Vec<uuid::Uuid>,
+    payload: Vec<u8>,
+}
+
+impl Batch {
+    fn of(rows: usize) -> Self {
+        let entities = vec![tenure_kernel::ids::EntityId::fixed(7, 7).uuid(); rows];
+        Batch { entities, payload: vec![b'x'; STEP_BYTES] }
+    }
+}
+
+fn insert_here(conn: &mut Connection, batch: &Batch) -> Result<(), rusqlite::Error> {
+    let tx = conn.transaction()?;
+    {
+        let mut q = tx.prepare_cached("INSERT INTO raw (entity, bytes) VALUES (?1, ?2)")?;
+        for entity in &batch.entities {
+            q.execute((entity.as_bytes(), &batch.payload))?;
+        }
+    }
+    tx.commit()
 }

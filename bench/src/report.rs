@@ -1,5 +1,6 @@
 //! What a suite found, for people and for programs.
 
+use serde_json::Value;
 use std::fmt::Write as _;
 
 /// One figure.
@@ -82,15 +83,76 @@ impl Report {
             };
             rows.push(std::iter::once(case.to_owned()).chain(metrics.iter().map(cell)).collect());
         }
-        let widths: Vec<usize> = (0..rows[0].len())
-            .map(|i| rows.iter().map(|r| r[i].len()).max().unwrap_or(0))
-            .collect();
-        rows.iter().fold(String::new(), |mut out, row| {
-            let cells: Vec<String> =
-                row.iter().zip(&widths).map(|(c, w)| format!("{c:>w$}")).collect();
-            let _ = writeln!(out, "{}", cells.join("  "));
-            out
-        })
+        align(&rows)
+    }
+}
+
+/// Columns under each other. Every row has as many cells as the first.
+fn align(rows: &[Vec<String>]) -> String {
+    let columns = rows.first().map_or(0, Vec::len);
+    let widths: Vec<usize> =
+        (0..columns).map(|i| rows.iter().map(|r| r[i].len()).max().unwrap_or(0)).collect();
+    rows.iter().fold(String::new(), |mut out, row| {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(c, w)| format!("{c:>w$}")).collect();
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "{}", cells.join("  "));
+        out
+    })
+}
+
+/// One case of a suite whose figures belong together: a flat object, told in the order in which it was made.
+#[derive(Clone, Debug)]
+pub struct Case(Vec<(&'static str, Value)>);
+
+impl Case {
+    /// Of this suite.
+    pub fn of(suite: &'static str) -> Self {
+        Case(vec![("suite", suite.into())])
+    }
+
+    /// Adds a word or a count.
+    pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.0.push((name, value.into()));
+        self
+    }
+
+    /// Adds a measured number.
+    pub fn measured(self, name: &'static str, value: f64) -> Self {
+        self.with(name, round(value))
+    }
+
+    fn to_json(&self) -> String {
+        let member = |(name, value): &(&str, Value)| format!("{}:{value}", Value::from(*name));
+        format!("{{{}}}", self.0.iter().map(member).collect::<Vec<_>>().join(","))
+    }
+}
+
+/// Cases for programs, one JSON object per line, or for people: a line per figure where there is one case, a row
+/// per case where there are more.
+pub fn tell(cases: &[Case], json: bool) -> String {
+    let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    match cases {
+        _ if json => cases.iter().map(|c| c.to_json() + "\n").collect(),
+        [one] => {
+            let width = one.0.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+            one.0.iter().map(|(name, value)| format!("{name:width$}  {}\n", word(value))).collect()
+        }
+        _ => {
+            // Cases of one suite may say more or less; a column is there if any of them has it.
+            let mut names: Vec<&str> = Vec::new();
+            for (name, _) in cases.iter().flat_map(|c| &c.0) {
+                if !names.contains(name) {
+                    names.push(name);
+                }
+            }
+            let cell = |case: &Case, name: &str| {
+                let found = case.0.iter().find(|(n, _)| *n == name);
+                found.map_or_else(|| "-".to_owned(), |(_, value)| word(value))
+            };
+            let head = names.iter().map(|n| (*n).to_owned()).collect();
+            let rows = cases.iter().map(|c| names.iter().map(|n| cell(c, n)).collect());
+            align(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+        }
     }
 }
 
@@ -103,4 +165,21 @@ fn round(v: f64) -> f64 {
 pub fn percentile(sorted: &[f64], share: f64) -> f64 {
     let last = sorted.len().saturating_sub(1);
     sorted.get(((last as f64) * share).round() as usize).copied().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_told_in_order_to_programs_and_to_people() {
+        let case = |n: u64| Case::of("drain").with("jobs", n).measured("seconds", 1.234_567);
+        assert_eq!(tell(&[case(7)], true), "{\"suite\":\"drain\",\"jobs\":7,\"seconds\":1.235}\n");
+        assert_eq!(tell(&[case(7)], false), "suite    drain\njobs     7\nseconds  1.235\n");
+        let wider = case(12).with("http", true);
+        assert_eq!(
+            tell(&[case(7), wider], false),
+            "suite  jobs  seconds  http\ndrain     7    1.235     -\ndrain    12    1.235  true\n"
+        );
+    }
 }

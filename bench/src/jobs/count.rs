@@ -125,15 +125,36 @@ pub struct Counting {
     pub commits: AtomicU64,
     /// Reads of history.
     pub history_reads: AtomicU64,
+    /// Jobs that were durably completed.
+    pub completed: AtomicU64,
     /// When the first call after a signal was durably started, of the jobs in here.
     started: Mutex<HashMap<EntityId, Option<Duration>>>,
+    /// When commits were durable, and whether they started a call; `None` while nobody wants to know.
+    log: Mutex<Option<Vec<(Duration, bool)>>>,
 }
 
 impl Counting {
     /// In front of this store.
     pub fn new(store: Arc<dyn Store>, rt: Rt) -> Arc<Self> {
-        let (batches, commits, history_reads) = Default::default();
-        Arc::new(Counting { store, rt, batches, commits, history_reads, started: Mutex::default() })
+        let (batches, commits, history_reads, completed) = Default::default();
+        let started = Mutex::default();
+        let log = Mutex::default();
+        Arc::new(Counting { store, rt, batches, commits, history_reads, completed, started, log })
+    }
+
+    /// Begins to note when commits are durable, and forgets what was noted before.
+    pub fn note(&self) {
+        *self.log() = Some(Vec::new());
+    }
+
+    /// What was noted: when each commit was answered, on this process's clock, and whether it started a call.
+    pub fn noted(&self) -> Vec<(Duration, bool)> {
+        self.log().clone().unwrap_or_default()
+    }
+
+    fn log(&self) -> MutexGuard<'_, Option<Vec<(Duration, bool)>>> {
+        // Nothing panics while it holds this lock.
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn started(&self) -> MutexGuard<'_, HashMap<EntityId, Option<Duration>>> {
@@ -155,20 +176,35 @@ impl Counting {
         self.batches.fetch_add(1, Relaxed);
         let accepted = |a: &&Answer| matches!(a, Answer::Commit(CommitAnswer::Committed(_)));
         self.commits.fetch_add(answers.iter().filter(accepted).count() as u64, Relaxed);
+        let done = |(op, answer): &(&Op, &Answer)| accepted(answer) && has(op, "job_completed");
+        let done = ops.iter().zip(answers).filter(done).count() as u64;
+        self.completed.fetch_add(done, Relaxed);
+        if let Some(log) = &mut *self.log() {
+            let now = self.rt.mono();
+            let commits = ops.iter().zip(answers).filter(|(_, a)| accepted(a));
+            log.extend(commits.map(|(op, _)| (now, has(op, CALL_STARTED))));
+        }
         let mut started = self.started();
         if started.is_empty() {
             return;
         }
         let now = self.rt.mono();
         for (op, answer) in ops.iter().zip(answers) {
-            if let (Op::Commit(c), Answer::Commit(CommitAnswer::Committed(_))) = (op, answer)
+            if let (Op::Commit(c), true) = (op, accepted(&answer))
                 && let Some(at) = started.get_mut(&c.entity)
-                && c.events.iter().any(|e| e.name == "tool_invocation_started")
+                && has(op, CALL_STARTED)
             {
                 at.get_or_insert(now);
             }
         }
     }
+}
+
+/// The event that makes the start of a call durable.
+const CALL_STARTED: &str = "tool_invocation_started";
+
+fn has(op: &Op, event: &str) -> bool {
+    matches!(op, Op::Commit(c) if c.events.iter().any(|e| e.name == event))
 }
 
 impl Store for Counting {

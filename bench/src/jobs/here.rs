@@ -26,6 +26,38 @@ use tenure_kernel::{
 };
 use tenure_steps::events::WaitOutcome;
 
+/// A server in this process, without a worker and without HTTP.
+pub(crate) struct Office {
+    pub node: Node,
+    pub store: Arc<Counting>,
+    pub config: Arc<EngineConfig>,
+}
+
+impl Office {
+    pub async fn open(
+        place: &Place,
+        kit: &Kit,
+        postgres_flights: usize,
+    ) -> Result<Self, StoreError> {
+        let rt: Rt = Arc::new(TokioRuntime::current());
+        let store = Counting::new(place.store.clone(), rt.clone());
+        let flights = place.flights(postgres_flights);
+        let config = EngineConfig { flights, ..EngineConfig::default() };
+        let parts = Parts {
+            store: store.clone(),
+            bell: Arc::new(InProcess::new()),
+            rt,
+            machines: kit.machines.clone(),
+            config: config.clone(),
+            name: "bench".into(),
+            executor: executor_of_this_process(),
+            wire: Arc::new(Discard),
+            protect_outage: true,
+        };
+        Ok(Office { node: Node::start(parts).await?, store, config: Arc::new(config) })
+    }
+}
+
 /// A server and a worker in this process.
 pub struct Here {
     node: Node,
@@ -42,22 +74,8 @@ impl Here {
         clients: usize,
         postgres_flights: usize,
     ) -> Result<Bench<'_>, StoreError> {
-        let rt: Rt = Arc::new(TokioRuntime::current());
-        let store = Counting::new(place.store.clone(), rt.clone());
-        let flights = place.flights(postgres_flights);
-        let config = EngineConfig { flights, ..EngineConfig::default() };
-        let parts = Parts {
-            store: store.clone(),
-            bell: Arc::new(InProcess::new()),
-            rt: rt.clone(),
-            machines: kit.machines,
-            config: config.clone(),
-            name: "bench".into(),
-            executor: executor_of_this_process(),
-            wire: Arc::new(Discard),
-            protect_outage: true,
-        };
-        let node = Node::start(parts).await?;
+        let Office { node, store, config } = Office::open(place, &kit, postgres_flights).await?;
+        let rt = node.pipeline.rt().clone();
         let shop = Arc::new(Shop::new(kit.flows, kit.tools, JobOptions::default()));
         let options = CrewOptions {
             name: "bench".into(),
@@ -65,7 +83,7 @@ impl Here {
             slots: clients * 2 + 8,
             drain: Duration::from_secs(5),
         };
-        let crew = Crew::start(node.pipeline.clone(), Arc::new(config), shop, options).await?;
+        let crew = Crew::start(node.pipeline.clone(), config, shop, options).await?;
         let jobs = crew.submitter(kit.judge);
         Ok(Bench { place, store, way: Arc::new(Here { node, crew, jobs }), rt })
     }

@@ -1,7 +1,7 @@
 //! Jobs over HTTP: the server and the clients in this process, the worker in one of its own, which is this program
 //! again as `tenure worker`.
 
-use super::{Bench, FLOW, Kit, Way, count::Counting, memory_of, processor_of, wrong};
+use super::{Bench, FLOW, Kit, Way, count::Counting, here::Office, memory_of, processor_of, wrong};
 use crate::place::Place;
 use serde_json::{Value, json};
 use std::{
@@ -11,13 +11,9 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tenure_bell::InProcess;
-use tenure_edge::{TokioRuntime, executor_of_this_process};
 use tenure_engine::{
-    config::EngineConfig,
-    lanes::Discard,
-    node::{Node, Parts},
-    stop::{Stopper, stopper},
+    node::Node,
+    stop::{Stop, Stopper, stopper},
 };
 use tenure_jobs::{
     drive::{JobOptions, Shop},
@@ -26,7 +22,7 @@ use tenure_jobs::{
 use tenure_kernel::{
     error::StoreError,
     ids::EntityId,
-    runtime::{BoxFuture, Rt},
+    runtime::BoxFuture,
     store::{HeadFilter, Store as _},
 };
 use tenure_server::{App, ServerOptions, jobs::Desk};
@@ -44,7 +40,7 @@ pub struct Http {
 }
 
 /// A process that does not outlive the benchmark.
-struct Worker(Child);
+pub(crate) struct Worker(pub Child);
 
 impl Drop for Worker {
     fn drop(&mut self) {
@@ -66,21 +62,8 @@ impl Http {
         clients: usize,
         postgres_flights: usize,
     ) -> Result<Bench<'_>, StoreError> {
-        let rt: Rt = Arc::new(TokioRuntime::current());
-        let store = Counting::new(place.store.clone(), rt.clone());
-        let flights = place.flights(postgres_flights);
-        let parts = Parts {
-            store: store.clone(),
-            bell: Arc::new(InProcess::new()),
-            rt: rt.clone(),
-            machines: kit.machines.clone(),
-            config: EngineConfig { flights, ..EngineConfig::default() },
-            name: "bench".into(),
-            executor: executor_of_this_process(),
-            wire: Arc::new(Discard),
-            protect_outage: true,
-        };
-        let node = Node::start(parts).await?;
+        let Office { node, store, .. } = Office::open(place, &kit, postgres_flights).await?;
+        let rt = node.pipeline.rt().clone();
         let (stopper, stop) = stopper();
         let url = serve(&node, kit, stop).await?;
         let worker = start_worker(&url, clients * 2 + 8)?;
@@ -109,11 +92,7 @@ impl Http {
     }
 }
 
-async fn serve(
-    node: &Node,
-    kit: Kit,
-    stop: tenure_engine::stop::Stop,
-) -> Result<String, StoreError> {
+pub(crate) async fn serve(node: &Node, kit: Kit, stop: Stop) -> Result<String, StoreError> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed)?;
     let listen: SocketAddr = listener.local_addr().map_err(failed)?;
     let options = JobOptions::default();
@@ -138,7 +117,7 @@ async fn serve(
     Ok(format!("http://{listen}"))
 }
 
-fn start_worker(url: &str, slots: usize) -> Result<Worker, StoreError> {
+pub(crate) fn start_worker(url: &str, slots: usize) -> Result<Worker, StoreError> {
     let program = std::env::current_exe().map_err(failed)?;
     let slots = format!("worker.slots={slots}");
     let child = Command::new(program)

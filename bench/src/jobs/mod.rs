@@ -6,9 +6,9 @@
 //! commits it took. More than the design allows, or a read of history while nothing went wrong, fails the run.
 
 pub mod count;
-mod here;
-mod http;
-mod signals;
+pub(crate) mod here;
+pub(crate) mod http;
+pub(crate) mod signals;
 
 pub use here::Here;
 pub use http::Http;
@@ -18,10 +18,13 @@ use crate::{
     report::{Report, percentile},
 };
 use count::{Counting, Said};
-use futures_util::{StreamExt as _, stream};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 use std::{
-    sync::{Arc, atomic::Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 use tenure_kernel::{
@@ -33,6 +36,7 @@ use tenure_kernel::{
     store::Store,
 };
 use tenure_steps::{flow::Flows, tool::Tools};
+use tokio::task::JoinHandle;
 
 /// Bytes of each step's argument and result.
 pub const ARGUMENT_BYTES: usize = 200;
@@ -133,13 +137,7 @@ impl Bench<'_> {
     ) -> Result<(), StoreError> {
         let start = self.rt.mono() + time / 5;
         let end = start + time;
-        let clients: Vec<_> = (0..concurrency)
-            .map(|_| {
-                let (way, rt) = (self.way.clone(), self.rt.clone());
-                #[expect(clippy::disallowed_methods, reason = "a benchmark is process edge")]
-                tokio::task::spawn(async move { client(&*way, &rt, steps, start, end).await })
-            })
-            .collect();
+        let clients = self.clients(steps, concurrency, start, end);
         self.rt.sleep(start.saturating_sub(self.rt.mono())).await;
         let (before, reads, batches) = (Said::by(self.place).await?, self.reads(), self.batches());
         let (began, used) = (self.rt.mono(), self.way.processor());
@@ -149,12 +147,7 @@ impl Bench<'_> {
         let used = self.way.processor() - used;
         let reads = self.reads() - reads;
         let rss = self.way.memory();
-        let mut done = Vec::new();
-        for client in clients {
-            let did =
-                client.await.map_err(|e| StoreError::Refused(format!("a client panicked: {e}")))?;
-            done.extend(did?);
-        }
+        let done = joined(clients).await?;
         let commits = self.check((steps, concurrency), &done, reads).await?;
         let mut took: Vec<f64> = done.iter().map(|d| d.ms).collect();
         took.sort_by(f64::total_cmp);
@@ -183,6 +176,78 @@ impl Bench<'_> {
         report.add("jobs", &name, "signal_to_resume_p50_ms", percentile(&resumed, 0.5), "ms");
         report.add("jobs", &name, "signal_to_resume_p99_ms", percentile(&resumed, 0.99), "ms");
         Ok(())
+    }
+
+    fn clients(
+        &self,
+        steps: usize,
+        concurrency: usize,
+        start: Duration,
+        end: Duration,
+    ) -> Vec<JoinHandle<Result<Vec<Done>, StoreError>>> {
+        let start_one = |_| {
+            let (way, rt) = (self.way.clone(), self.rt.clone());
+            #[expect(clippy::disallowed_methods, reason = "a benchmark is process edge")]
+            tokio::task::spawn(async move { client(&*way, &rt, steps, start, end).await })
+        };
+        (0..concurrency).map(start_one).collect()
+    }
+
+    /// So many clients for so long. What each counted job took, in milliseconds, sorted; every one of them was
+    /// read back as completed.
+    pub(crate) async fn window(
+        &self,
+        steps: usize,
+        concurrency: usize,
+        time: Duration,
+    ) -> Result<Vec<f64>, StoreError> {
+        let start = self.rt.mono() + time / 5;
+        let done = joined(self.clients(steps, concurrency, start, start + time)).await?;
+        self.all_completed(done.iter().map(|d| d.id)).await?;
+        let mut took: Vec<f64> = done.iter().map(|d| d.ms).collect();
+        took.sort_by(f64::total_cmp);
+        Ok(took)
+    }
+
+    /// Has so many one-step jobs done, so many at once.
+    pub(crate) async fn finish(&self, jobs: usize, at_once: usize) -> Result<(), StoreError> {
+        let left = Arc::new(AtomicUsize::new(jobs));
+        let start_one = |_| {
+            let (way, left) = (self.way.clone(), left.clone());
+            let take = move || left.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1)).is_ok();
+            #[expect(clippy::disallowed_methods, reason = "a benchmark is process edge")]
+            tokio::task::spawn(async move {
+                while take() {
+                    way.done(input(1, None)).await?;
+                }
+                Ok::<_, StoreError>(())
+            })
+        };
+        let clients: Vec<_> = (0..at_once).map(start_one).collect();
+        for client in clients {
+            client.await.map_err(|e| wrong(format!("a client panicked: {e}")))??;
+        }
+        Ok(())
+    }
+
+    /// Jobs that were completed through this bench.
+    pub(crate) fn finished(&self) -> usize {
+        usize::try_from(self.store.completed.load(Relaxed)).unwrap_or(usize::MAX)
+    }
+
+    /// Reads heads back and fails unless all of them are completed.
+    pub(crate) async fn all_completed(
+        &self,
+        ids: impl Iterator<Item = EntityId>,
+    ) -> Result<(), StoreError> {
+        let read = |id: EntityId| async move {
+            let head = self.store.head(id).await?;
+            match head.map_or("missing", |h| h.status.name()) {
+                "completed" => Ok(()),
+                other => Err(wrong(format!("job {id} was counted and is {other}"))),
+            }
+        };
+        stream::iter(ids.map(read)).buffer_unordered(8).try_collect().await
     }
 
     fn reads(&self) -> u64 {
@@ -237,8 +302,19 @@ impl Bench<'_> {
     }
 }
 
-fn wrong(why: String) -> StoreError {
+pub(crate) fn wrong(why: String) -> StoreError {
     StoreError::Refused(why)
+}
+
+async fn joined(
+    clients: Vec<JoinHandle<Result<Vec<Done>, StoreError>>>,
+) -> Result<Vec<Done>, StoreError> {
+    let mut done = Vec::new();
+    for client in clients {
+        let did = client.await.map_err(|e| wrong(format!("a client panicked: {e}")))?;
+        done.extend(did?);
+    }
+    Ok(done)
 }
 
 struct Done {
@@ -268,7 +344,7 @@ async fn client(
 }
 
 /// Resident memory of a process, in bytes; nothing where there is no `/proc`.
-fn memory_of(pid: u32) -> u64 {
+pub(crate) fn memory_of(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:"));
     let kb = line.and_then(|l| l.trim().trim_end_matches(" kB").parse::<u64>().ok());
@@ -276,7 +352,7 @@ fn memory_of(pid: u32) -> u64 {
 }
 
 /// Processor time of a process, user and system, in the hundredths of a second in which Linux tells it.
-fn processor_of(pid: u32) -> Duration {
+pub(crate) fn processor_of(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name may hold anything, so count from behind its bracket: user and system are the 12th and 13th.
     let rest = stat.rsplit(')').next().unwrap_or_default();

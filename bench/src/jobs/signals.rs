@@ -17,7 +17,7 @@ const TOO_LONG: Duration = Duration::from_secs(20);
 const SUBMITTED_AT_ONCE: usize = 200;
 
 /// Milliseconds from the accepted signal to the durable start of the next step, sorted.
-pub(super) async fn paced(
+pub(crate) async fn paced(
     bench: &Bench<'_>,
     steps: usize,
     concurrency: usize,
@@ -26,7 +26,7 @@ pub(super) async fn paced(
     resume(bench, &jobs).await
 }
 
-async fn park(
+pub(crate) async fn park(
     bench: &Bench<'_>,
     steps: usize,
     n: usize,
@@ -103,7 +103,7 @@ pub(super) async fn waiting(
 
 /// Waits until the due loop has looked at everything once and keeps up: a birth is due after its lease, whatever
 /// came of it, and what is longest due is served first. Returns how long that took beyond the lease.
-async fn settle(bench: &Bench<'_>) -> Result<Duration, StoreError> {
+pub(crate) async fn settle(bench: &Bench<'_>) -> Result<Duration, StoreError> {
     const QUIET_WITHIN: Duration = Duration::from_secs(600);
     const KEEPS_UP: Duration = Duration::from_millis(500);
     bench.rt.sleep(limits::LEASE + Duration::from_secs(1)).await;

@@ -58,6 +58,15 @@ pub enum Command {
     Config,
     /// Checks every stream of the store: hash chains, heads against their history, deadlines
     Verify,
+    /// Breaks things for real, and prints the failure matrix with what was seen in every cell: workers are killed
+    /// and stopped, lines cut, stores taken away, on processes of its own or on your deployment
+    Drill(Drill),
+    /// Looks at a live deployment, read-only, and says in words what is wrong and what to do
+    ///
+    /// Safe while servers and workers run: it opens the store for reading, leaves nothing in it, and reads a bounded
+    /// amount. Ends with 1 if something is wrong, or if the store can not be reached; warnings alone end with 0, unless
+    /// --strict.
+    Doctor(Doctor),
     /// Replays one simulated run of a whole cluster under faults, exactly, from its seed
     Sim(Sim),
     /// Measures, beside the raw limit of the same engine
@@ -117,6 +126,58 @@ pub struct Demo {
     pub keep: Option<PathBuf>,
 }
 
+/// Options of `drill`. The global `--store` says where: sqlite, postgres (a private one is started), or a
+/// Postgres URL (a scratch database is made there). Settings given with `--set`, in the file or in the environment
+/// apply to its processes; without them leases are short, so that takeovers take seconds.
+#[derive(Args, Clone, Debug)]
+pub struct Drill {
+    /// Only this row of the matrix; may be repeated
+    #[arg(long, value_name = "FAULT")]
+    pub fault: Vec<String>,
+    /// Only cases whose name has this
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// How often each case is played
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub rounds: u32,
+    /// The order of the cases, and what they send; a random one without it
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Also writes a page that can be sent to an auditor
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Drills this deployment, in a scratch tenant; needs an API key without a tenant (scopes read, write, worker)
+    /// where the server wants one. Cases that kill servers or stores are left out
+    #[arg(long, value_name = "URL")]
+    pub against: Option<String>,
+    /// The key for --against
+    #[arg(long, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+    /// Switches off one protection, in the processes of this drill, to show that it then turns red
+    #[arg(long = "break", value_name = "NAME")]
+    pub broken: Option<crate::drill::breaks::Break>,
+}
+
+/// Options of `doctor`.
+#[derive(Args, Clone, Debug)]
+pub struct Doctor {
+    /// Also ask this server what only it knows: what it heard, its clock, its settings
+    #[arg(long, value_name = "URL")]
+    pub server: Option<String>,
+    /// An API key with the scope `read` and without a tenant, where the server needs one
+    #[arg(long, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+    /// How many streams are checked: the newest, the longest due, and some at random
+    #[arg(long, default_value_t = 300, value_name = "N")]
+    pub sample: usize,
+    /// Check every stream, however long that takes
+    #[arg(long, conflicts_with = "sample")]
+    pub all: bool,
+    /// Let warnings end with 1 too
+    #[arg(long)]
+    pub strict: bool,
+}
+
 /// Options of `sim`.
 #[derive(Args, Clone, Debug)]
 pub struct Sim {
@@ -172,6 +233,85 @@ pub enum Suite {
         /// Also park so many jobs on a signal, and say what they cost and how soon they go on
         #[arg(long, default_value_t = 0)]
         waiting: usize,
+    },
+    /// Empties a full queue: submits jobs while nobody works, then starts a worker and takes the time until all of them
+    /// are completed
+    Drain {
+        /// Jobs in the queue
+        #[arg(long, default_value_t = 10_000)]
+        jobs: usize,
+        /// Tool steps per job
+        #[arg(long, default_value_t = 1)]
+        steps: usize,
+        /// Jobs that the worker runs at once
+        #[arg(long, default_value_t = 512)]
+        slots: usize,
+        /// The worker in another process, over HTTP
+        #[arg(long)]
+        http: bool,
+    },
+    /// One job at a time: how long a step takes, beside one durable write of the engine alone, measured in turns
+    Serial {
+        /// Jobs, one after the other
+        #[arg(long, default_value_t = 300)]
+        jobs: usize,
+        /// Tool steps per job
+        #[arg(long, default_value_t = 10)]
+        steps: usize,
+    },
+    /// Many clients on a slow disk: every sync of the database is delayed by a preloaded library, which needs a C compiler.
+    /// `--store postgres` starts a server of its own for that
+    SlowDisk {
+        /// What every fsync and fdatasync takes longer, in milliseconds
+        #[arg(long, default_value_t = 5)]
+        fsync_ms: u64,
+        /// Clients that each wait for their job before they submit the next
+        #[arg(long, default_value_t = 200)]
+        concurrency: usize,
+        /// Tool steps per job
+        #[arg(long, default_value_t = 1)]
+        steps: usize,
+        /// Seconds per measurement
+        #[arg(long, default_value_t = 5.0)]
+        seconds: f64,
+        /// How often both speeds are measured, in turns
+        #[arg(long, default_value_t = 3)]
+        rounds: usize,
+        /// The script that starts a Postgres of its own
+        #[arg(long, value_name = "FILE", default_value = "scripts/private-postgres")]
+        private_postgres: PathBuf,
+    },
+    /// Whether a job costs the same with a thousand finished ones in the store and with a million, beside many that wait,
+    /// and (Postgres) while somebody holds an old snapshot open
+    Growth {
+        /// Finished jobs in the store, one case each, growing; they are really run
+        #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000,1000000")]
+        finished: Vec<usize>,
+        /// Jobs that wait for a signal beside them
+        #[arg(long, default_value_t = 0)]
+        waiting: usize,
+        /// Clients of the measured load
+        #[arg(long, default_value_t = 50)]
+        clients: usize,
+        /// Seconds per case
+        #[arg(long, default_value_t = 5.0)]
+        seconds: f64,
+        /// Hold a foreign snapshot open for so long afterwards, under the same load (Postgres only)
+        #[arg(long, default_value_t = 0.0)]
+        snapshot_seconds: f64,
+    },
+    /// From the start of a process (`tenure up` on an empty directory) to its first completed job, and how much memory it
+    /// keeps idle and after load
+    Start {
+        /// Processes, one after the other
+        #[arg(long, default_value_t = 11)]
+        runs: usize,
+        /// Seconds of nothing before the memory is read
+        #[arg(long, default_value_t = 5.0)]
+        quiet_seconds: f64,
+        /// Seconds of load by 50 clients over HTTP
+        #[arg(long, default_value_t = 5.0)]
+        load_seconds: f64,
     },
     /// Claims per second while the history grows, and while somebody holds an old snapshot open
     Claim {
