@@ -66,6 +66,7 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
         Command::Job(options) => commands::job::run(options, json).await,
         Command::Key { action } => commands::key::run(settings, action, json).await,
         Command::Rules => commands::rules::run(settings, json).await,
+        Command::Doctor(options) => commands::doctor::run(settings, options, json).await,
         Command::Verify => commands::verify::run(settings, json).await,
         Command::Config | Command::Sim(_) => at_once(cli, settings).unwrap_or(Ok(String::new())),
         Command::Bench(options) => {

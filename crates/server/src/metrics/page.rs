@@ -85,7 +85,7 @@ fn carried(page: &mut Page, meter: &Meter) {
         "tenure_batch_seconds",
         "From sending a batch to its answer, tries included.",
         meter.batch_micros.read(),
-        1e-6,
+        1e6,
     );
     let counters = [
         ("tenure_claims_total", "Entities claimed through this process.", &meter.claims),

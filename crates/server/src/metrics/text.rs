@@ -40,21 +40,22 @@ impl Page {
         self
     }
 
-    /// A histogram: each bound with how many were at most that, how many in all, and their sum.
+    /// A histogram: each bound with how many were at most that, how many in all, and their sum; `per` of them are one
+    /// unit of what is shown.
     pub(super) fn histogram(
         &mut self,
         name: &'static str,
         help: &str,
         (bounds, count, sum): (Vec<(u64, u64)>, u64, u64),
-        unit: f64,
+        per: f64,
     ) {
         self.begin(name, "histogram", help);
         for (bound, below) in bounds {
-            let le = (bound as f64 * unit).to_string();
+            let le = (bound as f64 / per).to_string();
             self.sample("_bucket", &[("le", &le)], below);
         }
         self.sample("_bucket", &[("le", "+Inf")], count);
-        self.sample("_sum", &[], sum as f64 * unit);
+        self.sample("_sum", &[], sum as f64 / per);
         self.sample("_count", &[], count);
     }
 
@@ -83,7 +84,7 @@ mod tests {
         let mut page = Page::default();
         page.counter("a_total", "How\nmany.").with(&[("b", "\"x\"\\\n"), ("c", "")], 3);
         page.gauge("g", "Now.").is(1.5);
-        page.histogram("h_seconds", "Long.", (vec![(500, 2), (1_000, 3)], 4, 5_000), 1e-3);
+        page.histogram("h_seconds", "Long.", (vec![(500, 2), (1_000, 3)], 4, 5_000), 1e3);
         let expected = "# HELP a_total How\\nmany.\n# TYPE a_total counter\na_total{b=\"\\\"x\\\"\\\\\\n\",c=\"\"} 3\n\
             # HELP g Now.\n# TYPE g gauge\ng 1.5\n\
             # HELP h_seconds Long.\n# TYPE h_seconds histogram\n\

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod config;
 pub mod demo;
+pub mod doctor;
 pub mod job;
 pub mod key;
 pub mod rules;

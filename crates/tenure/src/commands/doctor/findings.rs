@@ -1,0 +1,129 @@
+//! What was looked at. Plain data: a test makes an ill deployment by changing a field.
+
+use super::{chains::Chains, places::Place, server::ServerSays};
+use crate::config::Settings;
+use std::time::Duration;
+use tenure_kernel::{health::Health, ids::EntityId, rules::Tallies, time::Timestamp};
+
+/// One look at a deployment.
+#[derive(Clone, Debug)]
+pub struct Findings {
+    /// Where the store is, without secrets.
+    pub store: String,
+    /// The settings that this doctor was given.
+    pub settings: Settings,
+    /// How the store is.
+    pub health: Health,
+    /// The clock of this machine less the store's, in microseconds; `None` where the store has no clock of its own.
+    pub skew_us: Option<i64>,
+    /// What the rules did.
+    pub tallies: Tallies,
+    /// Sessions that are alive.
+    pub sessions: Vec<Alive>,
+    /// What is overdue, the longest first.
+    pub late: Vec<Late>,
+    /// Whether that is all of it.
+    pub late_is_all: bool,
+    /// Streams that were checked.
+    pub chains: Chains,
+    /// Entities that the kernel marked for a person.
+    pub marked: Vec<Marked>,
+    /// Jobs.
+    pub jobs: Jobs,
+    /// API keys that are valid.
+    pub keys: usize,
+    /// What the server said, if one was asked; or why it did not answer.
+    pub server: Option<Result<ServerSays, String>>,
+    /// Directories that the settings name.
+    pub places: Vec<Place>,
+    /// Variables of drills that are set where this doctor runs.
+    pub drill_variables: Vec<String>,
+}
+
+/// A session that is alive.
+#[derive(Clone, Debug)]
+pub struct Alive {
+    /// Its name for people.
+    pub name: String,
+    /// `server` or `worker`.
+    pub role: String,
+    /// The machine of its process, where it said so.
+    pub machine: Option<String>,
+    /// Its lease.
+    pub lease: Duration,
+    /// Since it was renewed.
+    pub renewed_ago: Duration,
+    /// How much it holds.
+    pub holds: usize,
+}
+
+/// Something that is overdue.
+#[derive(Clone, Debug)]
+pub struct Late {
+    /// Which entity.
+    pub id: EntityId,
+    /// Its kind.
+    pub kind: String,
+    /// Its status.
+    pub status: String,
+    /// Since when it is due.
+    pub due: Timestamp,
+    /// When it had to end, if it is owed an outcome.
+    pub must_end_by: Option<Timestamp>,
+    /// Decisions about it that failed in a row.
+    pub faults: u16,
+}
+
+/// An entity that is marked for a person.
+#[derive(Clone, Debug)]
+pub struct Marked {
+    /// Which.
+    pub id: EntityId,
+    /// Its kind.
+    pub kind: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What was seen of jobs.
+#[derive(Clone, Debug, Default)]
+pub struct Jobs {
+    /// Jobs in `attention`, the oldest first, up to a limit.
+    pub attention: Vec<Asking>,
+    /// Effects that nobody knows about.
+    pub unknown: Vec<Unknown>,
+    /// Failed jobs that nobody has put aside: how many were counted, and when the newest failed.
+    pub dead_letters: usize,
+    /// Whether there are more.
+    pub more_dead_letters: bool,
+    /// When the newest of them failed.
+    pub newest_dead_letter: Option<Timestamp>,
+    /// Open jobs, among those looked at, that lost a worker: id, how often, how often they may.
+    pub taken_over: Vec<(EntityId, u32, u32)>,
+}
+
+/// A job that waits for a person.
+#[derive(Clone, Debug)]
+pub struct Asking {
+    /// Which.
+    pub id: EntityId,
+    /// `unknown_outcome`, `diverged`, `broken`.
+    pub reason: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// When it ends by itself.
+    pub must_end_by: Option<Timestamp>,
+}
+
+/// An effect that nobody knows about.
+#[derive(Clone, Debug)]
+pub struct Unknown {
+    /// Of which job.
+    pub job: EntityId,
+    /// Which step.
+    pub step: String,
+    /// Since when the job stands so.
+    pub since: Timestamp,
+    /// The job has ended.
+    pub ended: bool,
+}

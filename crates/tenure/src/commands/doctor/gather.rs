@@ -1,0 +1,216 @@
+//! Looks. Everything is read through a store that was opened for reading: SQLite read-only, Postgres in read-only
+//! transactions, so a mistake here could not write either.
+
+use super::{
+    Failure,
+    chains::{self, Extent},
+    findings::{Alive, Asking, Findings, Jobs, Late, Marked, Unknown},
+    places, server,
+};
+use crate::{
+    cli::Doctor,
+    commands::{judge, machines},
+    config::Settings,
+    open::{open_read_only, sqlite_directory},
+};
+use std::{path::Path, sync::Arc, time::Duration};
+use tenure_edge::{SystemClock, TokioRuntime};
+use tenure_jobs::{Job, ask, view};
+use tenure_kernel::{
+    error::StoreError,
+    head::Head,
+    limits,
+    machine::Machine as _,
+    runtime::{Clock as _, Runtime as _},
+    sessions::Opening,
+    store::{HeadFilter, Store},
+    time::Timestamp,
+};
+use tenure_server::keys;
+
+/// Overdue entities that are read.
+const LATE_MAX: usize = 500;
+/// Jobs and marked entities that are read.
+const LISTED_MAX: usize = 200;
+/// Sessions whose first record is read, for the machine they run on.
+const SESSIONS_MAX: usize = 200;
+
+/// One look at a deployment.
+pub(super) async fn gather(settings: &Settings, options: &Doctor) -> Result<Findings, Failure> {
+    let server = match &options.server {
+        Some(url) => Some(server::ask(url, options.api_key.as_deref()).await?),
+        None => None,
+    };
+    let url = settings.text("store.url");
+    let store = open_read_only(settings, judge()).await?;
+    // The first statement opens the connection: what it takes is not the clock's fault.
+    store.now().await?;
+    let skew_us = match sqlite_directory(url) {
+        Some(_) => None,
+        None => Some(skew(&*store).await?),
+    };
+    let health = store.health().await?;
+    let all_lanes: Vec<u16> = (0..limits::LANES).collect();
+    let (_, overdue) = store.due(all_lanes, Duration::from_secs(1), LATE_MAX).await?;
+    let late: Vec<Late> = overdue.iter().filter_map(late).collect();
+    let due: Vec<_> = overdue.iter().map(|h| h.id).collect();
+    let extent = if options.all { Extent::All } else { Extent::Sample(options.sample) };
+    let rt = TokioRuntime::current();
+    let chains =
+        chains::check(&store, &machines(), &judge().tables, extent, &due, || rt.random()).await?;
+    Ok(Findings {
+        store: without_secrets(url),
+        settings: settings.clone(),
+        skew_us,
+        tallies: store.tallies().await?,
+        sessions: sessions(&*store, health.now).await?,
+        late_is_all: overdue.len() < LATE_MAX,
+        late,
+        chains,
+        marked: marked(&*store).await?,
+        jobs: jobs(&store).await?,
+        keys: active_keys(&*store).await?,
+        server,
+        places: all_places(settings),
+        drill_variables: std::env::vars()
+            .map(|(name, _)| name)
+            .filter(|n| n.starts_with("TENURE_DRILL"))
+            .collect(),
+        health,
+    })
+}
+
+/// The clock of this machine less the store's: the middle of a round trip is when the store looked at its clock.
+async fn skew(store: &dyn Store) -> Result<i64, StoreError> {
+    let (before, there) = (SystemClock.now(), store.now().await?);
+    let after = SystemClock.now();
+    let middle = before.as_micros() + (after.as_micros() - before.as_micros()) / 2;
+    Ok(middle - there.as_micros())
+}
+
+fn late(head: &Head) -> Option<Late> {
+    Some(Late {
+        id: head.id,
+        kind: head.kind().to_owned(),
+        status: head.status.name().to_owned(),
+        due: head.due?,
+        must_end_by: head.must_end_by,
+        faults: head.faults,
+    })
+}
+
+async fn sessions(store: &dyn Store, now: Timestamp) -> Result<Vec<Alive>, StoreError> {
+    let mut alive = Vec::new();
+    for session in store.live_sessions().await? {
+        let machine = match alive.len() < SESSIONS_MAX {
+            true => store.stream(session.id, 1, 1).await?.first().and_then(Opening::of),
+            false => None,
+        };
+        alive.push(Alive {
+            machine: machine.and_then(|o| o.executor).map(|e| e.machine),
+            lease: session.lease,
+            renewed_ago: now.since(session.renewed_at),
+            holds: session.holds.len(),
+            name: session.name,
+            role: session.role,
+        });
+    }
+    Ok(alive)
+}
+
+async fn marked(store: &dyn Store) -> Result<Vec<Marked>, StoreError> {
+    let filter = HeadFilter { attention: true, ..HeadFilter::default() };
+    let heads = store.heads(filter, LISTED_MAX).await?;
+    let marked =
+        |h: Head| Some(Marked { id: h.id, kind: h.kind().to_owned(), why: h.attention.clone()? });
+    Ok(heads.into_iter().filter_map(marked).collect())
+}
+
+async fn jobs(store: &Arc<dyn Store>) -> Result<Jobs, StoreError> {
+    let of_jobs = HeadFilter { kind: Some(Job::TABLE.kind.into()), ..HeadFilter::default() };
+    let mut jobs = Jobs::default();
+    let asking = HeadFilter { status: Some("attention".into()), ..of_jobs.clone() };
+    for head in store.heads(asking, LISTED_MAX).await? {
+        let Ok(job) = view::of_head(&head) else { continue };
+        let reason = job.attention.map_or_else(|| "unknown".to_owned(), |a| a.reason);
+        let (id, since) = (head.id, head.changed_at);
+        jobs.attention.push(Asking { id, reason, since, must_end_by: head.must_end_by });
+        for call in job.running.iter().filter(|c| c.unknown.is_some()) {
+            let step = call.step.to_string();
+            jobs.unknown.push(Unknown { job: id, step, since, ended: false });
+        }
+    }
+    let letters = ask::dead_letters(store, None, None, LISTED_MAX).await?;
+    jobs.more_dead_letters = letters.next.is_some();
+    jobs.dead_letters = letters.jobs.len();
+    jobs.newest_dead_letter = letters.jobs.iter().map(|j| j.changed_at).max();
+    for job in &letters.jobs {
+        let left_unknown = job.failure.iter().flat_map(|f| &f.unknown).collect::<Vec<_>>();
+        if left_unknown.is_empty() {
+            continue;
+        }
+        // What a person said after the end lies beside the history, under the call.
+        let said = store.evidence(job.id).await?;
+        for call in job.running.iter().filter(|c| left_unknown.contains(&&c.step)) {
+            if !said.iter().any(|e| e.said.key == call.key && e.said.call == call.call) {
+                let (step, since) = (call.step.to_string(), job.changed_at);
+                jobs.unknown.push(Unknown { job: job.id, step, since, ended: true });
+            }
+        }
+    }
+    let open = ["queued", "running", "retrying"].map(str::to_owned).to_vec();
+    let open = HeadFilter { statuses: open, newest_first: true, ..of_jobs };
+    for head in store.heads(open, LISTED_MAX).await? {
+        if let Ok(job) = view::of_head(&head)
+            && job.takeovers > 0
+        {
+            jobs.taken_over.push((job.id, job.takeovers, job.takeovers_max));
+        }
+    }
+    Ok(jobs)
+}
+
+async fn active_keys(store: &dyn Store) -> Result<usize, StoreError> {
+    let filter = HeadFilter { kind: Some(keys::KIND.into()), ..HeadFilter::default() };
+    let heads = store.heads(filter, LISTED_MAX).await?;
+    Ok(heads.iter().filter(|h| h.class() != tenure_kernel::table::Class::Final).count())
+}
+
+fn all_places(settings: &Settings) -> Vec<places::Place> {
+    let mut all = Vec::new();
+    if let Some(dir) = sqlite_directory(settings.text("store.url")) {
+        all.push(places::look("store.url", &dir));
+    }
+    let effects = settings.text("effects.directory");
+    if !effects.is_empty() {
+        all.push(places::look("effects.directory", Path::new(effects)));
+    }
+    all
+}
+
+/// A URL for people: what stands between the user's name and the host is a password.
+fn without_secrets(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    // Options may carry a password of their own.
+    let rest = rest.split('?').next().unwrap_or(rest);
+    match rest.rsplit_once('@') {
+        Some((who, host)) => {
+            let user = who.split(':').next().unwrap_or("");
+            format!("{scheme}://{user}@{host}")
+        }
+        None => format!("{scheme}://{rest}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_not_shown() {
+        let shown = without_secrets("postgres://me:s3:cr@et@db.example:5432/t?password=s3cret");
+        assert_eq!(shown, "postgres://me@db.example:5432/t");
+        assert_eq!(without_secrets("postgres://db/t"), "postgres://db/t");
+        assert_eq!(without_secrets("sqlite:.tenure"), "sqlite:.tenure");
+    }
+}

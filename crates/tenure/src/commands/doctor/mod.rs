@@ -1,0 +1,74 @@
+//! `tenure doctor`: looks at a live deployment in one read-only pass, and says in words what is wrong and what to do.
+//!
+//! | room | what it does |
+//! |---|---|
+//! | `findings` | what was looked at: plain data, no verdicts |
+//! | `gather` | fills it, from a store that was opened for reading, and from a server where one is named |
+//! | `chains` | the streams that are checked: a sample, or all |
+//! | `places` | where directories lie: what keeps them over a restart |
+//! | `server` | what only a running server knows, from its `/metrics` |
+//! | `diagnose`, `settings` | pure: findings in, diagnoses out; every threshold is here |
+//! | `text` | for a person at three in the morning: the worst first |
+//!
+//! It writes nothing: no session, no pulse, no key. What it reads is bounded, whatever the history, unless `--all`.
+
+mod chains;
+mod diagnose;
+mod findings;
+mod gather;
+mod places;
+mod server;
+mod settings;
+mod text;
+
+pub use diagnose::{Diagnosis, Verdict, diagnose};
+pub use findings::Findings;
+
+use super::Failure;
+use crate::{cli::Doctor, config::Settings};
+use serde_json::json;
+
+/// Looks, says what it found, and fails if something is wrong.
+pub async fn run(settings: &Settings, options: &Doctor, json: bool) -> Result<String, Failure> {
+    let findings = gather::gather(settings, options).await?;
+    let mut diagnoses = diagnose(&findings);
+    // A stable sort: within a verdict the order of the checks stays.
+    diagnoses.sort_by_key(|d| std::cmp::Reverse(d.verdict));
+    let count = |v: Verdict| diagnoses.iter().filter(|d| d.verdict == v).count();
+    let (wrong, warnings) = (count(Verdict::Wrong), count(Verdict::Warning));
+    if json {
+        let report = json!({
+            "store": findings.store,
+            "at": findings.health.now.to_string(),
+            "wrong": wrong,
+            "warnings": warnings,
+            "diagnoses": diagnoses,
+        });
+        println!("{report}");
+    } else {
+        print!("{}", text::report(&findings, &diagnoses));
+    }
+    match (wrong, warnings) {
+        (0, 0) => Ok(String::new()),
+        (0, _) if !options.strict => Ok(String::new()),
+        (0, n) => {
+            Err(Failure::Found(format!("{}, and --strict counts them", plural(n, "warning"))))
+        }
+        (n, _) => Err(Failure::Found(format!("{} wrong", plural(n, "thing")))),
+    }
+}
+
+/// `1 thing`, `2 things`, `2 entities`.
+fn plural(n: impl TryInto<u64>, what: &str) -> String {
+    let n = n.try_into().unwrap_or(u64::MAX);
+    match (n, what.strip_suffix("ty")) {
+        (1, _) => format!("1 {what}"),
+        (n, Some(stem)) => format!("{n} {stem}ties"),
+        (n, None) => format!("{n} {what}s"),
+    }
+}
+
+/// `1 thing waits`, `2 things wait`.
+fn waits(n: u64, what: &str) -> String {
+    format!("{} wait{}", plural(n, what), if n == 1 { "s" } else { "" })
+}

@@ -1,0 +1,113 @@
+//! What only a running server knows: what it heard, by which settings it runs, and its clock. It is asked for its
+//! `/metrics`, as any scraper would.
+
+use super::Failure;
+use reqwest::{Client, Url, redirect::Policy};
+use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+
+const CONNECT: Duration = Duration::from_secs(3);
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// What a server said: samples by name with labels, as they were written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServerSays {
+    /// Where it is.
+    pub url: String,
+    samples: BTreeMap<String, f64>,
+}
+
+impl ServerSays {
+    /// Reads the text format of Prometheus; what is no sample is passed over.
+    pub fn read(url: &str, text: &str) -> Self {
+        let sample = |line: &str| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        let lines = text.lines().filter(|l| !l.starts_with('#'));
+        ServerSays { url: url.to_owned(), samples: lines.filter_map(sample).collect() }
+    }
+
+    /// One sample.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.samples.get(name).copied()
+    }
+
+    /// A setting of the server that is a number.
+    pub fn setting(&self, key: &str) -> Option<f64> {
+        self.get(&format!("tenure_setting{{key=\"{key}\"}}"))
+    }
+
+    /// All samples of a name, by the text of their labels.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = (&str, f64)> {
+        let prefix = format!("{name}{{");
+        self.samples.iter().filter_map(move |(sample, value)| {
+            let labels = sample.strip_prefix(&prefix)?.strip_suffix('}')?;
+            Some((labels, *value))
+        })
+    }
+}
+
+/// Asks a server. A bad address is a failure of the command; a server that does not answer is a finding.
+pub async fn ask(url: &str, key: Option<&str>) -> Result<Result<ServerSays, String>, Failure> {
+    let bad = |why: &str| {
+        Failure::System(format!(
+            "--server {url:?} is not the address of a server ({why}); write it as http://127.0.0.1:7777"
+        ))
+    };
+    let base = Url::parse(url).map_err(|e| bad(&e.to_string()))?;
+    if !matches!(base.scheme(), "http" | "https") {
+        return Err(bad("http or https is needed"));
+    }
+    let host = base.host_str().unwrap_or("").trim_matches(['[', ']']).to_owned();
+    let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    if key.is_some() && base.scheme() == "http" && !local {
+        return Err(bad("the key would travel in clear text; use https"));
+    }
+    let mut client =
+        Client::builder().connect_timeout(CONNECT).timeout(ANSWER).redirect(Policy::none());
+    if local {
+        client = client.no_proxy();
+    }
+    let client = client.build().map_err(|e| Failure::System(e.to_string()))?;
+    let mut request = client.get(format!("{}/metrics", url.trim_end_matches('/')));
+    if let Some(key) = key {
+        request = request.bearer_auth(key);
+    }
+    let answer = async {
+        let response = request.send().await.map_err(|e| reason(&e))?;
+        let status = response.status();
+        let text = response.text().await.map_err(|e| reason(&e))?;
+        match status.as_u16() {
+            200 => Ok(ServerSays::read(url, &text)),
+            401 | 403 => Err(format!(
+                "it answered {status}: give --api-key a key with the scope read and without a tenant"
+            )),
+            _ => Err(format!("it answered {status}")),
+        }
+    };
+    Ok(answer.await)
+}
+
+/// The innermost cause says the most.
+fn reason(e: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = e;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_read_with_their_labels() {
+        let text = "# TYPE a counter\na 3\nb{x=\"1\",y=\"z w\"} 0.5\ntenure_setting{key=\"worker.lease_seconds\"} 15\n\nodd\n";
+        let says = ServerSays::read("http://s", text);
+        assert_eq!(says.get("a"), Some(3.0));
+        assert_eq!(says.all("b").collect::<Vec<_>>(), [("x=\"1\",y=\"z w\"", 0.5)]);
+        assert_eq!(says.setting("worker.lease_seconds"), Some(15.0));
+        assert_eq!((says.get("odd"), says.setting("no")), (None, None));
+    }
+}
