@@ -38,8 +38,9 @@ CONTENDERS = {c.name: c for c in (
     Contender("tenure-http", "Tenure, HTTP + separate worker", SQLITE),
     Contender("tenure-postgres", "Tenure, in process", POSTGRES),
     Contender("tenure-drain", "Tenure", POSTGRES),
-    Contender("restate-rust", "Restate, Rust service", RESTATE, ("npm", "cargo")),
-    Contender("restate-ts", "Restate, TypeScript service", RESTATE, ("npm", "cargo")),
+    Contender("restate-rust", "Restate, Rust service, a partition per core", RESTATE, ("npm", "cargo")),
+    Contender("restate-default", "Restate, Rust service, as it comes", RESTATE, ("npm", "cargo")),
+    Contender("restate-ts", "Restate, TypeScript service, a partition per core", RESTATE, ("npm", "cargo")),
     Contender("duroxide", "duroxide", "SQLite, WAL, synchronous=NORMAL (its only setting): weaker", ("cargo",)),
     Contender("temporal", "Temporal dev server, local activities", SQLITE + " (set so; default: rollback journal)", ("pip",)),
     Contender("dbos", "DBOS, direct start", POSTGRES, ("npm",)),
@@ -52,10 +53,10 @@ CONTENDERS = {c.name: c for c in (
 # what drifts does not always meet the same one. A case is quick or only part of the full run.
 PLAN = [
     # case, quick?, contenders of the quick run, further ones of the full run
-    (Case("embedded", 1, 50), True, ["tenure", "restate-rust", "tenure-http", "duroxide"], ["restate-ts", "temporal"]),
-    (Case("embedded", 1, 200), True, ["tenure", "restate-rust", "tenure-http", "duroxide"], ["restate-ts"]),
-    (Case("embedded", 10, 50), True, ["tenure", "restate-rust", "tenure-http"], ["duroxide", "restate-ts", "temporal"]),
-    (Case("embedded", 10, 200), False, ["tenure", "restate-rust", "tenure-http"], []),
+    (Case("embedded", 1, 50), True, ["tenure", "restate-rust", "tenure-http", "restate-default", "duroxide"], ["restate-ts", "temporal"]),
+    (Case("embedded", 1, 200), True, ["tenure", "restate-rust", "tenure-http", "restate-default", "duroxide"], ["restate-ts"]),
+    (Case("embedded", 10, 50), True, ["tenure", "restate-rust", "tenure-http", "restate-default"], ["duroxide", "restate-ts", "temporal"]),
+    (Case("embedded", 10, 200), False, ["tenure", "restate-rust", "tenure-http", "restate-default"], []),
     (Case("postgres", 1, 50), True, ["tenure-postgres", "dbos", "absurd"], []),
     (Case("postgres", 10, 50), True, ["dbos", "tenure-postgres", "absurd"], []),
     (Case("drain", 1, 0), True, ["graphile", "tenure-drain", "graphile-batched"], []),
@@ -95,6 +96,11 @@ class Aim:
     factor: float
     metric: str = "per_second"
     stretch: bool = False
+
+    @property
+    def as_it_comes(self):
+        """The same peer without our tuning, where there is one."""
+        return "restate-default" if self.peer == "restate-rust" else None
 
     @property
     def small_is_good(self):

@@ -51,14 +51,16 @@ def aims_section(results, limits):
     for aim, verdict, ratio in results.verdicts():
         counts[verdict] += 1
         seen = "-" if ratio is None else f"{times(ratio[0])} ({times(ratio[1])} to {times(ratio[2])})"
+        plain = aim.as_it_comes and results.ratio(aim.case, aim.ours, aim.as_it_comes, aim.metric, aim.small_is_good)
         why = limits.get(aim.name, "not looked for yet") if verdict == "missed" else ""
-        rows.append((aim.text, f"**{verdict}**" if verdict == "missed" else verdict, seen, why))
+        rows.append((aim.text, f"**{verdict}**" if verdict == "missed" else verdict, seen, times(plain[0]) if plain else "", why))
     said = ", ".join(f"{n} {what}" for what, n in counts.items() if n)
     text = (
         "Each is a ratio of medians of this one run, the least and the most of a single round in brackets; above 1 is in our\n"
-        "favour, also where small is good (there it is theirs divided by ours)."
+        "favour, also where small is good (there it is theirs divided by ours). Peers are judged in the best way that we found\n"
+        "to run them; where that is not how they come, the ratio to how they come stands beside it and judges nothing."
     )
-    return f"## The aims: {said}\n\n{text}\n\n" + table(["aim", "verdict", "ratio", "what limits it"], rows, {2})
+    return f"## The aims: {said}\n\n{text}\n\n" + table(["aim", "verdict", "ratio", "as it comes", "what limits it"], rows, {2, 3})
 
 
 def group_section(results, group):
