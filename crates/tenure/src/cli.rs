@@ -173,9 +173,17 @@ pub struct Doctor {
     /// Check every stream, however long that takes
     #[arg(long, conflicts_with = "sample")]
     pub all: bool,
+    /// What has waited for so many seconds (a message, the feed, somebody's transaction) is stuck, not under way
+    #[arg(long, default_value_t = 10.0, value_name = "SECONDS", value_parser = seconds)]
+    pub stuck_after: f64,
     /// Let warnings end with 1 too
     #[arg(long)]
     pub strict: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let fits = |s: &f64| (0.0..=86_400.0).contains(s);
+    text.parse().ok().filter(fits).ok_or_else(|| "give 0 to 86400 seconds".to_owned())
 }
 
 /// Options of `sim`.

@@ -6,6 +6,7 @@ mod console_browser;
 mod console_cdp;
 mod demo;
 mod disk;
+mod doctor;
 mod hostile;
 mod kill;
 mod lab;

@@ -12,6 +12,8 @@ pub struct Findings {
     pub store: String,
     /// The settings that this doctor was given.
     pub settings: Settings,
+    /// A message, or a record of the feed, that waits for longer than this is stuck, not under way.
+    pub stuck_after: Duration,
     /// How the store is.
     pub health: Health,
     /// The clock of this machine less the store's, in microseconds; `None` where the store has no clock of its own.

@@ -61,6 +61,7 @@ pub(super) async fn gather(settings: &Settings, options: &Doctor) -> Result<Find
     Ok(Findings {
         store: without_secrets(url),
         settings: settings.clone(),
+        stuck_after: Duration::from_secs_f64(options.stuck_after),
         skew_us,
         tallies: store.tallies().await?,
         sessions: sessions(&*store, health.now).await?,

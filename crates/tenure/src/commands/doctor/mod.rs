@@ -7,18 +7,24 @@
 //! | `chains` | the streams that are checked: a sample, or all |
 //! | `places` | where directories lie: what keeps them over a restart |
 //! | `server` | what only a running server knows, from its `/metrics` |
-//! | `diagnose`, `settings` | pure: findings in, diagnoses out; every threshold is here |
+//! | `diagnose` | pure: findings in, diagnoses out; the thresholds |
+//! | `alive`, `kept`, `people`, `settings` | one function for each promise that is looked at |
 //! | `text` | for a person at three in the morning: the worst first |
 //!
 //! It writes nothing: no session, no pulse, no key. What it reads is bounded, whatever the history, unless `--all`.
 
+mod alive;
 mod chains;
 mod diagnose;
 mod findings;
 mod gather;
+mod kept;
+mod people;
 mod places;
 mod server;
 mod settings;
+#[cfg(test)]
+mod tests;
 mod text;
 
 pub use diagnose::{Diagnosis, Verdict, diagnose};

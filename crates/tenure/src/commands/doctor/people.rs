@@ -1,0 +1,92 @@
+//! What waits for a person.
+
+use super::{
+    diagnose::{Diagnosis, ago, long},
+    findings::Findings,
+    plural, waits,
+};
+use std::collections::BTreeMap;
+
+/// What waits for a person.
+pub(super) fn attention(f: &Findings) -> Diagnosis {
+    let asking = &f.jobs.attention;
+    let numbers = |d: Diagnosis| d.number("jobs", asking.len()).number("marked", f.marked.len());
+    if asking.is_empty() && f.marked.is_empty() {
+        return numbers(Diagnosis::ok("attention", "nothing waits for a person"));
+    }
+    let mut parts = Vec::new();
+    if let Some(first) = asking.iter().min_by_key(|a| a.since) {
+        let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+        asking.iter().for_each(|a| *reasons.entry(&a.reason).or_default() += 1);
+        let reasons: Vec<String> = reasons.iter().map(|(r, n)| format!("{n} {r}")).collect();
+        let ends = first
+            .must_end_by
+            .map(|end| format!(", and ends failed in {}", long(end.since(f.health.now))))
+            .unwrap_or_default();
+        parts.push(format!(
+            "{} for a person ({}); the oldest, {}, for {}{ends}",
+            waits(asking.len() as u64, "job"),
+            reasons.join(", "),
+            first.id,
+            ago(f, first.since)
+        ));
+    }
+    if let Some(first) = f.marked.first() {
+        parts.push(format!(
+            "decisions about {} keep failing, among them {} ({}): {}",
+            plural(f.marked.len(), "entity"),
+            first.id,
+            first.kind,
+            first.why
+        ));
+    }
+    let d = Diagnosis::warning("attention", parts.join("; "))
+        .remedy("`tenure job list --attention` lists them; `tenure job show ID` says what each waits for")
+        .number("ids", asking.iter().map(|a| a.id.to_string()).collect::<Vec<_>>());
+    numbers(d.page("jobs-wait-for-a-person"))
+}
+
+/// Law 6: known to be unknown, until somebody says what is true.
+pub(super) fn effects(f: &Findings) -> Diagnosis {
+    let unknown = &f.jobs.unknown;
+    let Some(first) = unknown.iter().min_by_key(|u| u.since) else {
+        return Diagnosis::ok("effects", "no effect is unknown").number("unknown", 0);
+    };
+    let ended = unknown.iter().filter(|u| u.ended).count();
+    let after =
+        if ended > 0 { format!(" ({ended} of jobs that have ended)") } else { String::new() };
+    let says = format!(
+        "{} of which nobody knows whether it happened{after}; the oldest is step {} of {}, for {}",
+        plural(unknown.len(), "effect"),
+        first.step,
+        first.job,
+        ago(f, first.since)
+    );
+    Diagnosis::warning("effects", says)
+        .remedy("look outside (the bank, the mail server) whether it happened; then say so:")
+        .remedy(format!(
+            "tenure job resolve {} --step {} and one of --happened RESULT, --did-not-happen, --abandon",
+            first.job, first.step
+        ))
+        .number("unknown", unknown.len())
+        .number("oldest_seconds", f.health.now.since(first.since).as_secs_f64())
+        .page("effects-are-unknown")
+}
+
+pub(super) fn dead_letters(f: &Findings) -> Diagnosis {
+    let n = f.jobs.dead_letters;
+    let Some(newest) = f.jobs.newest_dead_letter else {
+        return Diagnosis::ok("failed", "no failed job waits to be looked at")
+            .number("dead_letters", 0);
+    };
+    let more = if f.jobs.more_dead_letters { "at least " } else { "" };
+    let says = format!(
+        "{more}{} that nobody has put aside; the newest failed {} ago",
+        plural(n, "failed job"),
+        ago(f, newest)
+    );
+    Diagnosis::warning("failed", says)
+        .remedy("`tenure job list --dead`; then `tenure job retry ID`, or `tenure job discard ID`")
+        .number("dead_letters", n)
+        .page("jobs-wait-for-a-person")
+}
