@@ -209,7 +209,13 @@ impl Judge {
         };
         let mut status = head.map(|h| h.status);
         for event in &commit.events {
-            status = Some(table.step(status, &event.name)?);
+            status = Some(match table.step(status, &event.name) {
+                // The table says the same as the protection that is off.
+                Err(illegal) if !self.protections.blocked && event.name == ke::CLAIMED => {
+                    table.where_claims_lead().ok_or(illegal)?
+                }
+                stepped => stepped?,
+            });
         }
         let Some(status) = status else {
             return Err(Refusal::Limit { what: "number of events", actual: 0, limit: 1 });

@@ -181,6 +181,12 @@ impl Table {
         }
     }
 
+    /// What a claim makes of something claimable.
+    pub fn where_claims_lead(&'static self) -> Option<Status> {
+        let claim = self.moves.iter().find(|m| m.event == kernel_events::CLAIMED)?;
+        self.status(claim.to)
+    }
+
     /// Everything wrong with the table, in words. Empty for a sound one.
     pub fn problems(&'static self) -> Vec<String> {
         let mut found = Vec::new();

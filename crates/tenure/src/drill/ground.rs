@@ -149,7 +149,7 @@ impl Ground {
     pub fn worker_at(&self, url: &str, point: Option<&str>) -> Result<Hand, Failure> {
         let mut sets = self.base.sets.clone();
         sets.push(format!("llm.base_url={}", self.model.base_url()));
-        sets.push("llm.model=drill".into());
+        sets.extend(["llm.model=drill", "llm.api_key_env="].map(str::to_owned));
         if self.layout == Layout::Separate {
             sets.push(format!("effects.directory={}", self.dir.join("effects").display()));
         }

@@ -104,6 +104,19 @@ impl Witnessed {
         self.saw(column, seen);
     }
 
+    /// What a case saw of a guarantee, all in all: the worst of it.
+    pub fn of(&self, column: &str) -> Option<Seen> {
+        let all = || self.sightings.iter().filter(|s| s.column == column).map(|s| &s.seen);
+        let said = |pick: fn(&Seen) -> Option<&String>| {
+            let words: Vec<&str> = all().filter_map(pick).map(String::as_str).collect();
+            (!words.is_empty()).then(|| words.join("; "))
+        };
+        let broken = said(|s| if let Seen::Broken(what) = s { Some(what) } else { None });
+        let again = said(|s| if let Seen::AfterRetry(what) = s { Some(what) } else { None });
+        let held = all().next().map(|_| Seen::Held);
+        broken.map(Seen::Broken).or(again.map(Seen::AfterRetry)).or(held)
+    }
+
     /// Takes over what another one saw.
     pub fn and(&mut self, other: Witnessed) {
         self.sightings.extend(other.sightings);
@@ -168,6 +181,8 @@ pub struct Cell {
 pub struct Note {
     /// Which case.
     pub case: String,
+    /// What it saw; `None` for one that saw nothing.
+    pub verdict: Option<Verdict>,
     /// What it says.
     pub says: String,
 }
@@ -257,15 +272,20 @@ impl Board {
         let cell = |(column, promise): (&Column, &Promise)| {
             let mut cell = Cell::new(column.key, *promise);
             for (case, witnessed) in saw() {
-                let of_column = witnessed.sightings.iter().filter(|s| s.column == column.key);
-                of_column.for_each(|s| cell.take(case, &s.seen));
+                if let Some(seen) = witnessed.of(column.key) {
+                    cell.take(case, &seen);
+                }
             }
             cell.close();
             cell
         };
         let notes = |pick: fn(&Told) -> Option<&String>| {
             let note = |f: &Finished| {
-                pick(&f.told).map(|says| Note { case: f.case.clone(), says: says.clone() })
+                pick(&f.told).map(|says| Note {
+                    case: f.case.clone(),
+                    verdict: None,
+                    says: says.clone(),
+                })
             };
             mine().filter_map(note).collect::<Vec<_>>()
         };
@@ -298,21 +318,22 @@ impl Cell {
     }
 
     fn take(&mut self, case: &str, seen: &Seen) {
-        let says = match seen {
+        let (verdict, says) = match seen {
             Seen::Held => {
                 self.held += 1;
                 return;
             }
             Seen::AfterRetry(says) => {
                 self.after_retry += 1;
-                says
+                (Verdict::HeldAfterRetry, says)
             }
             Seen::Broken(says) => {
                 self.broken += 1;
-                says
+                (Verdict::Broken, says)
             }
         };
-        self.notes.push(Note { case: case.to_owned(), says: says.clone() });
+        let (case, verdict, says) = (case.to_owned(), Some(verdict), says.clone());
+        self.notes.push(Note { case, verdict, says });
     }
 
     fn close(&mut self) {
@@ -388,6 +409,14 @@ mod tests {
         assert!(!is_clean(&rows));
         assert_eq!(rows[0].cells[1].notes[0].says, "it moved");
         assert_eq!(rows[0].settings["x"], "1");
+    }
+
+    #[test]
+    fn a_case_counts_once_however_often_it_looked() {
+        let seen = [("a", Seen::Held), ("a", Seen::Broken("x".into())), ("a", Seen::Held)];
+        let rows = BOARD.fill(&[case("one", &seen)], |_| String::new());
+        let cell = &rows[0].cells[0];
+        assert_eq!((cell.held, cell.broken, cell.verdict), (0, 1, Verdict::Broken));
     }
 
     #[test]

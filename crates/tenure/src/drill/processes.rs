@@ -26,11 +26,12 @@ pub struct Hand {
 
 /// This very program, with none of the settings of whoever runs the drill.
 pub fn this_program(arguments: &[&str], sets: &[String]) -> Result<Command, Failure> {
-    let mut command = Command::new(std::env::current_exe()?);
+    // Not its path: the file may have been replaced since this process was started.
+    let mut command = Command::new("/proc/self/exe");
     for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("TENURE_")) {
         command.env_remove(name);
     }
-    command.args(arguments).env(child::CHILD, "1");
+    command.args(arguments).env(child::CHILD, "1").env("NO_COLOR", "1");
     for set in sets {
         command.args(["--set", set]);
     }
@@ -103,8 +104,18 @@ impl Hand {
 
     /// Returns when it has said this.
     pub async fn until_said(&mut self, what: &str) -> Result<(), Failure> {
+        self.until_said_any(&[what]).await
+    }
+
+    /// Returns when it has noticed that a job is no longer its own.
+    pub async fn until_lost(&mut self) -> Result<(), Failure> {
+        self.until_said_any(&["lost to another worker", "given back", "could not be recorded"])
+            .await
+    }
+
+    async fn until_said_any(&mut self, what: &[&str]) -> Result<(), Failure> {
         let looking = async {
-            while !self.said().contains(what) {
+            while !what.iter().any(|w| self.said().contains(w)) {
                 tokio::time::sleep(LOOK).await;
             }
         };

@@ -79,16 +79,19 @@ pub fn text(outcome: &Outcome) -> String {
 fn remarks(out: &mut String, row: &RowSeen) {
     let mut lines = Vec::new();
     for cell in &row.cells {
-        let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
-        for Note { case, says } in &cell.notes {
-            match said.iter_mut().find(|(s, _)| s == says) {
-                Some((_, cases)) => cases.push(case),
-                None => said.push((says, vec![case])),
+        let mut said: Vec<(&str, Verdict, Vec<&str>)> = Vec::new();
+        for Note { case, verdict, says } in &cell.notes {
+            let verdict = verdict.unwrap_or(cell.verdict);
+            match said.iter_mut().find(|(s, v, _)| s == says && *v == verdict) {
+                Some((_, _, cases)) => cases.push(case),
+                None => said.push((says, verdict, vec![case])),
             }
         }
+        // The worst first.
+        said.sort_by_key(|(_, verdict, _)| std::cmp::Reverse(*verdict));
         let more = said.len().saturating_sub(NOTES_MAX);
-        for (says, cases) in said.into_iter().take(NOTES_MAX) {
-            let verdict = cell.verdict.words();
+        for (says, verdict, cases) in said.into_iter().take(NOTES_MAX) {
+            let verdict = verdict.words();
             lines.push(format!("  {} {verdict}: {says} [{}]", cell.column, cases.join("; ")));
         }
         if more > 0 {
@@ -247,7 +250,7 @@ fn row_remarks(row: &RowSeen) -> Markup {
             h3 { (row.title) }
             ul {
                 @for (cell, note) in &notes {
-                    li { span class=(class(cell.verdict)) { (cell.column) } ": " (note.says) small { (note.case) } }
+                    li { span class=(class(note.verdict.unwrap_or(cell.verdict))) { (cell.column) } ": " (note.says) small { (note.case) } }
                 }
                 @for note in &row.failed { li.broken { "could not be run: " (note.says) small { (note.case) } } }
                 @for note in &row.left_out { li.dim { "left out: " (note.says) small { (note.case) } } }

@@ -131,7 +131,7 @@ fn after_a_model(layout: Layout) -> Case {
 /// One job loses its worker so many times, each a step further.
 fn reclaims(times: u32, class: &'static str) -> Case {
     Case::new(row::RECLAIM, format!("{times} workers lost, {class}"), move |ground| async move {
-        let names: Vec<String> = (0..times + 2).map(|i| format!("step{i}")).collect();
+        let names: Vec<String> = (0..times + 3).map(|i| format!("step{i}")).collect();
         let mut lines: Vec<Value> = names.iter().map(|n| act(class, n)).collect();
         // Signalled in the middle of it, waited for at the end.
         lines.push(signal("go"));
@@ -141,7 +141,10 @@ fn reclaims(times: u32, class: &'static str) -> Case {
             settled: names.clone(),
             ..Expected::default()
         };
-        let mut hand = ground.worker(Some("after_commit:2"))?;
+        // A worker that takes over writes down that a call is unknown, then what became of it, then its end: each
+        // gets one step further.
+        let point = Some("after_commit:3");
+        let mut hand = ground.worker(point)?;
         let job = ground.submit(json!(lines)).await?;
         for round in 1..times {
             hand.ended().await?;
@@ -151,7 +154,7 @@ fn reclaims(times: u32, class: &'static str) -> Case {
                 expected.signal = Some(("go".into(), payload));
             }
             let before = ground.attempt(&job).await;
-            hand = ground.worker(Some("after_commit:2"))?;
+            hand = ground.worker(point)?;
             seen.recoveries.extend(ground.taken_over(&job, before).await);
         }
         hand.ended().await?;

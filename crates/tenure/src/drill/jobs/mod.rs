@@ -181,7 +181,13 @@ pub static BOARD: Board = Board {
             title: "Network partition",
             does: "the lost worker stops itself, another takes over; what arrives late is refused, or kept as evidence",
             promises: &[Holds, Holds, Holds, Holds, Holds, Holds, Holds],
-            settings: LEASE,
+            settings: &[
+                "store.url",
+                "worker.lease_seconds",
+                "worker.renewal_seconds",
+                "server.patience_seconds",
+                "effects.directory",
+            ],
         },
         Row {
             key: row::LEDGER,

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// All of them.
 pub fn cases() -> Vec<Case> {
@@ -48,6 +48,7 @@ async fn cut_off(ground: Ground, weather: Weather, class: &str) -> Result<Witnes
     let mut expected = Expected { acts: five_acts(class), settled, ..Expected::default() };
     let target = ground.base.url.split("://").last().unwrap_or_default().trim_end_matches('/');
     let proxy = Proxy::open(target.to_owned()).await?;
+    // The second worker is in the middle of the next step when what was delayed arrives.
     ground.outside.hold_answers_to("it");
     let mut first = ground.worker_at(&format!("http://{}", proxy.address()), None)?;
     let job = ground.submit(five_lines(class)).await?;
@@ -55,13 +56,20 @@ async fn cut_off(ground: Ground, weather: Weather, class: &str) -> Result<Witnes
     let before = ground.attempt(&job).await;
     proxy.turn(weather);
     ground.outside.answer_all();
+    ground.outside.hold_answers_to("mid");
     let _second = ground.worker(None)?;
     seen.recoveries.extend(ground.taken_over(&job, before).await);
-    // Whoever has it now is done with the step before the line is whole again.
-    let rests = |j: &Value| ["waiting", "parked", "attention"].iter().any(|s| j["status"] == *s);
-    ground.until(&job, rests).await;
+    // Whoever has it now is done with the step, or can not be, before the line is whole again.
+    ground
+        .until(&job, |j| {
+            ground.outside.count("mid") > 0
+                || j["status"] == "attention"
+                || j["status"] == "waiting"
+        })
+        .await;
     proxy.turn(Weather::Clear);
-    first.until_said("lost to another worker").await?;
+    first.until_lost().await?;
+    ground.outside.answer_all();
     ground.signal(&job, "go", &json!(7)).await?;
     expected.signal = Some(("go".into(), json!(7)));
     ground.finish(&job, "it", &mut expected).await?;
@@ -85,7 +93,7 @@ async fn stopped(ground: Ground, point: &str) -> Result<Witnessed, Failure> {
     ground.until_status(&job, "attention").await;
     let acts = ground.outside.count("it");
     first.send(Signal::CONT);
-    first.until_said("lost to another worker").await?;
+    first.until_lost().await?;
     let late = ground.outside.count("it") > acts;
     ground.signal(&job, "go", &json!(7)).await?;
     expected.signal = Some(("go".into(), json!(7)));

@@ -55,7 +55,7 @@ async fn both(ground: Ground, point: &str, class: &str) -> Result<Witnessed, Fai
     let past = |j: &Value| j["status"] == "waiting" || j["status"] == "parked";
     ground.until(&job, past).await;
     first.send(Signal::CONT);
-    first.until_said("lost to another worker").await?;
+    first.until_lost().await?;
     ground.signal(&job, "go", &json!(7)).await?;
     expected.signal = Some(("go".into(), json!(7)));
     ground.finish(&job, "it", &mut expected).await?;
@@ -67,7 +67,8 @@ async fn race(ground: Ground) -> Result<Witnessed, Failure> {
     let mut seen = Witnessed::default();
     // Registers the flow, and is gone before anybody races.
     let mut herald = ground.ready_worker(None).await?;
-    herald.kill().await?;
+    herald.send(Signal::TERM);
+    herald.ended().await?;
     let mut jobs = Vec::new();
     for i in 0..JOBS {
         let name = format!("it{i}");
@@ -94,15 +95,20 @@ async fn race(ground: Ground) -> Result<Witnessed, Failure> {
 /// Arbitration is the store's: of many claims at the same moment one wins.
 async fn claims(ground: Ground) -> Result<Witnessed, Failure> {
     let mut herald = ground.ready_worker(None).await?;
-    herald.kill().await?;
+    herald.send(Signal::TERM);
+    herald.ended().await?;
     let job = ground.submit(five_lines("irreversible")).await?;
+    // It may have been laid out for the worker that has just left, and comes back from there.
+    ground.until_status(&job, "queued").await;
     let opening = (0..CLAIMANTS).map(|_| Thief::open(&ground));
     let claimants: Result<Vec<_>, _> =
         futures_util::future::join_all(opening).await.into_iter().collect();
     let claimants = claimants?;
     let taking = claimants.iter().map(|c| c.takes(&job));
     let taken = futures_util::future::join_all(taking).await;
-    let winners = taken.iter().filter(|t| matches!(t, Ok(true))).count();
+    let winners = taken.iter().filter(|t| matches!(t, Ok(Ok(())))).count();
+    let refused = taken.iter().find_map(|t| t.as_ref().ok()?.as_ref().err());
+    let refused = refused.cloned().unwrap_or_default();
     for claimant in &claimants {
         claimant.leave().await;
     }
@@ -112,7 +118,7 @@ async fn claims(ground: Ground) -> Result<Witnessed, Failure> {
     expected.signal = Some(("go".into(), json!(7)));
     ground.finish(&job, "it", &mut expected).await?;
     let mut seen = ground.judged(&job, &expected).await;
-    let against = (winners != 1).then(|| format!("{winners} of {CLAIMANTS} claims won"));
+    let against = (winners != 1).then(|| format!("{winners} of {CLAIMANTS} claims won; {refused}"));
     seen.judged(super::column::STREAM_CLEAN, against.into_iter().collect());
     Ok(seen)
 }

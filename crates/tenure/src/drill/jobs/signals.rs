@@ -194,7 +194,7 @@ async fn left_alone(ground: Ground) -> Result<Witnessed, Failure> {
     let mut stolen = Vec::new();
     for _ in 0..LEASES {
         tokio::time::sleep(ground.base.lease).await;
-        if stolen.is_empty() && thief.takes(&job).await? {
+        if stolen.is_empty() && thief.takes(&job).await?.is_ok() {
             stolen.push("a job that waits was claimed".to_owned());
         }
     }

@@ -37,15 +37,15 @@ impl Thief {
         Ok(Thief { pipeline, keeper, lease })
     }
 
-    /// Tries to take a job. Whether it did.
-    pub async fn takes(&self, job: &str) -> Result<bool, Failure> {
+    /// Tries to take a job. `Err` holds the refusal.
+    pub async fn takes(&self, job: &str) -> Result<Result<(), String>, Failure> {
         let entity: EntityId =
             job.parse().map_err(|_| Failure::System(format!("{job:?} is not the id of a job")))?;
         let (id, session) = (self.pipeline.commit_id(), self.keeper.id());
         let claim = Op::Claim { id, entity, session, lease: self.lease };
         match self.pipeline.submit(claim).await? {
-            Answer::Claim(Ok(_)) => Ok(true),
-            _ => Ok(false),
+            Answer::Claim(Ok(_)) => Ok(Ok(())),
+            other => Ok(Err(format!("{other:?}"))),
         }
     }
 

@@ -91,7 +91,7 @@ async fn never(ground: Ground) -> Result<Witnessed, Failure> {
     let over = ground.until_status(&job, "failed").await;
     ground.outside.answer_all();
     let kept = match over {
-        Some(job) if job["failure"]["why"].as_str().is_some_and(|w| !w.is_empty()) => Seen::Held,
+        Some(job) if job["failure"]["reason"].as_str().is_some_and(|w| !w.is_empty()) => Seen::Held,
         Some(job) => Seen::Broken(format!("it failed without a reason: {}", job["failure"])),
         None => Seen::Broken("it is tried for ever".into()),
     };
