@@ -3,6 +3,7 @@
 
 mod birth;
 mod lanes;
+mod meter;
 mod pipeline;
 mod serve;
 mod slots;

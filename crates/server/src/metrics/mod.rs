@@ -26,7 +26,7 @@ use tenure_kernel::{
     machine::Machine as _,
     rules::Tallies,
     runtime::{First, first},
-    store::HeadFilter,
+    store::{HeadFilter, Store},
     table::Class,
     time::Timestamp,
 };
@@ -68,10 +68,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAST_BOUND_GRACE: Duration = Duration::from_secs(30);
 /// Jobs in `attention` that one look goes through.
 const LOOKED_AT_MAX: usize = 200;
+const ATTENTION: &str = "attention";
+
+/// Where so much is open that not all of it is counted, jobs in `attention` are looked for this often: there is no
+/// index over what is open and asks for a person.
+const ASKED_AGAIN: Duration = Duration::from_secs(60);
 
 /// The last look at the store.
 #[derive(Default)]
-pub(crate) struct Looks(Mutex<Option<(Duration, Arc<Look>)>>);
+pub(crate) struct Looks(Mutex<Last>);
+
+#[derive(Default)]
+struct Last {
+    look: Option<(Duration, Arc<Look>)>,
+    asking: Option<(Duration, Asking)>,
+}
 
 type Look = Result<Seen, String>;
 
@@ -82,13 +93,21 @@ struct Seen {
     /// What is due earliest.
     next_due: Option<Timestamp>,
     past_bound: usize,
-    attention: usize,
-    unknown_effects: usize,
-    /// Since when the oldest job with an unknown effect stands.
-    unknown_since: Option<Timestamp>,
+    /// Jobs that the kernel marked for a person and that do not ask for one themselves.
+    marked: usize,
+    asking: Asking,
     took: Duration,
     /// The clock of this machine less the store's, in microseconds.
     skew_us: Option<i64>,
+}
+
+/// Jobs that ask for a person.
+#[derive(Clone, Copy, Default)]
+struct Asking {
+    jobs: usize,
+    unknown_effects: usize,
+    /// Since when the oldest of them stands.
+    unknown_since: Option<Timestamp>,
 }
 
 pub(crate) fn routes() -> OpenApiRouter<App> {
@@ -121,28 +140,32 @@ impl Looks {
     async fn latest(&self, app: &App) -> Arc<Look> {
         let mut last = self.0.lock().await;
         let rt = app.pipeline().rt();
-        if let Some((at, look)) = &*last
-            && rt.mono().saturating_sub(*at) < SHARED
+        let began = rt.mono();
+        if let Some((at, look)) = &last.look
+            && began.saturating_sub(*at) < SHARED
         {
             return look.clone();
         }
-        let began = rt.mono();
-        let look = match first(look(app), rt.sleep(PATIENCE)).await {
+        let fresh = |(at, asking): (Duration, Asking)| (began - at < ASKED_AGAIN).then_some(asking);
+        let remembered = last.asking.and_then(fresh);
+        let look = match first(look(app, remembered), rt.sleep(PATIENCE)).await {
             First::Left(seen) => {
                 seen.map(|s| Seen { took: rt.mono() - began, ..s }).map_err(|e| e.to_string())
             }
             First::Right(()) => Err("no answer in time".to_owned()),
         };
-        if let Err(why) = &look {
-            tracing::warn!(%why, "metrics without the store");
+        match &look {
+            Ok(seen) if remembered.is_none() => last.asking = Some((rt.mono(), seen.asking)),
+            Ok(_) => {}
+            Err(why) => tracing::warn!(%why, "metrics without the store"),
         }
         let look = Arc::new(look);
-        *last = Some((rt.mono(), look.clone()));
+        last.look = Some((rt.mono(), look.clone()));
         look
     }
 }
 
-async fn look(app: &App) -> Result<Seen, StoreError> {
+async fn look(app: &App, remembered: Option<Asking>) -> Result<Seen, StoreError> {
     let store = app.pipeline().store();
     let lanes: Vec<u16> = (0..limits::LANES).collect();
     let clock = || app.options().about.vitals.and_then(|ask| ask().clock);
@@ -156,32 +179,45 @@ async fn look(app: &App) -> Result<Seen, StoreError> {
     let past = |h: &&Head| {
         h.class() == Class::Open && h.must_end_by.is_some_and(|end| end < now - PAST_BOUND_GRACE)
     };
-    let past_bound = late.iter().filter(past).count();
-    let of_jobs = HeadFilter { kind: Some(Job::TABLE.kind.into()), ..HeadFilter::default() };
-    let marked = HeadFilter { attention: true, ..of_jobs.clone() };
+    let marked =
+        HeadFilter { kind: Some(Job::TABLE.kind.into()), attention: true, ..HeadFilter::default() };
     let marked = store.heads(marked, LOOKED_AT_MAX).await?;
-    let asking = HeadFilter { status: Some("attention".into()), ..of_jobs };
-    let asking = store.heads(asking, LOOKED_AT_MAX).await?;
-    let both = marked.iter().filter(|h| h.status.name() == "attention").count();
-    let (mut unknown_effects, mut unknown_since) = (0, None::<Timestamp>);
-    for head in &asking {
-        let Ok(job) = view::of_head(head) else { continue };
-        let unknown = job.running.iter().filter(|call| call.unknown.is_some()).count();
-        unknown_effects += unknown;
-        if unknown > 0 {
-            let since = head.changed_at;
-            unknown_since = Some(unknown_since.map_or(since, |s| s.min(since)));
+    let is_asking = |kind: &str, status: &str| kind == Job::TABLE.kind && status == ATTENTION;
+    let asking = match remembered {
+        Some(asking) if !health.open_is_all => asking,
+        _ if health.open_is_all && !health.open.iter().any(|o| is_asking(&o.kind, &o.status)) => {
+            Asking::default()
         }
-    }
+        _ => asking(store).await?,
+    };
     Ok(Seen {
-        health,
         tallies: store.tallies().await?,
         next_due,
-        past_bound,
-        attention: marked.len() + asking.len() - both,
-        unknown_effects,
-        unknown_since,
+        past_bound: late.iter().filter(past).count(),
+        marked: marked.iter().filter(|h| !is_asking(h.kind(), h.status.name())).count(),
+        asking,
         took: Duration::ZERO,
         skew_us,
+        health,
     })
+}
+
+async fn asking(store: &Arc<dyn Store>) -> Result<Asking, StoreError> {
+    let filter = HeadFilter {
+        kind: Some(Job::TABLE.kind.into()),
+        status: Some(ATTENTION.into()),
+        ..HeadFilter::default()
+    };
+    let heads = store.heads(filter, LOOKED_AT_MAX).await?;
+    let mut asking = Asking { jobs: heads.len(), ..Asking::default() };
+    for head in &heads {
+        let Ok(job) = view::of_head(head) else { continue };
+        let unknown = job.running.iter().filter(|call| call.unknown.is_some()).count();
+        asking.unknown_effects += unknown;
+        if unknown > 0 {
+            let since = asking.unknown_since.unwrap_or(head.changed_at);
+            asking.unknown_since = Some(since.min(head.changed_at));
+        }
+    }
+    Ok(asking)
 }

@@ -228,15 +228,15 @@ fn open(page: &mut Page, seen: &Seen) {
     page.gauge("tenure_past_bound_entities", "Open entities that are past must_end_by. Must be 0.")
         .is(seen.past_bound);
     page.gauge("tenure_jobs_attention", "Jobs that wait for a person; counting stops at 400.")
-        .is(seen.attention);
+        .is(seen.asking.jobs + seen.marked);
     page.gauge(
         "tenure_unknown_effects",
         "Effects that nobody knows about and a person has to settle.",
     )
-    .is(seen.unknown_effects);
+    .is(seen.asking.unknown_effects);
     let age = |at: Option<Timestamp>| at.map_or(0.0, |at| seconds(health.now.since(at)));
     page.gauge("tenure_unknown_effects_oldest_seconds", "How long the oldest of them has waited.")
-        .is(age(seen.unknown_since));
+        .is(age(seen.asking.unknown_since));
 }
 
 fn waiting(page: &mut Page, seen: &Seen) {

@@ -2,15 +2,28 @@
 
 use super::{
     jobs_support,
-    support::{options, start, start_at},
+    support::{config, machines, options, rt, serving, start, start_at},
 };
 use reqwest::{Client, StatusCode};
 use serde_json::json;
 use std::{
     collections::BTreeMap,
     net::{Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
+use tenure_bell::InProcess;
+use tenure_edge::SystemClock;
+use tenure_engine::{
+    lanes::Discard,
+    node::{Node, Parts},
+};
+use tenure_kernel::{ids::EntityId, judge::Judge, runtime::BoxFuture};
 use tenure_server::keys::Scope;
+use tenure_store::memory::{Call, Chaos, Fate, MemoryStore};
 
 fn client() -> Client {
     Client::builder().no_proxy().build().unwrap()
@@ -106,5 +119,62 @@ async fn a_scraper_shows_a_key_that_may_read_and_is_of_no_tenant() {
     assert_eq!(asked(Some(&of_tenant)).await.unwrap().status(), StatusCode::FORBIDDEN);
     assert_eq!(asked(Some(&worker)).await.unwrap().status(), StatusCode::FORBIDDEN);
     assert_eq!(asked(Some(&reader)).await.unwrap().status(), StatusCode::OK);
+    server.stop().await;
+}
+
+/// A database that can be taken away.
+#[derive(Default)]
+struct Away(AtomicBool);
+
+impl Chaos for Away {
+    fn before(&self, _call: Call) -> BoxFuture<'static, Fate> {
+        let away = self.0.load(Ordering::SeqCst);
+        Box::pin(std::future::ready(if away { Fate::Unavailable } else { Fate::Done }))
+    }
+
+    fn after(&self, _call: Call) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn is_locked(&self, _entity: EntityId) -> bool {
+        false
+    }
+
+    fn keeps_moment(&self) -> bool {
+        false
+    }
+
+    fn looks_back(&self, _call: Call) -> Duration {
+        Duration::ZERO
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_is_away_is_said_and_nothing_old_is_shown() {
+    let away = Arc::new(Away::default());
+    let judge = Judge::new(machines().tables());
+    let store = MemoryStore::new(judge, Arc::new(SystemClock), 1).handle(away.clone());
+    let parts = Parts {
+        store: Arc::new(store),
+        bell: Arc::new(InProcess::new()),
+        rt: rt(),
+        machines: machines(),
+        config: config(),
+        name: "test".into(),
+        executor: None,
+        wire: Arc::new(Discard),
+        protect_outage: true,
+    };
+    let node = Node::start(parts).await.unwrap();
+    let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let server = serving(node, at, options()).await;
+    away.0.store(true, Ordering::SeqCst);
+    let answer = client().get(format!("{}/metrics", server.base)).send().await.unwrap();
+    assert_eq!(answer.status(), StatusCode::OK, "a scraper is answered all the same");
+    let found = samples(&answer.text().await.unwrap());
+    assert_eq!(found["tenure_store_up"], 0.0);
+    assert!(found.contains_key("tenure_commits_total{result=\"committed\"}"));
+    assert!(!found.keys().any(|k| k.starts_with("tenure_pulse_age")), "{found:#?}");
+    away.0.store(false, Ordering::SeqCst);
     server.stop().await;
 }

@@ -99,7 +99,8 @@ pub async fn start_at(dir: &Path, at: SocketAddr, options: ServerOptions) -> Run
     serving(node(dir).await, at, options).await
 }
 
-async fn serving(node: Node, at: SocketAddr, options: ServerOptions) -> Running {
+/// Serves over a node.
+pub async fn serving(node: Node, at: SocketAddr, options: ServerOptions) -> Running {
     let listener = TcpListener::bind(at).await.unwrap();
     let at = listener.local_addr().unwrap();
     let app = App::new(node.pipeline.clone(), machines(), options);

@@ -112,22 +112,18 @@ const NAMED_MAX: usize = 3;
 /// Everything there is to say.
 pub fn diagnose(f: &Findings) -> Vec<Diagnosis> {
     let times = Times::of(f);
-    let mut all = Vec::new();
-    all.push(alive::servers(f, &times));
-    all.push(alive::bounds(f, &times));
-    all.push(alive::due(f, &times));
-    all.push(kept::chains(f));
+    let mut all = vec![
+        alive::servers(f, &times),
+        alive::bounds(f, &times),
+        alive::due(f, &times),
+        kept::chains(f),
+    ];
     all.extend(kept::outbox(f));
     all.extend(kept::feed(f));
     all.push(alive::clocks(f));
     all.extend(alive::server(f));
-    all.push(alive::bells(f));
-    all.push(alive::rules(f));
-    all.push(alive::workers(f, &times));
-    all.push(alive::queues(f));
-    all.push(people::attention(f));
-    all.push(people::effects(f));
-    all.push(people::dead_letters(f));
+    all.extend([alive::bells(f), alive::rules(f), alive::workers(f, &times), alive::queues(f)]);
+    all.extend([people::attention(f), people::effects(f), people::dead_letters(f)]);
     all.extend(settings::database(f));
     all.extend(settings::places(f));
     all.extend(settings::settings(f, &times));

@@ -98,8 +98,9 @@ pub(super) fn feed(f: &Findings) -> Vec<Diagnosis> {
     let h = &f.health;
     let held = h.feed_held_since.map(|at| h.now.since(at)).unwrap_or_default();
     let age = |b: &HoldsBack| b.since.map(|at| h.now.since(at));
-    let old: Vec<_> =
-        h.holding_back.iter().filter(|b| age(b).is_none_or(|a| a > f.stuck_after)).collect();
+    // Of a transaction whose age may not be seen, only the harm tells whether it is old.
+    let is_old = |b: &&HoldsBack| age(b).unwrap_or(held) > f.stuck_after;
+    let old: Vec<_> = h.holding_back.iter().filter(is_old).collect();
     let numbers = |d: Diagnosis| d.number("held_seconds", held.as_secs_f64());
     if old.is_empty() {
         let says = match held > f.stuck_after {

@@ -222,6 +222,14 @@ fn a_transaction_that_holds_the_feed_back_is_named_by_its_pid() {
     ill("feed", Verdict::Warning, &["ROLLBACK PREPARED 'it''s'"], |f| {
         f.health.holding_back.push(transaction(None, Some("it's"), Some(300)));
     });
+    assert!(
+        after(|f| f.health.holding_back.push(transaction(Some(1), None, None))).is_empty(),
+        "no harm yet"
+    );
+    ill("feed", Verdict::Wrong, &["pid 1 ", "an unknown time"], |f| {
+        f.health.feed_held_since = Some(ago(60));
+        f.health.holding_back.push(transaction(Some(1), None, None));
+    });
     ill("feed", Verdict::Warning, &["pg_monitor"], |f| f.health.feed_held_since = Some(ago(60)));
     assert!(
         after(|f| f.health.holding_back.push(transaction(Some(1), None, Some(1)))).is_empty(),
