@@ -15,7 +15,7 @@ from .processes import Failed, Memory, Process, free_port, run, tail
 
 ROOT = install.HERE.parent
 PRIVATE_POSTGRES = ROOT / "scripts/private-postgres"
-PATIENCE = 120  # seconds beyond the window that a case may take
+PATIENCE = 60  # seconds beyond the window that a case may take
 
 
 class Bench:
@@ -48,6 +48,14 @@ class Bench:
         path = install.LOGS / f"{name}.log"
         path.unlink(missing_ok=True)
         return path
+
+    def keep_logs(self, name, since):
+        """Sets aside what was said in a case that failed: the next one would overwrite it."""
+        place = install.LOGS / f"failed-{time.strftime('%H%M%S')}-{name}"
+        for log in install.LOGS.glob("*.log"):
+            if log.stat().st_mtime >= since:
+                place.mkdir(exist_ok=True)
+                shutil.copy(log, place)
 
     def quick_run(self, *command):
         return run(command, install.LOGS / "tools.log", 60)
@@ -154,7 +162,7 @@ def tenure_postgres(bench, case):
 def tenure_drain(bench, case):
     with Database(bench, "ours") as database:
         command = [bench.tenure, "--store", database.url, "--json", "bench", "drain", "--jobs", bench.jobs]
-        out = run(command, bench.log("tenure"), PATIENCE * 2)
+        out = run(command, bench.log("tenure"), PATIENCE * 3)
     return drained(out, bench.jobs)
 
 
@@ -294,7 +302,7 @@ def graphile(bench, case, batched=0):
     with Database(bench, "graphile") as database:
         load = [install.node_program(), "--no-deprecation", install.NODE / "graphile.mjs", "--database", database.url,
                 "--jobs", bench.jobs, "--batched", batched]
-        out = run(load, bench.log("graphile"), PATIENCE * 2)
+        out = run(load, bench.log("graphile"), PATIENCE * 3)
     return checked(last_json(out))
 
 

@@ -38,7 +38,7 @@ def unless_stamped(name, files, action):
     stamp, now = PLACE / f"{name}.stamp", digest(*files)
     if stamp.exists() and stamp.read_text() == now:
         return
-    print(f"installing the peers from {name} ...", flush=True)
+    print(f"installing the peers from {name} ..." + (" (minutes the first time)" if name == "crates.io" else ""), flush=True)
     began = time.monotonic()
     action()
     stamp.write_text(now)
@@ -84,7 +84,7 @@ def cargo():
         command = ["cargo", "build", "--release", "--locked"]
         run(command, LOGS / "cargo.log", 3600, cwd=crate, env={"CARGO_TARGET_DIR": str(TARGET)})
 
-    unless_stamped("crates.io (minutes the first time)", [crate / "Cargo.toml", crate / "Cargo.lock", *sources], action)
+    unless_stamped("crates.io", [crate / "Cargo.toml", crate / "Cargo.lock", *sources], action)
 
 
 def node_program():
