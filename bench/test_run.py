@@ -13,8 +13,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from harness import plan, plot, render  # noqa: E402
-from harness.contenders import checked, drained, last_json  # noqa: E402
-from harness.install import SOURCES  # noqa: E402
+from harness.contenders import HOW, checked, drained, last_json  # noqa: E402
+from harness.install import SOURCES, need  # noqa: E402
 from harness.processes import Failed, Memory, Process, members, run  # noqa: E402
 from harness.stats import Results  # noqa: E402
 
@@ -84,6 +84,14 @@ class Order(unittest.TestCase):
         found = {(case.key, name) for case, name in plan.order(False, 1, ["dbos"])}
         self.assertEqual(found, {(f"postgres/{s}/50", n) for s in (1, 10) for n in ("dbos", "tenure-postgres")})
 
+    def test_everybody_can_be_run_and_is(self):
+        self.assertEqual(set(HOW), set(plan.CONTENDERS))
+        self.assertEqual({name for _, name in plan.order(False, 1)}, set(plan.CONTENDERS))
+
+    def test_the_quick_run_looks_once_at_what_is_slow(self):
+        first, second = ({name for _, name in plan.order(True, number)} for number in (1, 2))
+        self.assertEqual(first - second, {"restate-ts", "temporal"})
+
     def test_every_aim_is_part_of_the_full_run_and_has_a_name_of_its_own(self):
         ran = {(case.key, name) for case, name in plan.order(False, 1)}
         aims = list(plan.aims())
@@ -122,6 +130,10 @@ class Page(unittest.TestCase):
             (out / "own.md").write_text("Ours alone.")
             render.write(Results(lines()), out, out / "RESULTS.md")
             self.assertIn("Ours alone.", (out / "RESULTS.md").read_text())
+            self.assertIn("](plot.svg)", (out / "RESULTS.md").read_text())
+            (out / "inner").mkdir()
+            render.write(Results(lines()), out / "inner", out / "RESULTS.md")
+            self.assertIn("](inner/plot.svg)", (out / "RESULTS.md").read_text())
             self.assertTrue((out / "plot.svg").exists())
 
 
@@ -167,6 +179,12 @@ class Processes(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory, Memory() as memory:
             run([sys.executable, "-c", "import time; time.sleep(0.8)"], Path(directory) / "log", 10, memory=memory)
         self.assertGreater(memory.megabytes()["load"], 1)
+
+
+class Needs(unittest.TestCase):
+    def test_what_is_missing_is_said_with_what_to_do(self):
+        with self.assertRaisesRegex(Failed, "no-such-program not found: install it"):
+            need("no-such-program", "install it")
 
 
 class Pins(unittest.TestCase):

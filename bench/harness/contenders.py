@@ -308,3 +308,10 @@ def graphile(bench, case, batched=0):
 
 def graphile_batched(bench, case):
     return graphile(bench, case, batched=1)
+
+
+HOW = {
+    "tenure": tenure_here, "tenure-http": tenure_http, "tenure-postgres": tenure_postgres, "tenure-drain": tenure_drain,
+    "restate-rust": restate_rust, "restate-default": restate_default, "restate-ts": restate_ts, "duroxide": duroxide,
+    "temporal": temporal, "dbos": dbos, "absurd": absurd, "graphile": graphile, "graphile-batched": graphile_batched,
+}

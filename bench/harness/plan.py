@@ -49,39 +49,43 @@ CONTENDERS = {c.name: c for c in (
     Contender("graphile-batched", "Graphile Worker, local queue + batched completion", POSTGRES, ("npm",)),
 )}
 
-# Who runs in a case, in the order of the odd rounds: ours and the peers by turns. Even rounds run backwards, so that
-# what drifts does not always meet the same one. A case is quick or only part of the full run.
-PLAN = [
-    # case, quick?, contenders of the quick run, further ones of the full run
-    (Case("embedded", 1, 50), True, ["tenure", "restate-rust", "tenure-http", "restate-default", "duroxide"], ["restate-ts", "temporal"]),
-    (Case("embedded", 1, 200), True, ["tenure", "restate-rust", "tenure-http", "restate-default", "duroxide"], ["restate-ts"]),
-    (Case("embedded", 10, 50), True, ["tenure", "restate-rust", "tenure-http", "restate-default"], ["duroxide", "restate-ts", "temporal"]),
-    (Case("embedded", 10, 200), False, ["tenure", "restate-rust", "tenure-http", "restate-default"], []),
-    (Case("postgres", 1, 50), True, ["tenure-postgres", "dbos", "absurd"], []),
-    (Case("postgres", 10, 50), True, ["dbos", "tenure-postgres", "absurd"], []),
-    (Case("drain", 1, 0), True, ["graphile", "tenure-drain", "graphile-batched"], []),
-]
+@dataclass(frozen=True)
+class Part:
+    """Who runs in a case, in the order of the odd rounds: ours and the peers by turns. Even rounds run backwards, so
+    that what drifts does not always meet the same one."""
 
-# In a quick run these are measured in the first round only: they are slow, and no aim hangs on their exact rate.
-FIRST_ROUND_ONLY = {"restate-ts", "temporal"}
+    case: Case
+    names: tuple
+    more: tuple = ()  # only in the full run
+    quick: bool = True  # part of the quick run at all
+    sample: bool = False  # the quick run takes `more` along in its first round: once is enough to see where they stand
+
+
+RESTATE_AND_OURS = ("tenure", "restate-rust", "tenure-http", "restate-default")
+PLAN = (
+    Part(Case("embedded", 1, 50), (*RESTATE_AND_OURS, "duroxide"), ("restate-ts", "temporal"), sample=True),
+    Part(Case("embedded", 1, 200), (*RESTATE_AND_OURS, "duroxide"), ("restate-ts",)),
+    Part(Case("embedded", 10, 50), RESTATE_AND_OURS, ("duroxide", "restate-ts", "temporal")),
+    Part(Case("embedded", 10, 200), RESTATE_AND_OURS, quick=False),
+    Part(Case("postgres", 1, 50), ("dbos", "tenure-postgres", "absurd")),
+    Part(Case("postgres", 10, 50), ("dbos", "tenure-postgres", "absurd")),
+    Part(Case("drain", 1, 0), ("graphile", "tenure-drain", "graphile-batched")),
+)
 
 
 def order(quick, number, only=()):
     """The (case, contender) pairs of a round."""
-    for case, is_quick, names, further in PLAN:
-        if quick and not is_quick:
+    for part in PLAN:
+        if quick and not part.quick:
             continue
-        names = names + further
-        if quick and number > 1:
-            names = [n for n in names if n not in FIRST_ROUND_ONLY]
-        if quick and case.key not in ("embedded/1/50",):
-            names = [n for n in names if n not in further]
+        names = part.names
+        if not quick or (part.sample and number == 1):
+            names += part.more
         if only:
-            wanted = [n for n in names if n in only]
             # Ours runs where one of its peers does: a figure of another day is nothing to compare with.
-            peers = any(not n.startswith(OURS) for n in wanted)
-            names = [n for n in names if n in wanted or (peers and n.startswith(OURS))]
-        yield from ((case, name) for name in (names if number % 2 else reversed(names)))
+            peers = any(n in only for n in names if not n.startswith(OURS))
+            names = [n for n in names if n in only or (peers and n.startswith(OURS))]
+        yield from ((part.case, name) for name in (names if number % 2 else reversed(names)))
 
 
 @dataclass(frozen=True)

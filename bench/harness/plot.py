@@ -23,7 +23,7 @@ def number(value):
 
 
 def panels(results):
-    for case, *_ in PLAN:
+    for case in (part.case for part in PLAN):
         rows = []
         for name in CONTENDERS:
             if summary := results.summary(case, name, "per_second"):

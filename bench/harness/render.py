@@ -9,8 +9,8 @@ from .plot import number
 INTRO = """\
 # Results
 
-Written by `bench/run` from [`results/raw.jsonl`](results/raw.jsonl); edits are lost. What was chosen for each peer,
-how to read this, and what not to conclude from it: [`README.md`](README.md).
+Written by `bench/run` from [`raw.jsonl`](PLACEraw.jsonl); edits are lost. What was chosen for each peer,
+how to read this, and what not to conclude from it: `bench/README.md`.
 """
 
 HEADS = {
@@ -65,7 +65,7 @@ def aims_section(results, limits):
 
 def group_section(results, group):
     blocks = [HEADS[group], NOTES[group].format(**results.run())]
-    for case, *_ in PLAN:
+    for case in (part.case for part in PLAN):
         if case.group != group:
             continue
         rows = []
@@ -92,7 +92,7 @@ def group_section(results, group):
 
 def memory_section(results):
     rows = []
-    for case, *_ in PLAN:
+    for case in (part.case for part in PLAN):
         if case.group != "embedded" or case.concurrency != 200:
             continue
         for name in CONTENDERS:
@@ -160,11 +160,12 @@ def settings_section(results):
     return "\n\n".join(lines)
 
 
-def markdown(results, limits, own=""):
+def markdown(results, limits, own="", place=""):
+    """`place` is where the raw file and the figure are, seen from the page."""
     sections = [
-        INTRO.strip(),
+        INTRO.strip().replace("PLACE", place),
         aims_section(results, limits),
-        "![Completed work per second](results/plot.svg)",
+        f"![Completed work per second]({place}plot.svg)",
         *(group_section(results, group) for group in HEADS),
         memory_section(results),
         "## Our other aims, without peers\n\n" + (own.strip() or "Not measured in this run."),
@@ -180,4 +181,5 @@ def write(results, directory, page):
     own, limits = directory / "own.md", directory / "limits.json"
     known = json.loads(limits.read_text()) if limits.exists() else {}
     (directory / "plot.svg").write_text(plot.svg(results))
-    page.write_text(markdown(results, known, own.read_text() if own.exists() else ""))
+    place = "" if page.parent == directory else f"{directory.relative_to(page.parent)}/"
+    page.write_text(markdown(results, known, own.read_text() if own.exists() else "", place))
