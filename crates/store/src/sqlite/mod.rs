@@ -531,9 +531,15 @@ mod tests {
         let log = Arc::default();
         let conn = schema::open_writer(&dir.path().join("db"), 7, &log).unwrap();
         let lanes = [0, 1, 2];
+        let all_lanes: Vec<u16> = (0..limits::LANES).collect();
+        let mut kinds = Tables::default();
+        kinds.insert(&tenure_kernel::sessions::WORKER);
+        kinds.insert(&tenure_kernel::sessions::LANE);
         let looks = [
             (read::outbox_sql(&lanes, false), "outbox_inside"),
             (read::outbox_sql(&lanes, true), "outbox_wire"),
+            (read::due_sql(&lanes, &kinds), "heads_due"),
+            (read::due_sql(&all_lanes, &kinds), "heads_due"),
             (health::OPEN.to_owned(), "heads_due"),
             (health::outbox_sql(false), "outbox_inside"),
             (health::outbox_sql(true), "outbox_wire"),
