@@ -77,7 +77,8 @@ pub fn slow_disk(s: &Slowed) -> Aim {
     Aim {
         aim: format!(
             "{}: every sync {ms} ms slower, throughput at {} falls by less than half",
-            o.store, o.concurrency
+            o.engine(),
+            o.concurrency
         ),
         measured: format!(
             "{:.0} % left: {:.0} of {:.0} jobs/s (a lone commit {:.2} ms instead of {:.2})",
@@ -89,7 +90,7 @@ pub fn slow_disk(s: &Slowed) -> Aim {
         ),
         met: s.ratio() > SLOW_TO_AS_IT_IS_MIN,
         limit: "a job is two commits one after the other, so each client waits for two slow syncs or more",
-        command: format!("tenure bench slow-disk --store {} --fsync-ms {ms}", o.store),
+        command: format!("tenure bench slow-disk --store {} --fsync-ms {ms}", url(o.engine())),
     }
 }
 

@@ -7,12 +7,12 @@
 //! that creates the job, so nobody polls for it.
 
 use crate::{
-    jobs::{Bench, input, wrong},
+    jobs::{Bench, Way, count::Counting, input, wrong},
     raw::Raw,
     report::{Case, percentile},
 };
 use std::time::Duration;
-use tenure_kernel::error::StoreError;
+use tenure_kernel::{error::StoreError, ids::EntityId, runtime::Rt};
 
 /// How many.
 #[derive(Clone, Copy, Debug)]
@@ -84,39 +84,60 @@ impl Serial {
 /// Jobs before anything is measured: statements are prepared, caches filled.
 const WARM_UP: usize = 20;
 
-/// Runs the suite.
+/// Runs the suite. The client is a task of the runtime, as it is in a server.
 pub async fn run(bench: &Bench<'_>, options: Options) -> Result<Serial, StoreError> {
-    let place = bench.place;
-    let mut raw = place.raw().await?;
-    let rt = &bench.rt;
-    let (mut raws, mut jobs, mut starts, mut between) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut ids = Vec::new();
+    let (place, raw) = (bench.place, bench.place.raw().await?);
+    let (store, way, rt) = (bench.store.clone(), bench.way.clone(), bench.rt.clone());
+    #[expect(clippy::disallowed_methods, reason = "a benchmark is process edge")]
+    let client = tokio::task::spawn(async move { client(&store, &*way, &rt, raw, options).await });
+    let took = client.await.map_err(|e| wrong(format!("the client panicked: {e}")))??;
+    bench.all_completed(took.ids.into_iter()).await?;
+    let steps = options.steps.max(1) as f64;
+    let (raw, job) = (Spread::of(took.raw), Spread::of(took.jobs));
+    let step = Spread { p50: job.p50 / steps, p99: job.p99 / steps };
+    let (between_commits, start) = (Spread::of(took.between), Spread::of(took.starts));
+    let ratio = step.p50 / raw.p50;
+    Ok(Serial { store: place.engine(), options, raw, step, between_commits, job, start, ratio })
+}
+
+/// Samples, in milliseconds, and the jobs that gave them.
+#[derive(Default)]
+struct Took {
+    ids: Vec<EntityId>,
+    raw: Vec<f64>,
+    jobs: Vec<f64>,
+    starts: Vec<f64>,
+    between: Vec<f64>,
+}
+
+async fn client(
+    store: &Counting,
+    way: &dyn Way,
+    rt: &Rt,
+    mut raw: Raw,
+    options: Options,
+) -> Result<Took, StoreError> {
+    let mut all = Took::default();
     let ms = |d: Duration| d.as_secs_f64() * 1000.0;
     for n in 0..WARM_UP + options.jobs {
-        bench.store.note();
+        store.note();
         let sent = rt.mono();
-        ids.push(bench.way.done(input(options.steps, None)).await?);
+        all.ids.push(way.done(input(options.steps, None)).await?);
         let took = rt.mono() - sent;
-        let commits = bench.store.noted();
+        let commits = store.noted();
         let one_row = one_row_commits(&mut raw, options.steps).await?;
         if n < WARM_UP {
             continue;
         }
         let started = commits.iter().find(|c| c.1);
         let started = started.ok_or_else(|| wrong("a job ended and started nothing".into()))?;
-        jobs.push(ms(took));
-        starts.push(ms(started.0.saturating_sub(sent)));
-        between.extend(commits.windows(2).map(|pair| ms(pair[1].0.saturating_sub(pair[0].0))));
-        raws.extend(one_row);
+        all.jobs.push(ms(took));
+        all.starts.push(ms(started.0.saturating_sub(sent)));
+        let gaps = commits.windows(2).map(|pair| ms(pair[1].0.saturating_sub(pair[0].0)));
+        all.between.extend(gaps);
+        all.raw.extend(one_row);
     }
-    bench.all_completed(ids.into_iter()).await?;
-    let steps = options.steps.max(1) as f64;
-    let (raw, job) = (Spread::of(raws), Spread::of(jobs));
-    let step = Spread { p50: job.p50 / steps, p99: job.p99 / steps };
-    let (between_commits, start) = (Spread::of(between), Spread::of(starts));
-    let ratio = step.p50 / raw.p50;
-    Ok(Serial { store: place.engine(), options, raw, step, between_commits, job, start, ratio })
+    Ok(all)
 }
 
 /// As many one-row commits of the engine alone; milliseconds each.

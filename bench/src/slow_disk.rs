@@ -18,7 +18,7 @@ use tenure_kernel::error::StoreError;
 /// How slow, how wide, how long.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// `sqlite`, `sqlite:DIRECTORY`, or `postgres` for a server of its own.
+    /// `sqlite`, `sqlite:DIRECTORY`, or `postgres://` for a server of its own.
     pub store: String,
     /// What every sync takes longer.
     pub fsync: Duration,
@@ -32,6 +32,13 @@ pub struct Options {
     pub rounds: usize,
     /// The script that starts a Postgres.
     pub private_postgres: PathBuf,
+}
+
+impl Options {
+    /// The engine's name.
+    pub fn engine(&self) -> &str {
+        self.store.split(':').next().unwrap_or_default()
+    }
 }
 
 /// What one speed of the disk gave.
@@ -63,7 +70,7 @@ impl Slowed {
     /// For the report.
     pub fn case(&self) -> Case {
         Case::of("slow-disk")
-            .with("store", self.options.store.split(':').next().unwrap_or_default())
+            .with("store", self.options.engine())
             .with("concurrency", self.options.concurrency)
             .with("steps", self.options.steps)
             .measured("fsync_ms", self.options.fsync.as_secs_f64() * 1000.0)
@@ -82,7 +89,7 @@ fn failed(e: impl std::fmt::Display) -> StoreError {
 /// Runs the suite.
 pub fn run(options: Options) -> Result<Slowed, StoreError> {
     let disk = SlowDisk::build()?;
-    let server = match options.store == "postgres" {
+    let server = match options.engine() == "postgres" {
         true => Some(PrivatePostgres::start(&options.private_postgres, &disk)?),
         false => None,
     };

@@ -268,7 +268,7 @@ pub enum Suite {
         steps: usize,
     },
     /// Many clients on a slow disk: every sync of the database is delayed by a preloaded library, which needs a C compiler.
-    /// `--store postgres` starts a server of its own for that
+    /// `--store postgres://` starts a server of its own for that
     SlowDisk {
         /// What every fsync and fdatasync takes longer, in milliseconds
         #[arg(long, default_value_t = 5)]
@@ -320,6 +320,16 @@ pub enum Suite {
         /// Seconds of load by 50 clients over HTTP
         #[arg(long, default_value_t = 5.0)]
         load_seconds: f64,
+    },
+    /// All of our own aims, one after the other: what is wanted, what was measured, met or missed, in Markdown. SQLite
+    /// always, Postgres too with `--store postgres://…`; a full run with Postgres takes about half an hour
+    Aims {
+        /// Small numbers: three minutes instead
+        #[arg(long)]
+        quick: bool,
+        /// The script that starts a Postgres of its own, for the slow disk
+        #[arg(long, value_name = "FILE", default_value = "scripts/private-postgres")]
+        private_postgres: PathBuf,
     },
     /// Claims per second while the history grows, and while somebody holds an old snapshot open
     Claim {

@@ -8,7 +8,7 @@ use crate::{
 };
 use std::{path::Path, time::Duration};
 use tenure_bench::{
-    claim, commit, drain, growth, jobs,
+    aims, claim, commit, drain, growth, jobs,
     place::Place,
     report::{Case, Report, tell},
     serial, slow_disk, start,
@@ -39,10 +39,132 @@ pub async fn run(store: Option<&str>, options: &cli::Bench, json: bool) -> Resul
             };
             vec![start::run(scratch(store)?, options).await?.case()]
         }
+        Suite::Aims { quick, private_postgres } => {
+            return all_aims(store, *quick, private_postgres).await;
+        }
         here => return in_this_process(store, here, json).await,
     };
     Ok(tell(&cases, json))
 }
+
+/// Every aim, SQLite first.
+async fn all_aims(store: &str, quick: bool, private_postgres: &Path) -> Result<String, Failure> {
+    let size = if quick { Size::QUICK } else { Size::FULL };
+    let (embedded, postgres) = match store.starts_with("postgres") {
+        true => ("sqlite", Some(store)),
+        false => (store, None),
+    };
+    let mut aims = Vec::new();
+    for store in std::iter::once(embedded).chain(postgres) {
+        aims_of(store, &size, private_postgres, &mut aims).await?;
+    }
+    let options = start::Options { runs: size.runs, quiet: size.quiet, load: size.time };
+    eprintln!("start");
+    aims.extend(aims::start(&start::run(scratch(embedded)?, options).await?));
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let sort = if quick { "quick, with small numbers" } else { "full" };
+    let about = format!(
+        "Written by `tenure bench aims`, a {sort} run, version {}, on a machine with {cores} cores that clients, server, \
+         worker and database share; everything is synced.",
+        env!("CARGO_PKG_VERSION")
+    );
+    Ok(aims::markdown(&aims, &about))
+}
+
+/// How much is enough to judge.
+struct Size {
+    serial_jobs: usize,
+    time: Duration,
+    rounds: usize,
+    drain: usize,
+    finished: &'static [usize],
+    waiting: usize,
+    snapshot: Duration,
+    runs: usize,
+    quiet: Duration,
+}
+
+impl Size {
+    const FULL: Size = Size {
+        serial_jobs: 1_000,
+        time: Duration::from_secs(5),
+        rounds: 3,
+        drain: 50_000,
+        finished: &[1_000, 10_000, 100_000, 1_000_000],
+        waiting: 100_000,
+        snapshot: Duration::from_secs(600),
+        runs: 21,
+        quiet: Duration::from_secs(5),
+    };
+    const QUICK: Size = Size {
+        serial_jobs: 100,
+        time: Duration::from_secs(1),
+        rounds: 1,
+        drain: 5_000,
+        finished: &[1_000, 20_000],
+        waiting: 2_000,
+        snapshot: Duration::from_secs(5),
+        runs: 5,
+        quiet: Duration::from_secs(2),
+    };
+}
+
+/// The aims of one engine, each in a place of its own.
+async fn aims_of(
+    store: &str,
+    size: &Size,
+    private_postgres: &Path,
+    aims: &mut Vec<aims::Aim>,
+) -> Result<(), Failure> {
+    // Nobody should wonder for half an hour whether something happens.
+    let doing = |suite: &str| eprintln!("{suite} on {}", store.split(':').next().unwrap_or(store));
+    doing("serial");
+    let place = Place::open(store, judge()).await?;
+    let bench = jobs::Here::bench(&place, kit(), 1, POSTGRES_FLIGHTS).await?;
+    let options = serial::Options { jobs: size.serial_jobs, steps: 10 };
+    aims.extend(aims::serial(&serial::run(&bench, options).await?));
+    drop(bench);
+    place.remove().await?;
+
+    doing("drain");
+    let place = Place::open(store, judge()).await?;
+    let options = drain::Options { jobs: size.drain, steps: 1, slots: DRAIN_SLOTS, http: false };
+    aims.push(aims::drain(&drain::run(&place, kit(), POSTGRES_FLIGHTS, options).await?));
+    place.remove().await?;
+
+    doing("slow-disk");
+    aims.push(aims::slow_disk(&slow_disk::run(slow_disk::Options {
+        store: if store.starts_with("postgres") { "postgres://" } else { store }.to_owned(),
+        fsync: Duration::from_millis(5),
+        concurrency: 200,
+        steps: 1,
+        time: size.time,
+        rounds: size.rounds,
+        private_postgres: private_postgres.to_owned(),
+    })?));
+
+    doing("growth");
+    let place = Place::open(store, judge()).await?;
+    let bench = jobs::Here::bench(&place, kit(), growth::FILLING, POSTGRES_FLIGHTS).await?;
+    let options = growth::Options {
+        finished: size.finished.to_vec(),
+        waiting: size.waiting,
+        clients: 50,
+        time: size.time,
+        snapshot: size.snapshot,
+    };
+    let command = format!(
+        "tenure bench growth --waiting {} --snapshot-seconds {}",
+        size.waiting,
+        size.snapshot.as_secs()
+    );
+    aims.extend(aims::growth(&growth::run(&bench, &options).await?, &command));
+    drop(bench);
+    Ok(place.remove().await?)
+}
+
+/// Jobs that a worker runs at once while a queue is emptied: the default of `bench drain`.
+const DRAIN_SLOTS: usize = 512;
 
 /// Where scratch directories of an embedded store go.
 fn scratch(store: &str) -> Result<&Path, Failure> {

@@ -1,5 +1,6 @@
 //! Tests on real processes: one binary, a module per promise.
 
+mod bench_smoke;
 mod cli;
 mod console;
 mod console_browser;
