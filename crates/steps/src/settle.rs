@@ -22,8 +22,10 @@ pub struct Known {
     pub effect: Option<Value>,
     /// A result that came late.
     pub evidence: Option<Value>,
-    /// The process that ran it is known to be gone.
+    /// The process that ran it is known to be gone, or to have nothing of it running any more.
     pub executor_dead: bool,
+    /// The process that was to make it has said that it did not, and will not.
+    pub never_called: bool,
     /// The tool honours not-after.
     pub honours_not_after: bool,
     /// The target refuses old epochs, and has seen ours.
@@ -66,6 +68,8 @@ pub enum Action {
     Compensate,
     /// It did not happen.
     DidNotHappen,
+    /// It was never called: by the word of the worker that was to.
+    NeverCalled,
     /// It was undone.
     Compensated,
     /// A person has to look; if there is a time, look again by then.
@@ -113,7 +117,9 @@ impl Known {
             }
         }
         match self.call.class {
+            // An earlier call under the same key may have been applied: the key stays.
             Class::Idempotent => Action::CallAgain,
+            _ if self.never_called && !self.compensating => Action::NeverCalled,
             Class::Irreversible => Action::Attention {
                 why: "an irreversible tool was called and nobody knows whether it happened: say what is \
                       true (happened, did-not-happen) or abandon the step"
@@ -172,6 +178,7 @@ mod tests {
             effect: None,
             evidence: None,
             executor_dead: false,
+            never_called: false,
             honours_not_after: false,
             fenced: false,
             now: Timestamp::from_micros(2_000_000),
@@ -192,6 +199,18 @@ mod tests {
         assert_eq!(k.action(), Action::Compensate);
         k.compensated = true;
         assert_eq!(k.action(), Action::Compensated);
+    }
+
+    #[test]
+    fn what_was_never_called_did_not_happen_unless_somebody_has_a_result() {
+        for class in [Class::Verifiable, Class::Compensatable, Class::Irreversible] {
+            let mut k = Known { never_called: true, executor_dead: true, ..known(class) };
+            assert_eq!(k.action(), Action::NeverCalled);
+            k.evidence = Some(Value::from(1));
+            assert_eq!(k.action(), Action::FromEvidence(Value::from(1)));
+        }
+        let k = Known { never_called: true, ..known(Class::Idempotent) };
+        assert_eq!(k.action(), Action::CallAgain);
     }
 
     #[test]

@@ -67,6 +67,9 @@ pub enum Command {
     /// amount. Ends with 1 if something is wrong, or if the store can not be reached; warnings alone end with 0, unless
     /// --strict.
     Doctor(Doctor),
+    /// Keeps load on a small cluster while things are killed, and ends with the accounting: nothing lost, nothing
+    /// done twice, nothing hanging, memory flat
+    Soak(Soak),
     /// Replays one simulated run of a whole cluster under faults, exactly, from its seed
     Sim(Sim),
     /// Measures, beside the raw limit of the same engine
@@ -184,6 +187,27 @@ pub struct Doctor {
 fn seconds(text: &str) -> Result<f64, String> {
     let fits = |s: &f64| (0.0..=86_400.0).contains(s);
     text.parse().ok().filter(fits).ok_or_else(|| "give 0 to 86400 seconds".to_owned())
+}
+
+/// Options of `soak`. `--store` as for `drill`.
+#[derive(Args, Clone, Debug)]
+pub struct Soak {
+    /// How long there is load
+    #[arg(long, default_value_t = 10.0)]
+    pub minutes: f64,
+    /// Seconds between two kills: a worker mostly, one that is stopped and woken up at times, sometimes the server or
+    /// the database
+    #[arg(long, default_value_t = 5.0)]
+    pub kill_every: f64,
+    /// Clients that each wait for their job before they submit the next
+    #[arg(long, default_value_t = 16)]
+    pub clients: usize,
+    /// Worker processes
+    #[arg(long, default_value_t = 3)]
+    pub workers: usize,
+    /// What is killed when, and what the jobs do; a random one without it
+    #[arg(long)]
+    pub seed: Option<u64>,
 }
 
 /// Options of `sim`.

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
 }
 
 fn start(cli: &Cli) -> Result<String, Failure> {
+    tenure::drill::child::die_with_the_drill().map_err(Failure::System)?;
     let settings = settings(&cli.common)?;
     logs::start(&settings).map_err(Failure::System)?;
     if let Some(answer) = at_once(cli, &settings) {
@@ -72,6 +73,12 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
         Command::Bench(options) => {
             commands::bench::run(cli.common.store.as_deref(), options, json).await
         }
+        Command::Drill(options) => {
+            commands::drill::run(settings, cli.common.store.as_deref(), options, json).await
+        }
+        Command::Soak(options) => {
+            commands::soak::run(settings, cli.common.store.as_deref(), options, json).await
+        }
         Command::Torture(options) => commands::torture::run(settings, options).await,
     }
 }
@@ -83,8 +90,9 @@ fn settings(common: &Common) -> Result<Settings, Failure> {
     let default = Path::new(DEFAULT_FILE);
     let file = common.config.as_deref().or_else(|| default.exists().then_some(default));
     let mut flags = common.set.clone();
+    // Bare names of engines are for commands that make a scratch store of their own.
     if let Some(url) = &common.store
-        && url != "sqlite"
+        && !["sqlite", "postgres"].contains(&url.as_str())
     {
         flags.push(format!("store.url={url}"));
     }

@@ -104,6 +104,7 @@ pub(crate) async fn run(mut desk: Desk, start: Start) {
             // The lease, on this process's own clock, right before anything outside is touched.
             if !desk.keeper.may_act(desk.job, desk.epoch) {
                 desk.say(&start, How::NotCalled);
+                desk.testify(&start, Testimony::NeverCalled).await;
                 return;
             }
             let work = AssertUnwindSafe(tool.call(ctx, start.input.clone())).catch_unwind();
@@ -174,16 +175,23 @@ impl Desk {
                 self.stopper.send_replace(true);
                 // What comes now comes late: it is evidence, and whoever holds the job may settle by it.
                 if let First::Left(Ok(result)) = first(work, rt.sleep(self.grace())).await {
-                    self.testify(start, &result).await;
+                    self.testify(start, Testimony::Result(result)).await;
+                    self.say(start, How::Gone);
+                } else {
+                    self.gone(start).await;
                 }
-                self.say(start, How::Gone);
             }
             First::Right(First::Right(())) => match first(work, rt.sleep(self.grace())).await {
                 First::Left(result) => self.returned(start, result).await,
-                First::Right(()) => {
-                    self.say(start, How::Gone);
-                }
+                First::Right(()) => self.gone(start).await,
             },
+        }
+    }
+
+    /// It was stopped. If nobody here is left to hear it, whoever has the job by now should.
+    async fn gone(&self, start: &Start) {
+        if !self.say(start, How::Gone) {
+            self.testify(start, Testimony::Over).await;
         }
     }
 
@@ -202,45 +210,81 @@ impl Desk {
             }
             self.reach.shop.at(points::AFTER_EFFECT).await;
         }
-        let late = result.as_ref().ok().cloned();
-        if !self.say(start, How::Returned(result))
-            && let Some(value) = late
-        {
-            self.testify(start, &value).await;
+        let late = Testimony::of(&result);
+        if !self.say(start, How::Returned(result)) {
+            self.testify(start, late).await;
         }
     }
 
-    async fn testify(&self, start: &Start, result: &Value) {
+    async fn testify(&self, start: &Start, says: Testimony) {
         let late = Late {
             job: self.job,
             epoch: self.epoch,
             key: start.key.clone(),
             call: start.call,
             step: start.step.clone(),
-            result: result.clone(),
+            says,
         };
         testify(&self.reach, &self.keeper, late).await;
     }
 }
 
-/// A result that can not be committed any more.
+/// What a worker that has lost a job can still say about a call that it had started.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Testimony {
+    /// The tool returned this.
+    Result(Value),
+    /// No code of it runs any more in this process; whether it was applied is not known.
+    Over,
+    /// This process never made the call, and never will.
+    NeverCalled,
+}
+
+impl Testimony {
+    /// Of a tool that returned.
+    pub fn of(result: &Result<Value, ToolError>) -> Self {
+        result.as_ref().map_or(Testimony::Over, |value| Testimony::Result(value.clone()))
+    }
+
+    fn to_json(&self, step: &StepId) -> Value {
+        match self {
+            Testimony::Result(result) => serde_json::json!({ "step": step, "result": result }),
+            Testimony::Over => serde_json::json!({ "step": step, "over": true }),
+            Testimony::NeverCalled => {
+                serde_json::json!({ "step": step, "over": true, "called": false })
+            }
+        }
+    }
+
+    /// What evidence says, if it is about a call.
+    pub fn from_json(said: &Value) -> Option<Self> {
+        match (said.get("result"), said["over"] == true, said["called"] == false) {
+            (Some(result), _, _) => Some(Testimony::Result(result.clone())),
+            (None, true, true) => Some(Testimony::NeverCalled),
+            (None, true, false) => Some(Testimony::Over),
+            (None, false, _) => None,
+        }
+    }
+}
+
+/// Something about a call that can not be committed any more.
 pub(crate) struct Late {
     pub job: EntityId,
     pub epoch: u64,
     pub key: String,
     pub call: u32,
     pub step: StepId,
-    pub result: Value,
+    pub says: Testimony,
 }
 
 /// Records it as evidence: whoever holds the job may settle by it.
 pub(crate) async fn testify(reach: &Reach, keeper: &Keeper, late: Late) {
-    let Late { job, epoch, key, call, step, result } = late;
-    let body = Body::json(&serde_json::json!({ "step": step, "result": result }));
+    let Late { job, epoch, key, call, step, says } = late;
+    let body = Body::json(&says.to_json(&step));
     let who = format!("session {}", keeper.id());
     let said = NewEvidence { entity: job, key, epoch, call, who, body };
     if let Err(e) = reach.pipeline.evidence(said).await {
-        tracing::warn!(%job, %step, error = %e, "a late result could not be recorded");
+        tracing::warn!(%job, %step, error = %e, "what became of a call could not be recorded");
     }
 }
 
@@ -281,5 +325,20 @@ impl Drop for Runs {
                 calls.remove(&self.1);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn testimony_reads_what_it_wrote() {
+        let step = StepId("2".into());
+        for says in [Testimony::Result(json!(null)), Testimony::Over, Testimony::NeverCalled] {
+            assert_eq!(Testimony::from_json(&says.to_json(&step)), Some(says));
+        }
+        assert_eq!(Testimony::from_json(&json!({ "step": "2" })), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Reach, Shop,
-    calls::{self, Finished, How, Start, What},
+    calls::{self, Finished, How, Start, Testimony, What},
     load::{LoadError, Loaded},
     points,
     settling::Learnt,
@@ -601,26 +601,29 @@ impl Run {
             r.stop.send_replace(true);
         });
         self.done.close();
-        let mut late: Vec<(String, u32, StepId, Value)> = Vec::new();
+        let mut late: Vec<(String, u32, StepId, Testimony)> = Vec::new();
         for event in std::mem::take(&mut self.pending.events) {
             if let JobEvent::Step(StepEvent::ToolInvocationFinished {
                 step,
                 key,
                 call,
-                result: Some(result),
+                result,
                 ..
             }) = event
             {
-                late.push((key, call, step, result));
+                late.push((key, call, step, result.map_or(Testimony::Over, Testimony::Result)));
             }
         }
         while let Ok(Finished { step, key, call, how }) = self.done.try_recv() {
-            if let How::Returned(Ok(result)) = how {
-                late.push((key, call, step, result));
+            match how {
+                How::Returned(result) => late.push((key, call, step, Testimony::of(&result))),
+                How::Gone => late.push((key, call, step, Testimony::Over)),
+                // The first is not the end of it; the others say it themselves, or nothing about the call.
+                How::TimedOut | How::NotCalled | How::Probed(_) | How::Compensated(_) => {}
             }
         }
-        for (key, call, step, result) in late {
-            let said = calls::Late { job: self.id, epoch: self.epoch, key, call, step, result };
+        for (key, call, step, says) in late {
+            let said = calls::Late { job: self.id, epoch: self.epoch, key, call, step, says };
             calls::testify(&self.reach, &self.keeper, said).await;
         }
     }

@@ -2,7 +2,7 @@
 //! says.
 
 use super::{
-    calls::{Start, What},
+    calls::{Start, Testimony, What},
     run::{Run, Stuck},
 };
 use crate::model::limits;
@@ -62,7 +62,7 @@ impl Run {
 
     async fn gather(&self, step: &StepId, call: Call, learnt: &Learnt) -> Result<Known, HoldError> {
         let store = self.reach.pipeline.store().clone();
-        let mut evidence = None;
+        let (mut evidence, mut over, mut never_called) = (None, false, false);
         for said in store.evidence(self.id).await? {
             if said.said.key == call.key {
                 let body = match &said.said.body {
@@ -71,7 +71,13 @@ impl Run {
                 };
                 let value: Value =
                     body.and_then(|b| serde_json::from_slice(&b).ok()).unwrap_or_default();
-                evidence = value.get("result").cloned();
+                let of_this_call = (said.said.epoch, said.said.call) == (call.epoch, call.call);
+                match Testimony::from_json(&value) {
+                    Some(Testimony::Result(result)) => evidence = Some(result),
+                    Some(Testimony::Over) => over |= of_this_call,
+                    Some(Testimony::NeverCalled) => never_called |= of_this_call,
+                    None => {}
+                }
             }
         }
         let effect = match &self.reach.shop.effects {
@@ -85,7 +91,8 @@ impl Run {
             None => None,
         };
         let spec = self.core.asks.get(step).and_then(|a| self.spec_of(a));
-        let executor_dead = learnt.gone || self.executor_dead(&call).await?;
+        let over = over || never_called || learnt.gone;
+        let executor_dead = over || self.executor_dead(&call).await?;
         let probed = learnt.probed.as_ref().map(|p| match p {
             Ok(Probe::Happened(result)) => Probed::Happened(result.clone()),
             Ok(Probe::NotHappened) => Probed::NotHappened,
@@ -97,6 +104,7 @@ impl Run {
             effect,
             evidence,
             executor_dead,
+            never_called,
             honours_not_after: spec.as_ref().is_some_and(|s| s.honours_not_after),
             fenced: spec.as_ref().is_some_and(|s| s.fenced) && probed.is_some(),
             now: self.now(),
@@ -174,6 +182,11 @@ impl Run {
                     call: call.call,
                 });
                 self.ask_tool(step, call, What::Compensate);
+            }
+            Action::NeverCalled => {
+                let note = Some("its worker had lost the job and did not make the call");
+                self.settled(step, call, Verdict::DidNotHappen, SettledBy::Evidence, note, None);
+                self.not_applied(step, "it was not called", dropped).await?;
             }
             Action::DidNotHappen => {
                 self.settled(step, call, Verdict::DidNotHappen, SettledBy::Probe, None, None);

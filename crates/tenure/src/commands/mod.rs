@@ -4,11 +4,13 @@ pub mod bench;
 pub mod config;
 pub mod demo;
 pub mod doctor;
+pub mod drill;
 pub mod job;
 pub mod key;
 pub mod rules;
 pub mod serve;
 pub mod sim;
+pub mod soak;
 pub mod torture;
 pub mod verify;
 

@@ -12,6 +12,7 @@
 //! | [`ground`], [`case`], [`run`] | the world of a case; a case; all of them |
 //! | [`breaks`] | protections switched off, to show that the drill misses them |
 //! | [`report`] | the matrix as text, as JSON, as a page |
+//! | [`soak`] | load and kills for many minutes, and the accounting |
 
 pub mod breaks;
 pub mod case;
@@ -28,5 +29,6 @@ pub mod processes;
 pub mod proxy;
 pub mod report;
 pub mod run;
+pub mod soak;
 mod volatile;
 pub mod witness;

@@ -236,7 +236,7 @@ fn check(board: &Board, wish: &Wish) -> Result<(), Failure> {
 }
 
 /// The settings of all processes: what was set, and quick ones for the rest.
-fn sets(settings: &Settings) -> Vec<String> {
+pub fn sets(settings: &Settings) -> Vec<String> {
     let mut sets = vec![LOG.to_owned()];
     for key in KEYS.iter().filter(|k| {
         !["store.url", "server.listen", "effects.directory", "log.filter", "log.format"]

@@ -8,6 +8,7 @@ mod console_cdp;
 mod demo;
 mod disk;
 mod doctor;
+mod drill;
 mod hostile;
 mod kill;
 mod lab;
