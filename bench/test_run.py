@@ -170,7 +170,7 @@ class Processes(unittest.TestCase):
             log = Path(directory) / "log"
             with self.assertRaisesRegex(Failed, "(?s)exit code 3.*no luck"):
                 run(["sh", "-c", "echo no luck >&2; exit 3"], log, 10)
-            with self.assertRaisesRegex(Failed, "no end after"):
+            with self.assertRaisesRegex(Failed, "(?s)no end after.*still there: .*sleep"):
                 run(["sleep", "60"], log, 0.1)
             with self.assertRaisesRegex(Failed, "not there"):
                 run(["/no/such/program"], log, 1)

@@ -93,7 +93,8 @@ class Bench:
         return ["--steps", case.steps, "--concurrency", case.concurrency, "--seconds", self.seconds, "--warmup", self.warmup]
 
     def limit(self):
-        return self.seconds + self.warmup + PATIENCE
+        # Reading everything back takes about as long as the window did.
+        return 3 * self.seconds + self.warmup + PATIENCE
 
 
 class Database:

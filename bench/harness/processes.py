@@ -37,6 +37,18 @@ def members(*sessions):
     return found
 
 
+def describe(pid):
+    """A process that should have ended: is it waiting, or busy?"""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        where = Path(f"/proc/{pid}/wchan").read_text()
+    except OSError:
+        return f"{pid} (gone)"
+    name, fields = stat[stat.index("(") + 1:stat.rindex(")")], stat.rsplit(")", 1)[1].split()
+    used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return f"{pid} ({name}, {fields[0]} in {where}, {used:.1f} s of processor used)"
+
+
 class Process:
     """Leads a session of its own: ending it ends whatever it started, and nothing else. It also keeps a Ctrl-C at
     the terminal to the runner, which ends things in order."""
@@ -86,7 +98,8 @@ def run(command, log, timeout, env=None, cwd=None, memory=None):
         try:
             out, _ = process.popen.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            raise Failed(f"no end after {timeout:.0f} s: {' '.join(process.command)}") from None
+            still = ", ".join(describe(pid) for pid, _ in members(process.pid))
+            raise Failed(f"no end after {timeout:.0f} s: {' '.join(process.command)}\nstill there: {still}") from None
         if process.popen.returncode != 0:
             said = tail(log) or out.decode(errors="replace")[-800:]
             raise Failed(f"exit code {process.popen.returncode}: {' '.join(process.command)}\n{said}")
