@@ -179,10 +179,10 @@ async fn look(app: &App, remembered: Option<Asking>) -> Result<Seen, StoreError>
     let past = |h: &&Head| {
         h.class() == Class::Open && h.must_end_by.is_some_and(|end| end < now - PAST_BOUND_GRACE)
     };
-    let marked =
-        HeadFilter { kind: Some(Job::TABLE.kind.into()), attention: true, ..HeadFilter::default() };
+    let marked = HeadFilter { attention: true, ..HeadFilter::default() };
     let marked = store.heads(marked, LOOKED_AT_MAX).await?;
     let is_asking = |kind: &str, status: &str| kind == Job::TABLE.kind && status == ATTENTION;
+    let is_marked = |h: &Head| h.kind() == Job::TABLE.kind && h.status.name() != ATTENTION;
     let asking = match remembered {
         Some(asking) if !health.open_is_all => asking,
         _ if health.open_is_all && !health.open.iter().any(|o| is_asking(&o.kind, &o.status)) => {
@@ -194,7 +194,7 @@ async fn look(app: &App, remembered: Option<Asking>) -> Result<Seen, StoreError>
         tallies: store.tallies().await?,
         next_due,
         past_bound: late.iter().filter(past).count(),
-        marked: marked.iter().filter(|h| !is_asking(h.kind(), h.status.name())).count(),
+        marked: marked.iter().filter(|h| is_marked(h)).count(),
         asking,
         took: Duration::ZERO,
         skew_us,

@@ -11,6 +11,9 @@ use super::{
 use serde_json::{Map, json};
 use std::time::Duration;
 
+/// An outage that ended longer ago is no news.
+const RECENT: Duration = Duration::from_secs(600);
+
 /// Whether anybody serves what is due.
 pub(super) fn servers(f: &Findings, times: &Times) -> Diagnosis {
     let alive: Vec<_> = f.sessions.iter().filter(|s| s.role == "server").collect();
@@ -317,7 +320,7 @@ pub(super) fn rules(f: &Findings) -> Diagnosis {
         .tallies
         .get("outage")
         .and_then(|t| t.last_at)
-        .filter(|at| f.health.now.since(*at) < Duration::from_secs(3_600));
+        .filter(|at| f.health.now.since(*at) < RECENT);
     let mut d = if !failing.is_empty() {
         Diagnosis::warning(
             "rules",
@@ -326,8 +329,8 @@ pub(super) fn rules(f: &Findings) -> Diagnosis {
         .remedy("its log says `a decision failed` with the entity and why; see also `attention`")
         .page("rules-fail")
     } else if let Some(at) = outage {
-        Diagnosis::warning("rules", format!("the store was silent for longer than server.pulse_gap_seconds {} ago; no holder was judged for one lease after it", ago(f, at)))
-            .remedy("find out what the store, or the way to it, did then")
+        Diagnosis::warning("rules", format!("until {} ago no pulse was left for longer than server.pulse_gap_seconds: the store was silent, or no server ran; no holder was judged for one lease after it", ago(f, at)))
+            .remedy("if nobody restarted a server then, find out what the store, or the way to it, did")
             .page("the-store-is-down")
     } else {
         let what = if fired.is_empty() {

@@ -289,8 +289,8 @@ fn a_server_that_does_not_listen_for_bells_is_only_slower() {
 #[test]
 fn a_recent_outage_is_remembered() {
     let tally = |at| Tally { fired: 2, last_at: Some(at), ..Tally::default() };
-    ill("rules", Verdict::Warning, &["silent", "10 min"], |f| {
-        f.tallies.insert("outage".into(), tally(ago(600)));
+    ill("rules", Verdict::Warning, &["silent", "5 min"], |f| {
+        f.tallies.insert("outage".into(), tally(ago(300)));
     });
     let long_ago = |f: &mut Findings| {
         f.tallies.insert("outage".into(), tally(ago(90_000)));
