@@ -37,6 +37,8 @@ pub enum Extent {
     Sample(usize),
 }
 
+/// Random moments from which some are taken: a listing that begins in the middle may have to walk there.
+const MOMENTS: usize = 5;
 /// Heads read at a time.
 const PAGE: usize = 200;
 /// Records read at a time. Many: on SQLite each reading of a stretch walks the stream from its end.
@@ -79,9 +81,10 @@ pub async fn check(
             let last = HeadFilter { newest_first: true, ..jobs.clone() };
             let last = store.heads(last, 1).await?;
             if let (Some(first), Some(last)) = (oldest.first(), last.first()) {
-                for _ in 0..n / 3 {
+                for _ in 0..MOMENTS {
                     let after = Some(between(first.id, last.id, random(), random()));
-                    let found = store.heads(HeadFilter { after, ..jobs.clone() }, 1).await?;
+                    let filter = HeadFilter { after, ..jobs.clone() };
+                    let found = store.heads(filter, (n / 3).div_ceil(MOMENTS)).await?;
                     wanted.extend(found.iter().map(|h| h.id));
                 }
             }
