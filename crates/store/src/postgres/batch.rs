@@ -8,7 +8,9 @@
 //! - the database refused a row, which the kernel should have done: nothing was written, and every
 //!   operation runs alone, so that only the guilty one is refused and its neighbours are committed.
 
-use super::{Inner, error::Fault, load, pool::Conn, rows, rows::record_columns, write};
+use super::{
+    Inner, error::Fault, known, load, pool::Conn, rows, rows::record_columns, write, write::Ground,
+};
 use std::{collections::HashMap, sync::Arc};
 use tenure_kernel::{
     batch::{needs, plan, settle_repeat, suspected_repeats},
@@ -34,6 +36,9 @@ const RECORDS_AT: &str = concat!(
 pub(super) async fn apply(store: &Inner, ops: Arc<Vec<Op>>) -> Result<Vec<Answer>, StoreError> {
     if ops.is_empty() {
         return Ok(Vec::new());
+    }
+    if let Some(answers) = known::apply(store, &ops).await? {
+        return Ok(answers);
     }
     match run(store, &ops).await {
         Ok(answers) => Ok(answers),
@@ -98,6 +103,7 @@ async fn run(store: &Inner, ops: &[Op]) -> Result<Vec<Answer>, Fault> {
 async fn once(store: &Inner, conn: &Conn, ops: &[Op], careful: bool) -> Result<Vec<Answer>, Fault> {
     let needs = needs(ops);
     let mut facts = load::facts(conn, &store.judge, ops, &needs, careful).await?;
+    store.known.heard(facts.now);
     let (mut answers, writes) = plan(&store.judge, &mut facts, ops);
     let suspects = suspected_repeats(ops, &answers);
     if !suspects.is_empty() {
@@ -108,7 +114,8 @@ async fn once(store: &Inner, conn: &Conn, ops: &[Op], careful: bool) -> Result<V
         // Row locks leave a trace that COMMIT would wait for on disk; nothing is lost without it.
         conn.client.batch_execute("ROLLBACK").await?;
     } else {
-        write::write_and_commit(conn, &writes, facts.now).await?;
+        let stamp = write::write_and_commit(conn, &writes, facts.now, Ground::Locked).await?;
+        store.known.wrote(&writes, stamp);
     }
     Ok(answers)
 }

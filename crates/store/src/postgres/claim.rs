@@ -15,7 +15,7 @@ use super::{
     error::Fault,
     pool::Conn,
     rows::{self, head_columns},
-    write,
+    write::{self, Ground},
 };
 use std::collections::{BTreeSet, HashMap};
 use tenure_kernel::{
@@ -132,7 +132,8 @@ async fn once(store: &Inner, conn: &Conn, request: &ClaimRequest) -> Result<Clai
         let after = written.head;
         writes.heads.insert(before.id, HeadWrite { before: Some(before), after });
     }
-    write::write_and_commit(conn, &writes, taken.now).await?;
+    let stamp = write::write_and_commit(conn, &writes, taken.now, Ground::Locked).await?;
+    store.known.wrote(&writes, stamp);
     Ok(ClaimAnswer { claimed, found: taken.found })
 }
 

@@ -1,6 +1,7 @@
 //! The Postgres store: for more than one server, or more than one disk.
 //!
-//! **A batch** is one transaction of two round trips. The first locks the heads (in id order, skipping
+//! **A batch** is one transaction of two round trips, or of one where this process wrote its heads last (see
+//! [`known`]). The first locks the heads (in id order, skipping
 //! those that are locked) and reads what the planner needs; the second writes one statement per table and
 //! commits. Nothing waits for a lock that another batch holds, so a slow or stopped server costs others
 //! nothing but its own heads, and those only until `idle_in_transaction_session_timeout`.
@@ -26,6 +27,7 @@ mod compose;
 mod error;
 mod health;
 mod keep;
+mod known;
 mod load;
 mod pool;
 mod read;
@@ -34,6 +36,7 @@ mod schema;
 mod write;
 
 use error::Fault;
+use known::Known;
 use pool::{Conn, Pool};
 use std::{sync::Arc, time::Duration};
 use tenure_kernel::{
@@ -129,9 +132,14 @@ struct Inner {
     /// `None` for a store that was opened read-only.
     writers: Option<Pool>,
     readers: Pool,
+    known: Known,
 }
 
 impl Inner {
+    fn new(judge: Judge, writers: Option<Pool>, readers: Pool) -> Self {
+        Inner { judge, writers, readers, known: Known::nothing() }
+    }
+
     fn writers(&self) -> Result<&Pool, StoreError> {
         let why = || StoreError::ReadOnly("this store was opened for reading".into());
         self.writers.as_ref().ok_or_else(why)
@@ -186,7 +194,7 @@ impl PostgresStore {
         let pool = |setup, size| Pool::new(config.clone(), setup, size, options.patience);
         let writers = Some(pool(options.writer_setup(), options.writers));
         let readers = pool(options.reader_setup(), options.readers);
-        Ok(PostgresStore { inner: Inner { judge, writers, readers } })
+        Ok(PostgresStore { inner: Inner::new(judge, writers, readers) })
     }
 
     /// Opens a store to look at it: changes nothing, and every call that would answers `ReadOnly`.
@@ -201,7 +209,7 @@ impl PostgresStore {
         let checked = schema::check(&conn, &options.schema);
         Box::pin(checked).await.map_err(Fault::into_store)?;
         let readers = Pool::new(config, options.reader_setup(), options.readers, options.patience);
-        Ok(PostgresStore { inner: Inner { judge, writers: None, readers } })
+        Ok(PostgresStore { inner: Inner::new(judge, None, readers) })
     }
 
     async fn first(

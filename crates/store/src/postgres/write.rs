@@ -15,7 +15,7 @@ use super::{
 };
 use futures_util::future::{MaybeDone, join, join_all, maybe_done};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     future::{Future, poll_fn},
     pin::Pin,
     task::Poll,
@@ -24,6 +24,7 @@ use tenure_kernel::{
     batch::{HeadWrite, Writes},
     error::StoreError,
     head::Head,
+    ids::EntityId,
     runtime::BoxFuture,
     stream::Record,
     table::Class,
@@ -32,27 +33,72 @@ use tenure_kernel::{
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-/// The statement of almost every batch: heads by compare-and-set, and the records behind them.
-const UPDATE_HEADS: &str = "WITH w AS (
-    UPDATE heads h SET status = u.status, class = u.class, version = u.version, epoch = u.epoch,
+/// What the heads of a batch become. A macro, because both statements that change heads say it.
+macro_rules! change_heads {
+    () => {
+        "UPDATE heads h SET status = u.status, class = u.class, version = u.version, epoch = u.epoch,
         holder = u.holder, chain = u.chain, changed_at = u.changed_at, mail_count = u.mail_count,
         mail_read = u.mail_read, due = u.due, must_end_by = u.must_end_by, check_at = u.check_at,
         faults = u.faults, ready_at = u.ready_at, ended_at = u.ended_at, attention = u.attention,
-        sealed = u.sealed, timers = coalesce(u.timers, h.timers), state = coalesce(u.state, h.state)
-    FROM unnest($1::head_change[]) u
-    WHERE h.id = u.id AND h.version = u.was_version AND h.epoch = u.was_epoch RETURNING 1),
-    r AS (INSERT INTO records (entity, first, count, commit_id, at, epoch, hash, bytes, ord, tx)
-        SELECT n.*, (SELECT pg_current_xact_id()::text::bigint) FROM unnest($3::new_record[]) n)
-    SELECT CASE WHEN count(*) = $2::bigint THEN 0 ELSE raced('a head') END FROM w";
-const INSERT_HEADS: &str = "WITH w AS (
+        sealed = u.sealed, timers = coalesce(u.timers, h.timers), state = coalesce(u.state, h.state) "
+    };
+}
+
+/// The records behind the heads, in the same statement.
+macro_rules! append_records {
+    () => {
+        "r AS (INSERT INTO records (entity, first, count, commit_id, at, epoch, hash, bytes, ord, tx)
+        SELECT n.*, (SELECT pg_current_xact_id()::text::bigint) FROM unnest($3::new_record[]) n) "
+    };
+}
+
+/// Fails unless every head was as it should be, and says which transaction this is and when. A time that is given
+/// was guessed, and must be about right.
+macro_rules! stamp {
+    ($what:literal, $now:literal) => {
+        concat!(
+            "SELECT CASE WHEN count(*) <> $2::bigint THEN raced('",
+            $what,
+            "') WHEN abs((SELECT moment()) - ",
+            $now,
+            "::bigint) > 50000 THEN raced('the time') ELSE 0 END,
+            (SELECT pg_current_xact_id()::text::bigint), (SELECT moment()) FROM w"
+        )
+    };
+}
+
+/// The statement of a batch that has locked its heads: heads by compare-and-set, and the records behind them.
+const UPDATE_HEADS: &str = concat!(
+    "WITH w AS (",
+    change_heads!(),
+    "FROM unnest($1::head_change[]) u
+    WHERE h.id = u.id AND h.version = u.was_version AND h.epoch = u.was_epoch RETURNING 1), ",
+    append_records!(),
+    stamp!("a head", "NULL")
+);
+/// The same for heads that are not locked yet: it locks them as [`super::load`] does, never waiting, and takes only
+/// those that the transaction given for each has written.
+const UPDATE_KNOWN: &str = concat!(
+    "WITH w AS (",
+    change_heads!(),
+    "FROM ROWS FROM (unnest($1::head_change[]), unnest($4::integer[])) u, LATERAL (
+        SELECT k.id FROM heads k WHERE k.id = u.id AND k.xmin = u.unnest
+            AND k.version = u.was_version AND k.epoch = u.was_epoch
+        FOR NO KEY UPDATE SKIP LOCKED) l
+    WHERE h.id = l.id RETURNING 1), ",
+    append_records!(),
+    stamp!("a head", "$5")
+);
+const INSERT_HEADS: &str = concat!(
+    "WITH w AS (
     INSERT INTO heads (id, status, class, version, epoch, holder, chain, changed_at, mail_count,
         mail_read, due, must_end_by, check_at, faults, ready_at, ended_at, attention, sealed, timers,
         state, kind, tenant, queue, priority, lane, created_at)
     SELECT * FROM unnest($1::head_birth[])
-    ON CONFLICT DO NOTHING RETURNING 1),
-    r AS (INSERT INTO records (entity, first, count, commit_id, at, epoch, hash, bytes, ord, tx)
-        SELECT n.*, (SELECT pg_current_xact_id()::text::bigint) FROM unnest($3::new_record[]) n)
-    SELECT CASE WHEN count(*) = $2::bigint THEN 0 ELSE raced('a new head') END FROM w";
+    ON CONFLICT DO NOTHING RETURNING 1), ",
+    append_records!(),
+    stamp!("a new head", "$4")
+);
 const INSERT_KEYS: &str = "WITH w AS (
     INSERT INTO keys (key, entity, digest) SELECT * FROM unnest($1::text[], $2::uuid[], $3::bytea[])
     ON CONFLICT DO NOTHING RETURNING 1)
@@ -91,7 +137,24 @@ const RENEW_SESSIONS: &str = "UPDATE sessions s
 const INSERT_BLOB_REFS: &str = "INSERT INTO blob_refs (entity, digest)
     SELECT * FROM unnest($1::uuid[], $2::bytea[]) ON CONFLICT DO NOTHING";
 
-type Sent<'a> = BoxFuture<'a, Result<(), Error>>;
+/// Which transaction a batch was, and when.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stamp {
+    /// As `xmin` of the rows that it wrote: the lower half of its number.
+    pub(super) xmin: i32,
+    pub(super) at: Timestamp,
+}
+
+/// What a batch stands on.
+#[derive(Clone, Copy)]
+pub(super) enum Ground<'a> {
+    /// A transaction is open and has locked the heads.
+    Locked,
+    /// Nothing is open. The heads are believed to be as these transactions have written them, and the time to be this.
+    Known { xmins: &'a HashMap<EntityId, i32>, now: Timestamp },
+}
+
+type Sent<'a> = BoxFuture<'a, Result<Option<Stamp>, Error>>;
 
 /// Why a write was not done.
 enum Error {
@@ -116,12 +179,38 @@ impl Error {
 }
 
 /// Sends one statement. It leaves with the first poll, or never.
-async fn send(conn: &Conn, sql: &'static str, values: &[&(dyn ToSql + Sync)]) -> Result<(), Error> {
+async fn send(
+    conn: &Conn,
+    sql: &'static str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Option<Stamp>, Error> {
     let statement = conn.prepared(sql).ok_or(Error::Unprepared(sql))?;
-    Ok(conn.client.execute(&statement, values).await.map(drop)?)
+    conn.client.execute(&statement, values).await?;
+    Ok(None)
 }
 
-/// Sends every write and COMMIT, then waits for the answers.
+/// The same for a statement that says which transaction it was part of.
+async fn send_stamped(
+    conn: &Conn,
+    sql: &'static str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Option<Stamp>, Error> {
+    let statement = conn.prepared(sql).ok_or(Error::Unprepared(sql))?;
+    let row = conn.client.query_one(&statement, values).await?;
+    let (tx, at): (i64, i64) = (row.try_get(1)?, row.try_get(2)?);
+    // The lower half of the number is what rows carry.
+    #[expect(clippy::cast_possible_truncation, reason = "meant: xmin is the lower half")]
+    let xmin = tx as i32;
+    Ok(Some(Stamp { xmin, at: Timestamp::from_micros(at) }))
+}
+
+async fn begin(conn: &Conn) -> Result<Option<Stamp>, Error> {
+    conn.client.batch_execute("BEGIN").await?;
+    Ok(None)
+}
+
+/// Sends every write and COMMIT, then waits for the answers. On known ground BEGIN leaves before them, except where one
+/// statement is all there is: Postgres commits that by itself.
 ///
 /// COMMIT must not leave before, or without, any of them. So each is polled once by itself: what has
 /// failed by then was not sent, and COMMIT is not either.
@@ -129,37 +218,53 @@ pub(super) async fn write_and_commit(
     conn: &Conn,
     writes: &Writes,
     now: Timestamp,
-) -> Result<(), Fault> {
-    prepare(conn, writes).await?;
-    let mut sent: Vec<Sent<'_>> = Vec::with_capacity(6);
-    heads(conn, writes, &mut sent);
+    ground: Ground<'_>,
+) -> Result<Option<Stamp>, Fault> {
+    prepare(conn, writes, ground).await?;
+    let mut sent: Vec<Sent<'_>> = Vec::with_capacity(7);
+    heads(conn, writes, ground, &mut sent);
     side_rows(conn, writes, now, &mut sent);
+    if let Ground::Known { .. } = ground {
+        if let [_] = &sent[..] {
+            let alone = sent.remove(0).await;
+            return alone.map_err(|e| e.fault(of_commit));
+        }
+        sent.insert(0, Box::pin(begin(conn)));
+    }
     let mut sent: Vec<MaybeDone<Sent<'_>>> = sent.into_iter().map(maybe_done).collect();
     poll_fn(|cx| {
         for write in &mut sent {
-            let _ = Pin::new(write).poll(cx);
+            let _ = Pin::new(&mut *write).poll(cx);
+            // Nothing behind it may leave: without BEGIN it would be committed by itself.
+            if matches!(write, MaybeDone::Done(Err(_))) {
+                break;
+            }
         }
         Poll::Ready(())
     })
     .await;
     if let Some(i) = sent.iter().position(|s| matches!(s, MaybeDone::Done(Err(_)))) {
         let failed = Pin::new(&mut sent[i]).take_output();
-        return failed.unwrap_or(Ok(())).map_err(|e| e.fault(Fault::from));
+        return failed.unwrap_or(Ok(None)).map_err(|e| e.fault(Fault::from));
     }
     let (_, commit) = join(join_all(&mut sent), conn.client.batch_execute("COMMIT")).await;
+    let mut stamp = None;
     // The first error is the cause; what follows it only says that the transaction has failed.
     for write in &mut sent {
-        let answer = Pin::new(write).take_output().unwrap_or(Ok(()));
-        answer.map_err(|e| e.fault(of_pipelined))?;
+        let answer = Pin::new(write).take_output().unwrap_or(Ok(None));
+        stamp = stamp.or(answer.map_err(|e| e.fault(of_pipelined))?);
     }
-    commit.map_err(of_commit)
+    commit.map_err(of_commit)?;
+    Ok(stamp)
 }
 
 /// Prepares what a batch needs and this connection does not have yet: a statement that was prepared on
 /// the way would let COMMIT overtake it.
-async fn prepare(conn: &Conn, w: &Writes) -> Result<(), tokio_postgres::Error> {
+async fn prepare(conn: &Conn, w: &Writes, ground: Ground<'_>) -> Result<(), tokio_postgres::Error> {
+    let known = matches!(ground, Ground::Known { .. });
     let all = [
-        (UPDATE_HEADS, !w.heads.is_empty()),
+        (UPDATE_HEADS, !known && !w.heads.is_empty()),
+        (UPDATE_KNOWN, known && !w.heads.is_empty()),
         (INSERT_HEADS, !w.heads.is_empty()),
         (INSERT_READY, !w.heads.is_empty()),
         (DELETE_READY, !w.heads.is_empty()),
@@ -179,7 +284,7 @@ async fn prepare(conn: &Conn, w: &Writes) -> Result<(), tokio_postgres::Error> {
     Ok(())
 }
 
-fn heads<'a>(conn: &'a Conn, w: &'a Writes, sent: &mut Vec<Sent<'a>>) {
+fn heads<'a>(conn: &'a Conn, w: &'a Writes, ground: Ground<'a>, sent: &mut Vec<Sent<'a>>) {
     let mut all: Vec<&HeadWrite> = w.heads.values().collect();
     all.sort_unstable_by_key(|h| h.after.id);
     let (new, old): (Vec<&HeadWrite>, Vec<&HeadWrite>) =
@@ -190,10 +295,10 @@ fn heads<'a>(conn: &'a Conn, w: &'a Writes, sent: &mut Vec<Sent<'a>>) {
         put_record(if is_birth { &mut births } else { &mut steps }, record, ord);
     }
     if !old.is_empty() {
-        sent.push(Box::pin(update_heads(conn, old, steps.finish())));
+        sent.push(Box::pin(update_heads(conn, old, steps.finish(), ground)));
     }
     if !new.is_empty() {
-        sent.push(Box::pin(insert_heads(conn, new, births.finish())));
+        sent.push(Box::pin(insert_heads(conn, new, births.finish(), ground)));
     }
     ready(conn, &all, sent);
 }
@@ -221,8 +326,14 @@ fn put_changing(row: &mut Rows, h: &Head) {
     row.text_opt(h.attention.as_deref()).count(h.sealed);
 }
 
-async fn update_heads(conn: &Conn, heads: Vec<&HeadWrite>, records: Rows) -> Result<(), Error> {
+async fn update_heads(
+    conn: &Conn,
+    heads: Vec<&HeadWrite>,
+    records: Rows,
+    ground: Ground<'_>,
+) -> Result<Option<Stamp>, Error> {
     let mut rows = Rows::new(CHANGE_FIELDS);
+    let mut written_by = Vec::new();
     for w in heads {
         // Partitioned by it: there is a head before.
         let Some(before) = &w.before else { continue };
@@ -233,12 +344,28 @@ async fn update_heads(conn: &Conn, heads: Vec<&HeadWrite>, records: Rows) -> Res
         let timers = (before.timers != w.after.timers).then(|| w.after.timers.to_bytes());
         row.bytes_opt(timers.as_deref());
         row.bytes_opt((before.state != w.after.state).then_some(&w.after.state));
+        if let Ground::Known { xmins, .. } = ground {
+            // One that nobody knows is taken by no statement: zero is no transaction.
+            written_by.push(xmins.get(&before.id).copied().unwrap_or(0));
+        }
     }
     let rows = rows.finish();
-    send(conn, UPDATE_HEADS, &[&rows, &rows.len(), &records]).await
+    match ground {
+        Ground::Locked => send_stamped(conn, UPDATE_HEADS, &[&rows, &rows.len(), &records]).await,
+        Ground::Known { now, .. } => {
+            let values: [&(dyn ToSql + Sync); 5] =
+                [&rows, &rows.len(), &records, &written_by, &now.as_micros()];
+            send_stamped(conn, UPDATE_KNOWN, &values).await
+        }
+    }
 }
 
-async fn insert_heads(conn: &Conn, heads: Vec<&HeadWrite>, records: Rows) -> Result<(), Error> {
+async fn insert_heads(
+    conn: &Conn,
+    heads: Vec<&HeadWrite>,
+    records: Rows,
+    ground: Ground<'_>,
+) -> Result<Option<Stamp>, Error> {
     let mut rows = Rows::new(BIRTH_FIELDS);
     for HeadWrite { after: h, .. } in heads {
         let row = rows.row();
@@ -249,7 +376,11 @@ async fn insert_heads(conn: &Conn, heads: Vec<&HeadWrite>, records: Rows) -> Res
         row.int2(rows::lane(h.lane())).time(h.created_at);
     }
     let rows = rows.finish();
-    send(conn, INSERT_HEADS, &[&rows, &rows.len(), &records]).await
+    let guessed = match ground {
+        Ground::Locked => None,
+        Ground::Known { now, .. } => Some(now.as_micros()),
+    };
+    send_stamped(conn, INSERT_HEADS, &[&rows, &rows.len(), &records, &guessed]).await
 }
 
 /// A head's row in the ready table, by everything that is its key.
@@ -279,7 +410,7 @@ async fn move_ready(
     conn: &Conn,
     sql: &'static str,
     places: Vec<(&str, i16, &str, i64, Uuid)>,
-) -> Result<(), Error> {
+) -> Result<Option<Stamp>, Error> {
     let queues: Vec<&str> = places.iter().map(|p| p.0).collect();
     let priorities: Vec<i16> = places.iter().map(|p| p.1).collect();
     let tenants: Vec<&str> = places.iter().map(|p| p.2).collect();
@@ -305,7 +436,7 @@ fn side_rows<'a>(conn: &'a Conn, w: &'a Writes, now: Timestamp, sent: &mut Vec<S
     push(!w.blobs.is_empty(), Box::pin(blob_refs(conn, w)));
 }
 
-async fn keys(conn: &Conn, w: &Writes) -> Result<(), Error> {
+async fn keys(conn: &Conn, w: &Writes) -> Result<Option<Stamp>, Error> {
     let mut all: Vec<_> = w.keys.iter().collect();
     all.sort_unstable_by(|a, b| a.0.key.cmp(&b.0.key));
     let keys: Vec<&str> = all.iter().map(|k| k.0.key.as_str()).collect();
@@ -314,7 +445,7 @@ async fn keys(conn: &Conn, w: &Writes) -> Result<(), Error> {
     send(conn, INSERT_KEYS, &[&keys, &entities, &digests]).await
 }
 
-async fn mail(conn: &Conn, w: &Writes) -> Result<(), Error> {
+async fn mail(conn: &Conn, w: &Writes) -> Result<Option<Stamp>, Error> {
     let entities: Vec<Uuid> = w.mail.iter().map(|(e, _)| e.uuid()).collect();
     let seqs: Vec<i64> = w.mail.iter().map(|(_, m)| big(m.seq)).collect();
     let ids: Vec<&str> = w.mail.iter().map(|(_, m)| m.id.0.as_str()).collect();
@@ -324,7 +455,7 @@ async fn mail(conn: &Conn, w: &Writes) -> Result<(), Error> {
     send(conn, INSERT_MAIL, &[&entities, &seqs, &ids, &kinds, &bodies, &times]).await
 }
 
-async fn evidence(conn: &Conn, w: &Writes, now: Timestamp) -> Result<(), Error> {
+async fn evidence(conn: &Conn, w: &Writes, now: Timestamp) -> Result<Option<Stamp>, Error> {
     let e = &w.evidence;
     let entities: Vec<Uuid> = e.iter().map(|e| e.entity.uuid()).collect();
     let keys: Vec<&str> = e.iter().map(|e| e.key.as_str()).collect();
@@ -339,7 +470,7 @@ async fn evidence(conn: &Conn, w: &Writes, now: Timestamp) -> Result<(), Error> 
     send(conn, INSERT_EVIDENCE, &values).await
 }
 
-async fn posted(conn: &Conn, w: &Writes) -> Result<(), Error> {
+async fn posted(conn: &Conn, w: &Writes) -> Result<Option<Stamp>, Error> {
     let p = &w.posted;
     let sources: Vec<Uuid> = p.iter().map(|p| p.id.source.uuid()).collect();
     let versions: Vec<i64> = p.iter().map(|p| big(p.id.version)).collect();
@@ -370,14 +501,14 @@ async fn posted(conn: &Conn, w: &Writes) -> Result<(), Error> {
     send(conn, INSERT_OUTBOX, &values).await
 }
 
-async fn delivered(conn: &Conn, w: &Writes) -> Result<(), Error> {
+async fn delivered(conn: &Conn, w: &Writes) -> Result<Option<Stamp>, Error> {
     let sources: Vec<Uuid> = w.delivered.iter().map(|m| m.source.uuid()).collect();
     let versions: Vec<i64> = w.delivered.iter().map(|m| big(m.version)).collect();
     let ordinals: Vec<i32> = w.delivered.iter().map(|m| rows::ordinal(m.ordinal)).collect();
     send(conn, DELETE_OUTBOX, &[&sources, &versions, &ordinals]).await
 }
 
-async fn opened(conn: &Conn, w: &Writes) -> Result<(), Error> {
+async fn opened(conn: &Conn, w: &Writes) -> Result<Option<Stamp>, Error> {
     let o = &w.opened;
     let ids: Vec<Uuid> = o.iter().map(|s| s.id.uuid()).collect();
     let names: Vec<&str> = o.iter().map(|s| s.name.as_str()).collect();
@@ -394,12 +525,12 @@ async fn opened(conn: &Conn, w: &Writes) -> Result<(), Error> {
     send(conn, INSERT_SESSIONS, &values).await
 }
 
-async fn ended(conn: &Conn, w: &Writes) -> Result<(), Error> {
+async fn ended(conn: &Conn, w: &Writes) -> Result<Option<Stamp>, Error> {
     let ids: Vec<Uuid> = w.ended.iter().map(|s| s.uuid()).collect();
     send(conn, END_SESSIONS, &[&ids]).await
 }
 
-async fn renewed(conn: &Conn, w: &Writes, now: Timestamp) -> Result<(), Error> {
+async fn renewed(conn: &Conn, w: &Writes, now: Timestamp) -> Result<Option<Stamp>, Error> {
     // Of two renewals in one batch the later one counts.
     let last: BTreeMap<_, _> = w.renewed.iter().map(|(s, at, holds)| (s, (at, holds))).collect();
     let ids: Vec<Uuid> = last.keys().map(|s| s.uuid()).collect();
@@ -408,7 +539,7 @@ async fn renewed(conn: &Conn, w: &Writes, now: Timestamp) -> Result<(), Error> {
     send(conn, RENEW_SESSIONS, &[&ids, &expires, &holds, &now.as_micros()]).await
 }
 
-async fn blob_refs(conn: &Conn, w: &Writes) -> Result<(), Error> {
+async fn blob_refs(conn: &Conn, w: &Writes) -> Result<Option<Stamp>, Error> {
     let entities: Vec<Uuid> = w.blobs.iter().map(|b| b.0.uuid()).collect();
     let digests: Vec<&[u8]> = w.blobs.iter().map(|b| &b.1.0[..]).collect();
     send(conn, INSERT_BLOB_REFS, &[&entities, &digests]).await

@@ -6,4 +6,5 @@ mod contention;
 mod db;
 mod faults;
 mod feed;
+mod known;
 mod schema;

@@ -1,8 +1,6 @@
 //! Lost connections, killed servers, lost answers.
 
-use super::db::{
-    TestDb, birth, commit_id, committed, entity, eventually, judge, must, note, number, op, url,
-};
+use super::db::{TestDb, birth, committed, entity, eventually, judge, must, note, number, op, url};
 use std::{
     net::TcpListener,
     path::PathBuf,
@@ -148,15 +146,18 @@ async fn a_killed_postgres_loses_nothing_that_was_answered() {
     }
 }
 
-/// What a proxy does with the next COMMIT that comes by, once.
+/// What a proxy does with the next message that has its mark, once.
 const PASS: u8 = 0;
 /// It goes through and its answer does not.
 const CUT_BEHIND: u8 = 1;
 /// It never arrives, as from a server that was stopped in the middle; the connection stays up.
 const STOP_BEFORE: u8 = 2;
 
+/// The mark of the end of a transaction of several statements.
+const COMMIT: &[u8] = b"COMMIT\0";
+
 /// Forwards to Postgres.
-async fn proxy(next: Arc<AtomicU8>) -> String {
+async fn proxy(next: Arc<AtomicU8>, mark: &'static [u8]) -> String {
     let target = url();
     let address = target.split(['@', '/']).find(|p| p.contains(':') && p.contains('.')).unwrap();
     let address = address.to_owned();
@@ -173,7 +174,7 @@ async fn proxy(next: Arc<AtomicU8>) -> String {
             let up = async move {
                 let mut buffer = vec![0; 1 << 16];
                 while let Ok(n @ 1..) = from_client.read(&mut buffer).await {
-                    let commits = buffer[..n].windows(7).any(|w| w == b"COMMIT\0");
+                    let commits = buffer[..n].windows(mark.len()).any(|w| w == mark);
                     match if commits { next.swap(PASS, Ordering::SeqCst) } else { PASS } {
                         CUT_BEHIND => passes.store(false, Ordering::SeqCst),
                         STOP_BEFORE => std::future::pending().await,
@@ -205,18 +206,9 @@ async fn proxy(next: Arc<AtomicU8>) -> String {
     url
 }
 
-#[tokio::test]
-async fn a_commit_whose_answer_is_lost_is_indeterminate_and_can_be_asked_again() {
-    let db = TestDb::new().await;
-    let next = Arc::new(AtomicU8::new(PASS));
-    let url = proxy(next.clone()).await;
-    let store = PostgresStore::connect(&url, judge(), db.options()).await.unwrap();
-    let (id, session) = (entity(), entity());
-    // Twice, so that every statement is prepared and COMMIT travels with them.
-    let at = must(&store, birth(id, Some(session))).await;
-    let at = must(&store, note(id, &at, "one")).await;
-    let mut commit = note(id, &at, "two");
-    commit.id = commit_id();
+/// Loses the answer to a commit, and asks again.
+async fn answer_is_lost(store: &PostgresStore, next: &AtomicU8, commit: Commit) {
+    let id = commit.entity;
     next.store(CUT_BEHIND, Ordering::SeqCst);
     let lost = store.apply(vec![op(commit.clone())]).await;
     assert!(matches!(lost, Err(StoreError::Indeterminate(_))), "{lost:?}");
@@ -231,21 +223,53 @@ async fn a_commit_whose_answer_is_lost_is_indeterminate_and_can_be_asked_again()
     assert!(again.repeated);
     assert_eq!(again.version, 3);
     assert_eq!(store.stream(id, 1, 10).await.unwrap().len(), 3);
-    must(&store, note(id, &again, "three")).await;
+    must(store, note(id, &again, "three")).await;
+}
+
+#[tokio::test]
+async fn a_commit_whose_answer_is_lost_is_indeterminate_and_can_be_asked_again() {
+    let db = TestDb::new().await;
+    let next = Arc::new(AtomicU8::new(PASS));
+    let url = proxy(next.clone(), COMMIT).await;
+    let (other, session) = (db.store().await, entity());
+    let store = PostgresStore::connect(&url, judge(), db.options()).await.unwrap();
+    let (first, second) = (entity(), entity());
+    // What another process wrote is not known here, so it is locked and read. One before, so that every statement is
+    // prepared and COMMIT travels with them.
+    let at = must(&other, birth(first, Some(session))).await;
+    must(&store, note(first, &at, "one")).await;
+    let at = must(&other, birth(second, Some(session))).await;
+    let at = must(&other, note(second, &at, "one")).await;
+    answer_is_lost(&store, &next, note(second, &at, "two")).await;
+}
+
+#[tokio::test]
+async fn so_it_is_where_one_statement_is_the_whole_transaction() {
+    let db = TestDb::new().await;
+    let next = Arc::new(AtomicU8::new(PASS));
+    let url = proxy(next.clone(), b"this one").await;
+    let store = PostgresStore::connect(&url, judge(), db.options()).await.unwrap();
+    let id = entity();
+    let at = must(&store, birth(id, Some(entity()))).await;
+    let at = must(&store, note(id, &at, "one")).await;
+    answer_is_lost(&store, &next, note(id, &at, "this one")).await;
 }
 
 #[tokio::test]
 async fn a_server_that_is_stopped_in_a_transaction_loses_its_locks() {
     let db = TestDb::new().await;
     let next = Arc::new(AtomicU8::new(PASS));
-    let url = proxy(next.clone()).await;
+    let url = proxy(next.clone(), COMMIT).await;
     let mut options = db.options();
     options.idle_timeout = std::time::Duration::from_millis(300);
     let stopped = PostgresStore::connect(&url, judge(), options).await.unwrap();
     let other = db.store().await;
-    let (id, session) = (entity(), entity());
-    let at = must(&stopped, birth(id, Some(session))).await;
-    let at = must(&stopped, note(id, &at, "one")).await;
+    let (id, before, session) = (entity(), entity(), entity());
+    // Its statements are prepared by the first, and the second is not known to it: it is locked, then written.
+    let at = must(&other, birth(before, Some(session))).await;
+    must(&stopped, note(before, &at, "one")).await;
+    let at = must(&other, birth(id, Some(session))).await;
+    let at = must(&other, note(id, &at, "one")).await;
     next.store(STOP_BEFORE, Ordering::SeqCst);
     let late = stopped.apply(vec![op(note(id, &at, "late"))]);
     let overtake = async {
@@ -265,4 +289,20 @@ async fn a_server_that_is_stopped_in_a_transaction_loses_its_locks() {
     let answers = [late.unwrap().remove(0), overtaken.unwrap()];
     assert_eq!(answers.iter().filter(|a| won(a)).count(), 1, "{answers:?}");
     assert_eq!(other.head(id).await.unwrap().unwrap().version, 3);
+}
+
+/// A holder's step is one statement, so there is no COMMIT that could be stopped or lost.
+#[tokio::test]
+async fn a_holders_step_is_one_round_trip() {
+    let db = TestDb::new().await;
+    let next = Arc::new(AtomicU8::new(PASS));
+    let url = proxy(next.clone(), COMMIT).await;
+    let store = PostgresStore::connect(&url, judge(), db.options()).await.unwrap();
+    let id = entity();
+    let at = must(&store, birth(id, Some(entity()))).await;
+    let at = must(&store, note(id, &at, "one")).await;
+    next.store(STOP_BEFORE, Ordering::SeqCst);
+    let at = must(&store, note(id, &at, "two")).await;
+    must(&store, note(id, &at, "three")).await;
+    assert_eq!(next.load(Ordering::SeqCst), STOP_BEFORE, "no COMMIT came by");
 }
