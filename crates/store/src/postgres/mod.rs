@@ -25,6 +25,7 @@ mod batch;
 mod claim;
 mod compose;
 mod error;
+mod floors;
 mod health;
 mod keep;
 mod known;
@@ -36,6 +37,7 @@ mod schema;
 mod write;
 
 use error::Fault;
+use floors::Floors;
 use known::Known;
 use pool::{Conn, Pool};
 use std::{sync::Arc, time::Duration};
@@ -133,11 +135,12 @@ struct Inner {
     writers: Option<Pool>,
     readers: Pool,
     known: Known,
+    floors: Floors,
 }
 
 impl Inner {
     fn new(judge: Judge, writers: Option<Pool>, readers: Pool) -> Self {
-        Inner { judge, writers, readers, known: Known::nothing() }
+        Inner { judge, writers, readers, known: Known::nothing(), floors: Floors::default() }
     }
 
     fn writers(&self) -> Result<&Pool, StoreError> {

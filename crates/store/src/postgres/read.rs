@@ -20,7 +20,8 @@ use tenure_kernel::{
     stream::{Hash, Record},
     time::Timestamp,
 };
-use tokio_postgres::Row;
+use tokio::time::Instant;
+use tokio_postgres::{Row, types::ToSql};
 use uuid::Uuid;
 
 const NOW: &str = "SELECT moment()";
@@ -99,6 +100,7 @@ const DUE: &str = concat!(
     " FROM unnest($1::smallint[]) AS l(lane), LATERAL (
             SELECT * FROM heads
             WHERE heads.lane = l.lane AND heads.due IS NOT NULL AND heads.due <= t.now - $2
+                AND heads.due >= $6
                 AND heads.kind = ANY($4::text[]) AND heads.id <> ALL($5::uuid[])
             ORDER BY heads.due, heads.id LIMIT $3) h
         ORDER BY h.due, h.id LIMIT $3) h ON true
@@ -279,13 +281,19 @@ async fn earliest_due(
     overdue: i64,
     limit: usize,
 ) -> Result<(Timestamp, Vec<Head>), StoreError> {
-    let lanes: Vec<i16> = lanes.into_iter().map(rows::lane).collect();
+    let began = Instant::now();
+    let look = (lanes, overdue);
+    let floor = store.floors.of(&look, began);
+    let from = floor.unwrap_or(i64::MIN);
+    let lanes: Vec<i16> = look.0.iter().copied().map(rows::lane).collect();
     let kinds = store.kinds();
     let mut unreadable: Vec<Uuid> = Vec::new();
     let mut asked = limit;
     loop {
         let most = rows::limit(asked);
-        let mut found = store.query(DUE, &[&lanes, &overdue, &most, &kinds, &unreadable]).await?;
+        let values: [&(dyn ToSql + Sync); 6] =
+            [&lanes, &overdue, &most, &kinds, &unreadable, &from];
+        let mut found = store.query(DUE, &values).await?;
         let now = rows::time(only(&found)?, 0)?;
         found.retain(|row| matches!(row.try_get::<_, Option<&str>>(2), Ok(Some(_))));
         let before = unreadable.len();
@@ -298,6 +306,8 @@ async fn earliest_due(
         }
         if unreadable.len() == before || found.len() < asked || heads.len() >= limit {
             heads.truncate(limit);
+            let ended = (Instant::now(), began.elapsed());
+            store.floors.saw(look, floor, ended, now, heads.first().and_then(|h| h.due));
             return Ok((now, heads));
         }
         asked = limit.max(LOOK_FURTHER);
