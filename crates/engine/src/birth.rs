@@ -4,6 +4,7 @@ use crate::{pipeline::Pipeline, serve::ask, session::Keeper, worker::Held};
 use tenure_kernel::{
     commit::{Commit, CommitAnswer, Committed, Expect, TenureChange},
     error::StoreError,
+    head::Head,
     ids::{CommitId, EntityId},
     judge::Judge,
     machine::{Cx, Input, Machines, Undecided},
@@ -83,11 +84,35 @@ pub enum NotBorn {
     Store(#[from] StoreError),
 }
 
+/// Commits a birth, and says what the head is then without reading it: what the judge makes of the commit at the
+/// time the store gave it. The store made the same one: the judge is pure, and the chain is compared. The birth is
+/// durable also where the second part is an error.
+pub async fn give_birth(
+    pipeline: &Pipeline,
+    judge: &Judge,
+    mut commit: Commit,
+) -> Result<(Committed, Result<Head, StoreError>), NotBorn> {
+    pipeline.offload_all(&mut commit).await?;
+    let op = Op::Commit(Box::new(commit.clone()));
+    let committed = match pipeline.submit(op).await? {
+        Answer::Commit(CommitAnswer::Committed(c)) => c,
+        Answer::Commit(other) => return Err(NotBorn::Answered(other)),
+        other => {
+            let why = format!("the store answered {other:?} to a birth");
+            return Err(StoreError::Refused(why).into());
+        }
+    };
+    let disagree = || {
+        let why = format!("{}: this program and the store disagree about a birth", commit.entity);
+        StoreError::Corrupt(why)
+    };
+    let head = judge.commit(None, &commit, committed.at).map(|w| w.head).map_err(|_| disagree());
+    let head = head.and_then(|h| if h.chain == committed.chain { Ok(h) } else { Err(disagree()) });
+    Ok((committed, head))
+}
+
 /// Commits a birth that this session takes in the same commit: no queue, no claim. The commit's events lead to
 /// a status that can be held; its tenure is set here.
-///
-/// The head is what the judge makes of the commit at the time the store gave it. The store made the same one:
-/// the judge is pure, and the chain is compared.
 pub async fn take_at_birth(
     keeper: &Keeper,
     judge: &Judge,
@@ -99,23 +124,10 @@ pub async fn take_at_birth(
         return Err(NotBorn::Lapsed);
     }
     commit.tenure = TenureChange::Take { session, lease: keeper.config().lease };
-    pipeline.offload_all(&mut commit).await?;
-    let op = Op::Commit(Box::new(commit.clone()));
     // The lease counts from here: an answer that comes late is worth that much less.
     let sent = pipeline.rt().mono();
-    let committed = match pipeline.submit(op).await? {
-        Answer::Commit(CommitAnswer::Committed(c)) => c,
-        Answer::Commit(other) => return Err(NotBorn::Answered(other)),
-        other => {
-            let why = format!("the store answered {other:?} to a birth");
-            return Err(StoreError::Refused(why).into());
-        }
-    };
-    let mut head = judge.commit(None, &commit, committed.at).map_err(NotBorn::Answered)?.head;
-    if head.chain != committed.chain {
-        let why = format!("{}: this program and the store disagree about a birth", head.id);
-        return Err(StoreError::Corrupt(why).into());
-    }
+    let (committed, head) = give_birth(pipeline, judge, commit).await?;
+    let mut head = head?;
     head.mail_count = committed.mail_waiting;
     // Also where the session was replaced meanwhile: the new one does not vouch for what the old one took.
     let mine = head.holder == Some(session) && keeper.id() == session;

@@ -20,6 +20,8 @@ use tenure_kernel::{
 };
 use tenure_steps::{flow::FlowSpec, tool::ToolSpec};
 
+/// The event of a registration.
+pub const REGISTERED: &str = "entry_registered";
 /// Versions of one name that are remembered.
 pub const VERSIONS_MAX: usize = 8;
 /// A larger schema is left out; the worker still checks its own types.
@@ -109,8 +111,8 @@ pub static TABLE: Table = Table {
         doc: "Known.",
     }],
     moves: &[
-        Move { from: BIRTH, event: "entry_registered", to: "listed" },
-        Move { from: &["listed"], event: "entry_registered", to: SAME },
+        Move { from: BIRTH, event: REGISTERED, to: "listed" },
+        Move { from: &["listed"], event: REGISTERED, to: SAME },
     ],
     forced: "",
 };
@@ -121,7 +123,7 @@ impl Machine for Catalogue {
     const TABLE: &'static Table = &TABLE;
 
     fn name(_event: &Event) -> &'static str {
-        "entry_registered"
+        REGISTERED
     }
 
     fn apply(state: &mut Entry, event: &Event) {
@@ -224,12 +226,8 @@ async fn enter(
             }
         };
         let body = Body::json(&event);
-        let mut commit = Commit::new(
-            pipeline.commit_id(),
-            id,
-            expect,
-            vec![NewEvent::new("entry_registered", body)],
-        );
+        let mut commit =
+            Commit::new(pipeline.commit_id(), id, expect, vec![NewEvent::new(REGISTERED, body)]);
         commit.state = Some(encode_state::<Catalogue>(&entry));
         match pipeline.commit(commit).await? {
             CommitAnswer::Committed(_) => return Ok(()),

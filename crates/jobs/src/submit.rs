@@ -4,7 +4,7 @@
 //! that creates it: the flow is polled to its first tool or wait, and what it asks for is part of the birth.
 
 use crate::{
-    catalogue,
+    catalogue::{self, Entry, Sort},
     decide::{self, finish},
     drive::{Ending, LoadError, Loaded, Reach, Run, Shop, Still, load},
     model::{Fork, Job, JobEvent, JobState, NewJob, OwnEvent, limits},
@@ -12,11 +12,12 @@ use crate::{
 };
 use serde_json::Value;
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tenure_engine::{
-    birth::{NotBorn, random, take_at_birth},
+    birth::{NotBorn, give_birth, random, take_at_birth},
     pipeline::Pipeline,
     session::Keeper,
     slots::{Slot, Slots},
@@ -72,6 +73,8 @@ pub struct Submitted {
     pub id: EntityId,
     /// It was there already, under the same key and with the same input.
     pub existed: bool,
+    /// A worker of this process, or one that works through it, has it: its end will be told here.
+    pub near: bool,
 }
 
 /// Why nothing was created.
@@ -163,7 +166,14 @@ pub struct Submitter {
     outposts: Option<Arc<dyn Outposts>>,
     /// The store's time and when that was on this process's clock: ids are time-ordered, and need not be exact.
     time: Arc<Mutex<Option<(Timestamp, Duration)>>>,
+    flows: Arc<Mutex<HashMap<String, (Duration, Arc<Entry>)>>>,
 }
+
+/// How long what the catalogue says about a flow is believed. A version that another server's worker registers
+/// is the newest here so much later.
+const CATALOGUE_GOOD_FOR: Duration = Duration::from_secs(1);
+/// Flows that are remembered; then the memory starts over.
+const FLOWS_MAX: usize = 1_024;
 
 impl Submitter {
     /// Creates jobs in this store.
@@ -174,8 +184,8 @@ impl Submitter {
         takeovers_max: u32,
     ) -> Self {
         let judge = Arc::new(judge);
-        let (local, outposts, time) = (None, None, Arc::default());
-        Submitter { pipeline, judge, must_end_in, takeovers_max, local, outposts, time }
+        let (local, outposts, time, flows) = (None, None, Arc::default(), Arc::default());
+        Submitter { pipeline, judge, must_end_in, takeovers_max, local, outposts, time, flows }
     }
 
     /// Where no worker of this process takes a job, one out there may.
@@ -258,14 +268,49 @@ impl Submitter {
         if let Some(local) = local {
             return Ok(local.version);
         }
-        let entry = catalogue::entry(self.pipeline.store(), catalogue::Sort::Flow, flow).await?;
-        let known = entry.as_ref().and_then(|e| match version {
-            Some(v) => e.version(v),
-            None => e.newest(),
-        });
+        let known = self.registered(flow, version).await?;
         known
             .map(|k| k.version)
             .ok_or_else(|| SubmitError::UnknownFlow { flow: flow.to_owned(), version })
+    }
+
+    /// What the catalogue says about a version of a flow, the newest without one.
+    pub async fn registered(
+        &self,
+        flow: &str,
+        version: Option<u32>,
+    ) -> Result<Option<catalogue::Version>, StoreError> {
+        let pick = |entry: &Entry| match version {
+            Some(v) => entry.version(v).cloned(),
+            None => entry.newest().cloned(),
+        };
+        let now = self.pipeline.rt().mono();
+        let known = self.remembered().get(flow).cloned();
+        if let Some((at, entry)) = known
+            && now.saturating_sub(at) < CATALOGUE_GOOD_FOR
+            && let Some(found) = pick(&entry)
+        {
+            return Ok(Some(found));
+        }
+        let entry = catalogue::entry(self.pipeline.store(), Sort::Flow, flow).await?;
+        let Some(entry) = entry else { return Ok(None) };
+        let found = pick(&entry);
+        let mut flows = self.remembered();
+        if flows.len() >= FLOWS_MAX {
+            flows.clear();
+        }
+        flows.insert(flow.to_owned(), (now, Arc::new(entry)));
+        Ok(found)
+    }
+
+    /// Somebody has registered something: it counts at once.
+    pub fn forget_flows(&self) {
+        self.remembered().clear();
+    }
+
+    fn remembered(&self) -> MutexGuard<'_, HashMap<String, (Duration, Arc<Entry>)>> {
+        // Nothing panics under this lock.
+        self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn create(
@@ -296,7 +341,7 @@ impl Submitter {
         decision.keys = keys;
         let commit = self.birth(id, tenant, decision);
         match self.pipeline.commit(commit).await? {
-            CommitAnswer::Committed(_) => Ok(Submitted { id, existed: false }),
+            CommitAnswer::Committed(_) => Ok(Submitted { id, existed: false, near: false }),
             other => answered(other),
         }
     }
@@ -376,7 +421,7 @@ impl Submitter {
                 if let Some(status) = ended {
                     local.shop.ends.tell(id, status);
                 }
-                Ok(Some(Submitted { id, existed: false }))
+                Ok(Some(Submitted { id, existed: false, near: true }))
             }
             Err(NotBorn::Lapsed) => Ok(None),
             Err(NotBorn::Answered(other)) => answered(other).map(Some),
@@ -398,18 +443,27 @@ impl Submitter {
         decision.keys = keys;
         let mut commit = self.birth(id, tenant, decision);
         commit.tenure = TenureChange::Take { session: room.session, lease: room.lease };
-        let answer = self.pipeline.commit(commit).await;
-        let Ok(CommitAnswer::Committed(_)) = answer else {
-            outposts.forget(room);
-            return answered(answer?);
+        let head = match give_birth(&self.pipeline, &self.judge, commit).await {
+            Ok((_, head)) => head,
+            Err(why) => {
+                outposts.forget(room);
+                return match why {
+                    NotBorn::Answered(other) => answered(other),
+                    NotBorn::Store(e) => Err(e.into()),
+                    NotBorn::Lapsed => Err(SubmitError::Refused(why.to_string())),
+                };
+            }
         };
-        // It is durable, and that is what the caller is told, also if it can not be read back now: then nobody
-        // brings it to the worker, and the lease sees to it.
-        match self.pipeline.store().head(id).await {
-            Ok(Some(head)) => outposts.deliver(room, head),
-            Ok(None) | Err(_) => outposts.forget(room),
+        // It is durable, and that is what the caller is told, whatever comes: if nobody brings it to the worker, the
+        // lease sees to it.
+        match head {
+            Ok(head) => outposts.deliver(room, head),
+            Err(e) => {
+                tracing::warn!(job = %id, error = %e, "a job is not brought to the worker that has it");
+                outposts.forget(room);
+            }
         }
-        Ok(Submitted { id, existed: false })
+        Ok(Submitted { id, existed: false, near: true })
     }
 
     /// A new job that goes on from another one's history: everything before this step is taken over.
@@ -514,7 +568,9 @@ fn where_it_failed(loaded: &Loaded) -> Cut {
 
 fn answered(answer: CommitAnswer) -> Result<Submitted, SubmitError> {
     match answer {
-        CommitAnswer::Exists { entity, same: true } => Ok(Submitted { id: entity, existed: true }),
+        CommitAnswer::Exists { entity, same: true } => {
+            Ok(Submitted { id: entity, existed: true, near: false })
+        }
         CommitAnswer::Exists { entity, same: false } => Err(SubmitError::OtherInput(entity)),
         CommitAnswer::Refused(why) => Err(SubmitError::Refused(why.to_string())),
         other => Err(SubmitError::Refused(format!("the store answered {other:?}"))),

@@ -7,7 +7,7 @@ use super::{
     catalogue::unknown,
     documents::SubmittedDocument,
     find::{self, who},
-    wait::until_final,
+    wait::{Looks, until_final_looking},
 };
 use crate::{
     App, Caller, Problem,
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::time::Duration;
 use tenure_jobs::{
-    catalogue::{self, Sort},
+    catalogue::Sort,
     submit::{Submission, SubmitError, Submitted},
     view::{self, JobView},
 };
@@ -157,12 +157,7 @@ async fn check_input(
         desk.schemas.check(flow, spec.version, &spec.input_schema, input)?;
         return Ok(spec.version);
     }
-    let store = app.pipeline().store();
-    let entry = catalogue::entry(store, Sort::Flow, flow).await?;
-    let known = entry.as_ref().and_then(|e| match version {
-        Some(version) => e.version(version),
-        None => e.newest(),
-    });
+    let known = desk.submitter().registered(flow, version).await?;
     let Some(known) = known else {
         return Err(
             unknown(app, Sort::Flow, flow, version, StatusCode::UNPROCESSABLE_ENTITY).await?
@@ -247,9 +242,10 @@ async fn created(
     submitted: Submitted,
     wait: Option<Duration>,
 ) -> Result<Response, Problem> {
-    let Submitted { id, existed } = submitted;
+    let Submitted { id, existed, near } = submitted;
+    let looks = if near { Looks::rarely() } else { Looks::new() };
     let head = match wait {
-        Some(wait) => until_final(app, id, wait).await?,
+        Some(wait) => until_final_looking(app, id, wait, looks, existed).await?,
         None => app.pipeline().store().head(id).await?,
     };
     let head = head.ok_or_else(|| find::absent(id))?;

@@ -23,6 +23,11 @@ impl Looks {
         Looks(LOOK_MIN)
     }
 
+    /// For what will be told: looking is for the case that it is not.
+    pub(super) fn rarely() -> Self {
+        Looks(LOOK_MAX / 2)
+    }
+
     /// Something moved: look soon again.
     pub(super) fn soon(&mut self) {
         self.0 = LOOK_MIN;
@@ -41,22 +46,34 @@ pub(super) async fn until_final(
     id: EntityId,
     wait: Duration,
 ) -> Result<Option<Head>, Problem> {
+    until_final_looking(app, id, wait, Looks::new(), true).await
+}
+
+/// The same; `at_once`: it may be final already.
+pub(super) async fn until_final_looking(
+    app: &App,
+    id: EntityId,
+    wait: Duration,
+    mut looks: Looks,
+    at_once: bool,
+) -> Result<Option<Head>, Problem> {
     let (store, rt) = (app.pipeline().store(), app.pipeline().rt());
     let until = rt.mono() + wait;
-    let mut looks = Looks::new();
     // Listen first, then look: an end in between is told.
     let mut ending = super::desk(app)?.ends().listen(id);
+    let mut look = at_once || wait.is_zero();
     loop {
-        let head = store.head(id).await?;
-        let left = until.saturating_sub(rt.mono());
-        let over = head.as_ref().is_none_or(|h| h.class() == Class::Final);
-        if over || left.is_zero() {
-            return Ok(head);
+        if std::mem::replace(&mut look, true) {
+            let head = store.head(id).await?;
+            let over = head.as_ref().is_none_or(|h| h.class() == Class::Final);
+            if over || rt.mono() >= until {
+                return Ok(head);
+            }
         }
-        let pause = rt.sleep(looks.next().min(left));
-        let told = first(ending.heard(), pause);
+        let left = until.saturating_sub(rt.mono());
+        let told = first(ending.heard(), rt.sleep(looks.next().min(left)));
         if let First::Right(()) = first(told, app.closing()).await {
-            return Ok(head);
+            return Ok(store.head(id).await?);
         }
     }
 }

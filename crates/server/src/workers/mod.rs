@@ -21,7 +21,7 @@ use admit::admit;
 use axum::{Json, extract::DefaultBodyLimit, extract::State};
 use futures_util::future::join_all;
 use tenure_engine::{due::ring_checks_of, pipeline::Pipeline};
-use tenure_jobs::Job;
+use tenure_jobs::{Job, catalogue::REGISTERED};
 use tenure_kernel::{
     claims::{ClaimAnswer, Claimed},
     commit::{Commit, CommitAnswer, Expect, MailStance, TenureChange},
@@ -29,7 +29,7 @@ use tenure_kernel::{
     ids::EntityId,
     limits,
     machine::Machine as _,
-    sessions::WORKER,
+    sessions::{self, WORKER},
     store::{Answer, Op},
     stream::{Body as EventBody, NewEvent},
     table::{Class, kernel_events},
@@ -98,9 +98,10 @@ async fn carry_out(
     // A session that says goodbye: what it holds is free at once. Its worker can not ring the checks itself,
     // they are the server's.
     let let_go = match &op {
-        Op::Commit(c) if c.tenure == TenureChange::End => Some(c.entity),
+        Op::Commit(c) if has(c, sessions::events::ENDED) => Some(c.entity),
         _ => None,
     };
+    let registers = matches!(&op, Op::Commit(c) if has(c, REGISTERED));
     let ended = ended_by(&op);
     let answer = pipeline.submit(op).await?;
     if let (Some((job, status)), Answer::Commit(CommitAnswer::Committed(_)), Some(jobs)) =
@@ -108,14 +109,20 @@ async fn carry_out(
     {
         jobs.ends().tell(job, status);
     }
+    if let (true, Some(jobs)) = (registers, app.jobs()) {
+        jobs.submitter().forget_flows();
+    }
     if let (Some(session), Answer::Commit(CommitAnswer::Committed(_))) = (let_go, &answer) {
         app.tray().over(session);
         let pipeline = pipeline.clone();
         let ringing = pipeline.clone();
-        // An entity that is no session has no row, and nothing is rung.
         pipeline.rt().spawn(Box::pin(async move { ring_checks_of(&ringing, session).await }));
     }
     Ok(answer)
+}
+
+fn has(commit: &Commit, event: &str) -> bool {
+    commit.events.iter().any(|e| e.name == event)
 }
 
 /// The job that an operation ends, and how: whoever waits for it here is told.
