@@ -6,6 +6,7 @@
 //! measured too: if it does not take as long as the disk was told to, nothing was slowed and the run fails.
 
 use crate::{jobs::wrong, report::Case};
+use serde_json::Value;
 use std::{
     net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
@@ -24,8 +25,6 @@ pub struct Options {
     pub fsync: Duration,
     /// Clients.
     pub concurrency: usize,
-    /// Tool steps per job.
-    pub steps: usize,
     /// Time of each measurement.
     pub time: Duration,
     /// How often both are measured.
@@ -72,7 +71,6 @@ impl Slowed {
         Case::of("slow-disk")
             .with("store", self.options.engine())
             .with("concurrency", self.options.concurrency)
-            .with("steps", self.options.steps)
             .measured("fsync_ms", self.options.fsync.as_secs_f64() * 1000.0)
             .measured("jobs_per_second", self.as_it_is.jobs_per_second)
             .measured("slow_jobs_per_second", self.slow.jobs_per_second)
@@ -127,15 +125,14 @@ fn median(speeds: &[Speed]) -> Speed {
 
 fn measure(disk: &SlowDisk, url: &str, options: &Options) -> Result<Speed, StoreError> {
     let seconds = options.time.as_secs_f64();
-    let (steps, concurrency) = (options.steps.to_string(), options.concurrency.to_string());
     let lone = (seconds / 4.0).min(1.0).to_string();
     let commit = bench(disk, url, &["commit", "--callers", "1", "--seconds", &lone])?;
-    let seconds = seconds.to_string();
-    let of_jobs = ["jobs", "--steps", &steps, "--concurrency", &concurrency, "--seconds", &seconds];
-    let jobs = bench(disk, url, &of_jobs)?;
+    let (clients, seconds) = (options.concurrency.to_string(), seconds.to_string());
+    let load = ["growth", "--finished", "0", "--clients", &clients, "--seconds", &seconds];
+    let jobs = bench(disk, url, &load)?;
     Ok(Speed {
-        jobs_per_second: metric(&jobs, "jobs_per_s")?,
-        lone_commit_p50_ms: metric(&commit, "latency_p50")?,
+        jobs_per_second: figure(&jobs, |_| true, "per_second")?,
+        lone_commit_p50_ms: figure(&commit, |f| f["metric"] == "latency_p50", "value")?,
     })
 }
 
@@ -159,12 +156,11 @@ fn said(output: Output, who: &str) -> Result<String, StoreError> {
     }
 }
 
-/// A figure of a report in JSON lines.
-fn metric(lines: &str, name: &str) -> Result<f64, StoreError> {
-    let figures = lines.lines().filter_map(|l| serde_json::from_str::<serde_json::Value>(l).ok());
-    let found = figures.into_iter().find(|f| f["metric"] == name);
-    found
-        .and_then(|f| f["value"].as_f64())
+/// A figure of the first fitting line of a report.
+fn figure(lines: &str, fits: impl Fn(&Value) -> bool, name: &str) -> Result<f64, StoreError> {
+    let mut told = lines.lines().filter_map(|l| serde_json::from_str::<Value>(l).ok());
+    told.find(fits)
+        .and_then(|f| f[name].as_f64())
         .ok_or_else(|| wrong(format!("no figure {name} in: {lines}")))
 }
 

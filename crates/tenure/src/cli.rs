@@ -300,9 +300,6 @@ pub enum Suite {
         /// Clients that each wait for their job before they submit the next
         #[arg(long, default_value_t = 200)]
         concurrency: usize,
-        /// Tool steps per job
-        #[arg(long, default_value_t = 1)]
-        steps: usize,
         /// Seconds per measurement
         #[arg(long, default_value_t = 5.0)]
         seconds: f64,

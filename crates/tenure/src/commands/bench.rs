@@ -19,12 +19,11 @@ pub async fn run(store: Option<&str>, options: &cli::Bench, json: bool) -> Resul
     let store = store.unwrap_or("sqlite");
     // These bring their own places: other processes.
     let cases = match &options.suite {
-        Suite::SlowDisk { fsync_ms, concurrency, steps, seconds, rounds, private_postgres } => {
+        Suite::SlowDisk { fsync_ms, concurrency, seconds, rounds, private_postgres } => {
             let options = slow_disk::Options {
                 store: store.to_owned(),
                 fsync: Duration::from_millis(*fsync_ms),
                 concurrency: *concurrency,
-                steps: *steps,
                 time: Duration::from_secs_f64(*seconds),
                 rounds: *rounds,
                 private_postgres: private_postgres.clone(),
@@ -137,7 +136,6 @@ async fn aims_of(
         store: if store.starts_with("postgres") { "postgres://" } else { store }.to_owned(),
         fsync: Duration::from_millis(5),
         concurrency: 200,
-        steps: 1,
         time: size.time,
         rounds: size.rounds,
         private_postgres: private_postgres.to_owned(),
