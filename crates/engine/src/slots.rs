@@ -30,7 +30,8 @@ struct Inner {
 
 struct State {
     taken: usize,
-    /// Queues that gave less than was asked for, and were not rung since.
+    /// Queues that gave less than was asked for at the last look. A bell does not change that by itself: the look that
+    /// follows it has slots of its own, so what is born meanwhile takes nothing away from what waits.
     empty: BTreeSet<String>,
     stopper: Stopper,
     stop: Stop,
@@ -89,8 +90,9 @@ impl Slots {
         self.0.state().taken
     }
 
-    /// Whether nothing waited in a queue when the worker last looked, and its bell was silent since. A hint: the
-    /// worker looks once per tick, and bells can be lost. `false` for a queue that this worker does not serve.
+    /// Whether nothing was left in a queue when the worker last looked, and a slot is kept for whatever a bell has
+    /// told of since. A hint: the worker looks once per tick, and bells can be lost. `false` for a queue that this
+    /// worker does not serve.
     pub fn queue_is_known_empty(&self, queue: &str) -> bool {
         self.0.state().empty.contains(queue)
     }
@@ -111,7 +113,7 @@ impl Slots {
         };
     }
 
-    /// A bell rang for this queue.
+    /// A bell rang for this queue, and there is no slot to look into it with.
     pub(crate) fn heard(&self, queue: &str) {
         self.0.state().empty.remove(queue);
     }

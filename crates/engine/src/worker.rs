@@ -288,6 +288,10 @@ impl Worker {
                 look.keys().partition(|i| **i >= turn % self.queues.len().max(1));
             for i in first_ones.into_iter().chain(rest) {
                 if self.slots.free() == 0 || !self.keeper.live() {
+                    // Something may wait there and no slot can be kept for it: what is born now stands behind it.
+                    look.iter()
+                        .filter(|(_, rung)| **rung)
+                        .for_each(|(i, _)| self.slots.heard(&self.queues[*i]));
                     break;
                 }
                 let rung = look.remove(&i).unwrap_or(false);
@@ -302,7 +306,6 @@ impl Worker {
             match stop.unless(first(any(&mut ears), first(self.slots.freed(), nap))).await {
                 Some(First::Left(i)) => {
                     look.insert(i, true);
-                    self.slots.heard(&self.queues[i]);
                 }
                 Some(First::Right(First::Right(()))) => {
                     look.extend((0..self.queues.len()).map(|i| (i, false)));
@@ -338,6 +341,7 @@ impl Worker {
         // a submission should find one, also while this worker looks around.
         let mut free = self.slots.take_half();
         if free.is_empty() {
+            self.slots.heard(queue);
             return false;
         }
         let asked = free.len();
