@@ -161,7 +161,7 @@ pub fn drain(d: &Drained) -> Aim {
             d.per_second, d.options.jobs, d.seconds
         ),
         met: d.per_second >= wanted,
-        limit: "processor time: claim, read of history and two commits per job on two cores shared with the database",
+        limit: "processor time: a claim and two commits per job, on cores that worker and database share",
         command: format!("tenure bench drain --store {} --jobs {}", url(d.store), d.options.jobs),
     }
 }

@@ -61,9 +61,9 @@ async fn all_aims(store: &str, quick: bool, private_postgres: &Path) -> Result<S
     eprintln!("start");
     aims.extend(aims::start(&start::run(scratch(embedded)?, options).await?));
     let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    let sort = if quick { "quick, with small numbers" } else { "full" };
+    let sort = if quick { "a quick run with small numbers" } else { "a full run" };
     let about = format!(
-        "Written by `tenure bench aims`, a {sort} run, version {}, on a machine with {cores} cores that clients, server, \
+        "Written by `tenure bench aims`, {sort}, version {}, on a machine with {cores} cores that clients, server, \
          worker and database share; everything is synced.",
         env!("CARGO_PKG_VERSION")
     );
