@@ -119,7 +119,9 @@ impl Known {
         match self.call.class {
             // An earlier call under the same key may have been applied: the key stays.
             Class::Idempotent => Action::CallAgain,
-            _ if self.never_called && !self.compensating => Action::NeverCalled,
+            _ if self.never_called && self.call.call == 1 && !self.compensating => {
+                Action::NeverCalled
+            }
             Class::Irreversible => Action::Attention {
                 why: "an irreversible tool was called and nobody knows whether it happened: say what is \
                       true (happened, did-not-happen) or abandon the step"
@@ -211,6 +213,10 @@ mod tests {
         }
         let k = Known { never_called: true, ..known(Class::Idempotent) };
         assert_eq!(k.action(), Action::CallAgain);
+        // The first call under the key was made under another class, and may have been applied.
+        let mut k = Known { never_called: true, ..known(Class::Irreversible) };
+        k.call.call = 2;
+        assert!(matches!(k.action(), Action::Attention { .. }));
     }
 
     #[test]

@@ -245,7 +245,7 @@ async fn created(
     let Submitted { id, existed, near } = submitted;
     let looks = if near { Looks::rarely() } else { Looks::new() };
     let head = match wait {
-        Some(wait) => until_final_looking(app, id, wait, looks, existed).await?,
+        Some(wait) => until_final_looking(app, id, wait, looks).await?,
         None => app.pipeline().store().head(id).await?,
     };
     let head = head.ok_or_else(|| find::absent(id))?;

@@ -46,29 +46,25 @@ pub(super) async fn until_final(
     id: EntityId,
     wait: Duration,
 ) -> Result<Option<Head>, Problem> {
-    until_final_looking(app, id, wait, Looks::new(), true).await
+    until_final_looking(app, id, wait, Looks::new()).await
 }
 
-/// The same; `at_once`: it may be final already.
+/// The same, with looks of its own.
 pub(super) async fn until_final_looking(
     app: &App,
     id: EntityId,
     wait: Duration,
     mut looks: Looks,
-    at_once: bool,
 ) -> Result<Option<Head>, Problem> {
     let (store, rt) = (app.pipeline().store(), app.pipeline().rt());
     let until = rt.mono() + wait;
-    // Listen first, then look: an end in between is told.
+    // Listen first, then look: an end in between is told, and one before it is seen.
     let mut ending = super::desk(app)?.ends().listen(id);
-    let mut look = at_once || wait.is_zero();
     loop {
-        if std::mem::replace(&mut look, true) {
-            let head = store.head(id).await?;
-            let over = head.as_ref().is_none_or(|h| h.class() == Class::Final);
-            if over || rt.mono() >= until {
-                return Ok(head);
-            }
+        let head = store.head(id).await?;
+        let over = head.as_ref().is_none_or(|h| h.class() == Class::Final);
+        if over || rt.mono() >= until {
+            return Ok(head);
         }
         let left = until.saturating_sub(rt.mono());
         let told = first(ending.heard(), rt.sleep(looks.next().min(left)));

@@ -5,8 +5,8 @@
 //! of that there are millions. So a look that took long remembers where the living began, and the next ones begin
 //! there.
 //!
-//! A floor is a hint. What is set to be due is due now or later, so it lies above; a little room is left below for
-//! transactions under way. Should something lie lower all the same, it is found when the whole index is looked
+//! A floor is a hint. What is set to be due is nearly always due now or later, so it lies above; a little room is left
+//! below for transactions under way. What lies lower all the same (a bound that had passed already, say) is found when the whole index is looked
 //! through again: soon if that is cheap, and never more than a minute later. As long as looks are quick there is no
 //! floor at all.
 

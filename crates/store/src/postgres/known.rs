@@ -84,7 +84,8 @@ impl Known {
         let ahead = moment.as_micros() - micros(here);
         let mut state = self.state();
         match &mut state.clock {
-            Some(clock) if here - clock.since < CLOCK_GOOD_FOR => {
+            // Whoever waited for the lock may come with an earlier `here` than what it finds.
+            Some(clock) if here.saturating_sub(clock.since) < CLOCK_GOOD_FOR => {
                 clock.ahead = clock.ahead.max(ahead);
             }
             stale => *stale = Some(Clock { ahead, since: here }),
@@ -126,7 +127,7 @@ impl Known {
     fn recall(&self, ops: &[Op]) -> Option<(Facts, HashMap<EntityId, i32>)> {
         let here = self.began.elapsed();
         let state = self.state();
-        let clock = state.clock.filter(|c| here - c.since < CLOCK_GOOD_FOR)?;
+        let clock = state.clock.filter(|c| here.saturating_sub(c.since) < CLOCK_GOOD_FOR)?;
         let now = Timestamp::from_micros(clock.ahead + micros(here));
         let mut facts = Facts { now, ..Facts::default() };
         let mut xmins = HashMap::with_capacity(ops.len());
@@ -136,7 +137,7 @@ impl Known {
             match (&commit.expect, remembered) {
                 // If it is there after all, the insert finds it.
                 (Expect::Absent(_), None) => {}
-                (Expect::Holder { .. }, Some(r)) if here - r.since < GOOD_FOR => {
+                (Expect::Holder { .. }, Some(r)) if here.saturating_sub(r.since) < GOOD_FOR => {
                     xmins.insert(commit.entity, r.xmin);
                     facts.heads.insert(commit.entity, r.head.clone());
                 }

@@ -41,14 +41,7 @@ pub async fn run(
     };
     let mut bar = Bar { shows: std::io::stderr().is_terminal() && !json };
     let mut end = pin!(asked_to_end());
-    let outcome = tokio::select! {
-        biased;
-        _ = &mut end => {
-            bar.clear();
-            return Err(Failure::System("interrupted; what the drill had started is ended".into()));
-        }
-        outcome = hold(&wish, settings, |progress| bar.show(progress)) => outcome,
-    };
+    let outcome = hold(&wish, settings, end.as_mut(), |progress| bar.show(progress)).await;
     bar.clear();
     let outcome = outcome?;
     if let Some(file) = &options.html {

@@ -64,9 +64,16 @@ impl Break {
         }
     }
 
-    /// What the environment asks for.
+    /// What the environment asks for. Only a process of a drill may be asked: its workers run flows that nobody else
+    /// has, and its servers insist on a scratch store.
     pub fn from_environment() -> Result<Option<Self>, String> {
         let Ok(wish) = std::env::var(VARIABLE) else { return Ok(None) };
+        let of_a_drill = [super::child::CHILD, super::child::FLOW];
+        if of_a_drill.iter().any(|name| std::env::var_os(name).is_none()) {
+            return Err(format!(
+                "{VARIABLE}={wish} switches off a protection, and this is no process of a drill: use `tenure drill --break {wish}`"
+            ));
+        }
         let found = Break::ALL.into_iter().find(|b| b.name() == wish);
         let names = Break::ALL.map(Break::name).join(", ");
         let found = found.ok_or(format!("{VARIABLE}: {wish:?} is none of {names}"))?;
@@ -79,8 +86,14 @@ impl Break {
 
     /// Refuses a store that is not a drill's own.
     pub fn insist_on_scratch(self, store_url: &str) -> Result<(), String> {
-        let mut parts = store_url.split(['/', ':']);
-        match parts.any(|p| SCRATCH.iter().any(|s| p.starts_with(s))) {
+        // A directory of the drill, or the database: neither a user nor a host of that name will do.
+        let is_scratch = |part: &str| SCRATCH.iter().any(|s| part.starts_with(s));
+        let scratch = match store_url.strip_prefix("sqlite:") {
+            Some(dir) => dir.split('/').any(is_scratch),
+            None => reqwest::Url::parse(store_url)
+                .is_ok_and(|url| is_scratch(url.path().trim_start_matches('/'))),
+        };
+        match scratch {
             true => Ok(()),
             false => Err(format!(
                 "{VARIABLE}={} switches off a protection, and {store_url} is no scratch store of a drill",
@@ -149,6 +162,8 @@ mod tests {
         let wrong = Break::Fencing.insist_on_scratch("postgres://me@host/orders").unwrap_err();
         assert!(wrong.contains("no scratch store"), "{wrong}");
         assert!(Break::Fencing.insist_on_scratch("sqlite:.tenure").is_err());
+        let of_that_name = "postgres://tenure_drill_bot@tenure_drill_host/orders";
+        assert!(Break::Fencing.insist_on_scratch(of_that_name).is_err());
         assert!(Break::Fencing.insist_on_scratch("sqlite:/tmp/tenure-drill-1/store").is_ok());
         assert!(Break::Fencing.insist_on_scratch("postgres://me@host/tenure_drill_7").is_ok());
     }

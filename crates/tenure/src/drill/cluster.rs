@@ -84,7 +84,7 @@ impl PrivatePostgres {
         Err(Failure::System("no free port for a private PostgreSQL".into()))
     }
 
-    /// SIGKILL to every process of it, as a power cut would.
+    /// SIGKILL to every process of it. (What the kernel has in its cache survives that, unlike a power cut.)
     pub async fn kill(&self) -> Result<(), Failure> {
         self.run(&["kill"]).await.map(drop)
     }
@@ -158,7 +158,7 @@ pub struct Cluster {
     server: Option<Hand>,
     between: Option<Proxy>,
     postgres: Option<PrivatePostgres>,
-    database: Option<(String, String)>,
+    _database: Option<Database>,
     sets: Vec<String>,
     listen: String,
     broken: Option<Break>,
@@ -188,7 +188,10 @@ impl Cluster {
             Engine::Sqlite => format!("sqlite:{}", scratch.path().join("store").display()),
             Engine::PrivatePostgres => {
                 let started = PrivatePostgres::start(scratch.path()).await?;
-                let url = scratch_database(&started.url, &mut database).await?;
+                // It goes with its server.
+                let mut gone_with_it = None;
+                let url = scratch_database(&started.url, &mut gone_with_it).await?;
+                gone_with_it.map(Database::keep);
                 postgres = Some(started);
                 url
             }
@@ -209,7 +212,7 @@ impl Cluster {
             server: None,
             between,
             postgres,
-            database,
+            _database: database,
             sets,
             listen,
             broken: plan.broken,
@@ -289,14 +292,7 @@ impl Cluster {
 
     /// Ends it in order.
     pub async fn end(mut self) -> Result<(), Failure> {
-        self.kill_server().await?;
-        self.between = None;
-        if self.postgres.is_none()
-            && let Some((server, name)) = self.database.take()
-        {
-            execute(&server, &format!("DROP DATABASE {name} WITH (FORCE)")).await?;
-        }
-        Ok(())
+        self.kill_server().await
     }
 }
 
@@ -313,13 +309,44 @@ pub fn free_port() -> Result<u16, Failure> {
     Err(Failure::System("a hundred ports of this machine are taken".into()))
 }
 
+/// A database on somebody's server, dropped with this value, whatever happens.
+struct Database {
+    server: String,
+    name: String,
+    kept: bool,
+}
+
+impl Database {
+    fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        let (server, sql) =
+            (self.server.clone(), format!("DROP DATABASE {} WITH (FORCE)", self.name));
+        // A thread of its own: this one may belong to a runtime, which must not be blocked on.
+        let dropping = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.map_err(Failure::from)?.block_on(execute(&server, &sql))
+        });
+        if !matches!(dropping.join(), Ok(Ok(()))) {
+            eprintln!("tenure: the scratch database {} could not be dropped", self.name);
+        }
+    }
+}
+
 async fn scratch_database(
     server: &str,
-    database: &mut Option<(String, String)>,
+    database: &mut Option<Database>,
 ) -> Result<String, Failure> {
     let name = format!("{}{:x}", breaks::SCRATCH[1], crate::service::random());
     execute(server, &format!("CREATE DATABASE {name}")).await?;
-    *database = Some((server.to_owned(), name.clone()));
+    *database = Some(Database { server: server.to_owned(), name: name.clone(), kept: false });
     with_database(server, &name)
 }
 

@@ -32,27 +32,33 @@ pub struct Acted {
     pub name: String,
     /// Under which key.
     pub key: String,
+    /// The how-manieth act under that key it was: two calls of one key have two results.
+    #[serde(default)]
+    pub count: u32,
 }
 
 async fn act(ctx: ToolCtx, act: Act) -> Result<Acted, ToolError> {
     ctx.progress(format!("asking {}", act.outside));
     let answer = ask(&act.outside, &format!("ACT {} {}", ctx.key, act.name)).await;
-    match answer {
-        Ok(words) if words.first().is_some_and(|w| w == "OK") => {}
+    let count = match answer {
+        Ok(words) if words.first().is_some_and(|w| w == "OK") => {
+            words.get(1).and_then(|n| n.parse().ok()).unwrap_or_default()
+        }
         Ok(words) => return Err(ToolError::unknown(format!("the outside answered {words:?}"))),
         Err(None) => return Err(ToolError::retryable("the outside can not be reached")),
         Err(Some(e)) => return Err(ToolError::unknown(format!("no answer: {e}"))),
-    }
+    };
     if act.then_ms > 0 {
         tokio::time::sleep(Duration::from_millis(act.then_ms)).await;
     }
-    Ok(Acted { name: act.name, key: ctx.key })
+    Ok(Acted { name: act.name, key: ctx.key, count })
 }
 
 async fn probe(ctx: ToolCtx, act: Act) -> Result<Probe<Acted>, ToolError> {
     match ask(&act.outside, &format!("PROBE {}", ctx.key)).await {
         Ok(words) if words.first().is_some_and(|w| w == "YES") => {
-            Ok(Probe::Happened(Acted { name: act.name, key: ctx.key }))
+            let count = words.get(1).and_then(|n| n.parse().ok()).unwrap_or_default();
+            Ok(Probe::Happened(Acted { name: act.name, key: ctx.key, count }))
         }
         Ok(_) => Ok(Probe::NotHappened),
         Err(_) => Ok(Probe::Unclear("the outside does not answer".into())),

@@ -85,6 +85,8 @@ pub struct Witnessed {
     pub sightings: Vec<Sighting>,
     /// From the fault to the first sign of life after it.
     pub recoveries: Vec<Duration>,
+    /// How long nothing moved because something was away.
+    pub stalls: Vec<Duration>,
     /// The jobs that it ran.
     pub jobs: Vec<String>,
 }
@@ -121,6 +123,7 @@ impl Witnessed {
     pub fn and(&mut self, other: Witnessed) {
         self.sightings.extend(other.sightings);
         self.recoveries.extend(other.recoveries);
+        self.stalls.extend(other.stalls);
         self.jobs.extend(other.jobs);
     }
 }
@@ -220,8 +223,10 @@ pub struct RowSeen {
     pub cells: Vec<Cell>,
     /// Cases that were run.
     pub cases: u32,
-    /// From the fault to the first sign of life after it.
+    /// From the fault, or its end, to the first sign of life after it.
     pub recovery: Option<Recovery>,
+    /// How long nothing moved because something was away.
+    pub stall: Option<Recovery>,
     /// The settings that it depends on, as they were.
     pub settings: BTreeMap<String, String>,
     /// Cases that could not be run, and why.
@@ -297,6 +302,7 @@ impl Board {
             cells: self.columns.iter().zip(row.promises).map(cell).collect(),
             cases: u32::try_from(saw().count()).unwrap_or(u32::MAX),
             recovery: Recovery::of(recoveries),
+            stall: Recovery::of(saw().flat_map(|(_, w)| w.stalls.iter().copied()).collect()),
             settings: row.settings.iter().map(|s| ((*s).to_owned(), settings(s))).collect(),
             failed: notes(|told| match told {
                 Told::Failed(why) => Some(why),
@@ -350,9 +356,14 @@ impl Cell {
     }
 }
 
-/// Whether a matrix shows anything that should not be: a broken cell, or a case that could not be run.
+/// Whether a matrix shows nothing that should not be: no broken cell, and no case that could not be run.
 pub fn is_clean(rows: &[RowSeen]) -> bool {
     rows.iter().all(|r| r.failed.is_empty() && r.cells.iter().all(|c| c.verdict != Verdict::Broken))
+}
+
+/// Whether everything was looked at.
+pub fn is_whole(rows: &[RowSeen]) -> bool {
+    rows.iter().all(|r| r.cells.iter().all(|c| c.verdict != Verdict::NotRun))
 }
 
 #[cfg(test)]

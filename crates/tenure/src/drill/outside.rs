@@ -154,7 +154,8 @@ impl Shared {
             }
             "UNDO" => match done.get_mut(key) {
                 Some(entry) => {
-                    entry.undone = entry.acts;
+                    // One undoing undoes one act: a second act under the key stays to be seen.
+                    entry.undone = (entry.undone + 1).min(entry.acts);
                     format!("OK {}", entry.undone)
                 }
                 None => "OK 0".to_owned(),

@@ -140,6 +140,19 @@ impl Hand {
         }
     }
 
+    /// Returns when it has killed itself at this point, and at no other.
+    pub async fn struck_at(&mut self, point: &str) -> Result<(), Failure> {
+        let status = self.ended().await?;
+        let killed = std::os::unix::process::ExitStatusExt::signal(&status) == Some(9);
+        match killed && self.said().contains(&format!("drill: {point}")) {
+            true => Ok(()),
+            false => Err(Failure::System(format!(
+                "a worker was to kill itself at {point} and ended with {status}; its last words: {}",
+                self.last_words()
+            ))),
+        }
+    }
+
     /// Whether it has ended.
     pub fn is_over(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))

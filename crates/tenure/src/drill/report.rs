@@ -54,7 +54,9 @@ pub fn text(outcome: &Outcome) -> String {
     let _ = writeln!(out, "{}", line("Fault", &owned, "recovery p50 / max").trim_end());
     for row in &outcome.rows {
         let cells: Vec<String> = row.cells.iter().map(short).collect();
-        let _ = writeln!(out, "{}", line(row.title, &cells, &seconds(row.recovery)).trim_end());
+        let stalled = row.stall.map(|s| format!(" after {}", seconds(Some(s)))).unwrap_or_default();
+        let last = format!("{}{stalled}", seconds(row.recovery));
+        let _ = writeln!(out, "{}", line(row.title, &cells, &last).trim_end());
     }
     let _ = writeln!(
         out,
@@ -234,6 +236,7 @@ fn matrix(outcome: &Outcome) -> Markup {
                         td {
                             (seconds(row.recovery))
                             @if let Some(r) = row.recovery { small { "median / longest of " (r.count) } }
+                            @if row.stall.is_some() { small { "after " (seconds(row.stall)) " in which nothing moved" } }
                         }
                     }
                 }

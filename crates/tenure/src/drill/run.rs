@@ -6,7 +6,7 @@ use super::{
     cluster::{Cluster, Engine, Plan, Scratch},
     ground::{Base, Ground, api, flow_of},
     jobs,
-    matrix::{Board, Finished, RowSeen, Told, is_clean},
+    matrix::{Board, Finished, RowSeen, Told, is_clean, is_whole},
     processes::PATIENCE,
 };
 use crate::{
@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde_json::json;
 use std::{
     path::PathBuf,
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -125,10 +126,11 @@ struct Field {
     seed: u64,
 }
 
-/// Holds it.
-pub async fn run(
+/// Holds it, unless `end` comes first: then whatever it had started is ended.
+pub async fn run<E: Future>(
     wish: &Wish,
     settings: &Settings,
+    mut end: Pin<&mut E>,
     mut tell: impl FnMut(&Progress),
 ) -> Result<Outcome, Failure> {
     let board = &jobs::BOARD;
@@ -175,17 +177,39 @@ pub async fn run(
     for (number, case) in cases.into_iter().enumerate() {
         running.spawn(field.clone().play(number, case));
     }
-    while let Some(one) = running.join_next().await {
-        let one = one.map_err(|e| Failure::System(format!("a case of the drill: {e}")))?;
+    let mut given_up = None;
+    loop {
+        let next = tokio::select! {
+            biased;
+            _ = end.as_mut() => {
+                let why = "interrupted; what the drill had started is ended";
+                given_up = Some(Failure::System(why.into()));
+                None
+            }
+            next = running.join_next() => next,
+        };
+        let one = match next {
+            Some(Ok(one)) => one,
+            Some(Err(e)) => {
+                given_up = Some(Failure::System(format!("a case of the drill: {e}")));
+                break;
+            }
+            None => break,
+        };
         let rows = board.fill(std::slice::from_ref(&one), |_| String::new());
         let (case, good) = (format!("{}: {}", one.row, one.case), is_clean(&rows));
         finished.push(one);
         tell(&Progress { done: finished.len(), all, case, good });
     }
-    finished.sort_by(|a, b| a.case.cmp(&b.case));
+    // Everything of the cases is dropped here, and with it their processes.
+    running.shutdown().await;
     if field.against {
         field.leave_nothing_open().await;
     }
+    if let Some(why) = given_up {
+        return Err(why);
+    }
+    finished.sort_by(|a, b| a.case.cmp(&b.case));
     if let Some(cluster) = shared {
         cluster.end().await?;
     }
@@ -197,9 +221,10 @@ pub async fn run(
         key => in_force.text(key).to_owned(),
     };
     let rows = board.fill(&finished, value);
+    let all_asked = wish.faults.is_empty() && wish.only.is_none() && wish.against.is_none();
     Ok(Outcome {
         kind: board.kind,
-        clean: is_clean(&rows),
+        clean: is_clean(&rows) && (!all_asked || is_whole(&rows)),
         place: wish.place(),
         version: env!("CARGO_PKG_VERSION"),
         at,
@@ -367,6 +392,7 @@ impl Field {
         let seed = mixed(self.seed, &case.name);
         let mut ground = Ground::make(base, &dir, case.layout, flow_of(place), seed).await?;
         ground.cluster = cluster;
+        // With the ground go its workers, its server, its store and its scratch database.
         (case.play)(ground).await
     }
 

@@ -4,6 +4,7 @@
 use super::{
     cluster::{Cluster, Engine, Plan, Scratch},
     ground::{Base, Ground, Layout, flow_of, until},
+    outside::Done,
     processes::{Hand, PATIENCE},
     run::sets,
 };
@@ -59,8 +60,10 @@ pub struct Accounting {
     pub seed: u64,
     /// How long there was load.
     pub seconds: f64,
-    /// Jobs whose submission was answered, and their children.
+    /// Jobs whose submission was answered, and the children that histories ask for.
     pub submitted: u64,
+    /// Of these, the children.
+    pub children: u64,
     /// Jobs in the store that are over.
     pub ended: u64,
     /// By status.
@@ -130,8 +133,8 @@ impl Memory {
 struct Book {
     /// Jobs whose submission was answered.
     answered: Vec<String>,
-    /// Keys of calls that a person was asked about.
-    unknown: BTreeSet<String>,
+    /// Keys of calls that a person was asked about, and whether they said that it happened.
+    unknown: BTreeMap<String, bool>,
     /// What went wrong for a client.
     wrong: Vec<String>,
 }
@@ -340,7 +343,7 @@ impl Load {
         if done {
             body["result"] = json!({ "name": "it", "key": key });
         }
-        self.book().unknown.insert(key);
+        self.book().unknown.insert(key, done);
         // It may have settled itself meanwhile; then it goes on, and so does whoever waits for it.
         drop(self.ground.api().post(&["jobs", id, "resolve"], &body).await);
     }
@@ -360,17 +363,20 @@ fn script(number: u64, dice: &mut Dice) -> (Value, bool) {
             7..=8 => "compensatable",
             _ => "irreversible",
         };
-        lines.push(json!({ "act": { "class": class, "name": format!("j{number}.{i}"), "then_ms": dice.below(30) } }));
+        let name = format!("j{number}.{i}.{class}");
+        lines.push(json!({ "act": { "class": class, "name": name, "then_ms": dice.below(30) } }));
     }
     let signal = dice.below(5) == 0;
     if signal {
         lines.push(json!({ "signal": "go" }));
     }
     if dice.below(10) == 0 {
-        let act = json!({ "act": { "class": "verifiable", "name": format!("j{number}.child") } });
+        let name = format!("j{number}.child.verifiable");
+        let act = json!({ "act": { "class": "verifiable", "name": name } });
         lines.push(json!({ "child": [act] }));
     }
-    lines.push(json!({ "act": { "class": "idempotent", "name": format!("j{number}.last") } }));
+    let last = format!("j{number}.last.idempotent");
+    lines.push(json!({ "act": { "class": "idempotent", "name": last } }));
     (json!(lines), signal)
 }
 
@@ -390,9 +396,16 @@ async fn account(wish: &Wish, settings: &Settings, load: &Load) -> Result<Accoun
         let Some(last) = page.last() else { break };
         after = Some(last.id);
         for head in &page {
-            *accounting.statuses.entry(head.status.name().to_owned()).or_default() += 1;
+            let status = head.status.name();
+            *accounting.statuses.entry(status.to_owned()).or_default() += 1;
             if head.class() == Class::Final {
                 over.insert(head.id.to_string());
+            }
+            // A step that was struck more often than it may be tried fails its job, in words: that is no loss.
+            let job = tenure_jobs::view::of_head(head)?;
+            let reason = job.failure.as_ref().map_or("", |f| f.reason.as_str());
+            if status != "completed" && reason != "step_failed" {
+                accounting.problems.push(format!("job {} is {status} {reason}", head.id));
             }
             committed_keys(&store, head.id, &mut committed, &mut accounting).await?;
         }
@@ -402,9 +415,8 @@ async fn account(wish: &Wish, settings: &Settings, load: &Load) -> Result<Accoun
     accounting.lost =
         answered.iter().filter(|id| !over.contains(**id)).map(|id| (*id).clone()).collect();
     accounting.ended = over.len() as u64;
-    // Children are asked for by parents, not by clients.
-    let children = over.iter().filter(|id| !answered.contains(id)).count();
-    accounting.submitted = (answered.len() + children) as u64;
+    // Children are asked for by parents, in their histories, not by clients.
+    accounting.submitted = answered.len() as u64 + accounting.children;
     let outside: BTreeSet<String> = load
         .ground
         .outside
@@ -415,17 +427,17 @@ async fn account(wish: &Wish, settings: &Settings, load: &Load) -> Result<Accoun
         .collect();
     accounting.effects_outside = outside.len() as u64;
     accounting.effects_committed = committed.len() as u64;
-    let listed = |key: &&String| !committed.contains(*key) && outside.contains(*key);
-    accounting.effects_unknown = book.unknown.iter().filter(listed).count() as u64;
+    // One that was said not to have happened, and stands there all the same, happened late: that is wrong.
+    let listed = |key: &String| book.unknown.get(key) == Some(&true) && !committed.contains(key);
+    accounting.effects_unknown = outside.iter().filter(|key| listed(key)).count() as u64;
     accounting.asked = book.unknown.len() as u64;
-    let nobody_knows =
-        outside.iter().filter(|k| !committed.contains(*k) && !book.unknown.contains(*k));
+    let nobody_knows = outside.iter().filter(|k| !committed.contains(*k) && !listed(k));
     accounting
         .wrong_effects
         .extend(nobody_knows.map(|k| format!("{k} happened, and no history says so")));
     let never = committed.difference(&outside);
     accounting.wrong_effects.extend(never.map(|k| format!("{k} is committed, and never happened")));
-    accounting.wrong_effects.extend(twice(&load.ground));
+    accounting.wrong_effects.extend(twice(load.ground.outside.done().into_values()));
     accounting.clean = accounting.lost.is_empty()
         && accounting.wrong_effects.is_empty()
         && accounting.problems.is_empty()
@@ -434,14 +446,20 @@ async fn account(wish: &Wish, settings: &Settings, load: &Load) -> Result<Accoun
     Ok(accounting)
 }
 
-/// Every act has a name of its own: it may stand under one key only.
-fn twice(ground: &Ground) -> Vec<String> {
+/// Every act has a name of its own, which ends with its class: it may stand under one key only, and once there
+/// unless its class allows more.
+fn twice(done: impl Iterator<Item = Done>) -> Vec<String> {
+    let mut wrong = Vec::new();
     let mut standing = BTreeMap::<String, u32>::new();
-    for done in ground.outside.done().into_values().filter(|d| d.acts > d.undone) {
-        *standing.entry(done.name).or_default() += 1;
+    for Done { name, acts, undone, .. } in done.filter(|d| d.acts > d.undone) {
+        if acts - undone > 1 && !name.ends_with(".idempotent") {
+            wrong.push(format!("{name} happened {} times under one key", acts - undone));
+        }
+        *standing.entry(name).or_default() += 1;
     }
     let more = standing.into_iter().filter(|(_, n)| *n > 1);
-    more.map(|(name, n)| format!("{name} happened under {n} keys")).collect()
+    wrong.extend(more.map(|(name, n)| format!("{name} happened under {n} keys")));
+    wrong
 }
 
 async fn committed_keys(
@@ -473,6 +491,7 @@ async fn committed_keys(
                         committed.insert(body["key"].as_str().unwrap_or_default().to_owned());
                     }
                     "effect_unknown" => accounting.unknown += 1,
+                    "child_started" => accounting.children += 1,
                     _ => {}
                 }
             }
@@ -542,6 +561,16 @@ mod tests {
         let growing = Memory::of(&[growing]);
         assert!(!growing.is_flat(), "{growing:?}");
         assert!(growing.peak > growing.early);
+    }
+
+    #[test]
+    fn twice_is_noticed_under_one_key_and_under_two() {
+        let done = |name: &str, acts, undone| Done { name: name.into(), acts, undone, probes: 0 };
+        let good =
+            [done("a.verifiable", 1, 0), done("b.idempotent", 3, 0), done("c.compensatable", 2, 1)];
+        assert_eq!(twice(good.into_iter()), [""; 0]);
+        assert_eq!(twice([done("a.irreversible", 2, 0)].into_iter()).len(), 1);
+        assert_eq!(twice([done("a.x", 1, 0), done("a.x", 1, 0)].into_iter()).len(), 1);
     }
 
     #[test]

@@ -66,7 +66,9 @@ pub fn judge(expected: &Expected, account: &Account) -> Witnessed {
     let kept = job["is_final"] == true || status == "attention";
     seen.judged(column::JOB_KEPT, if kept { vec![] } else { vec![stands()] });
     seen.judged(column::EFFECT_ONCE, effects(expected, account));
-    seen.judged(column::NOT_REPLAYED, replayed(expected, account));
+    let mut again = replayed(expected, account);
+    again.extend(other_results(job, account));
+    seen.judged(column::NOT_REPLAYED, again);
     if let Some((key, payload)) = &expected.signal {
         seen.judged(column::SIGNAL_KEPT, signals(key, payload, account));
     }
@@ -106,6 +108,22 @@ fn replayed(expected: &Expected, account: &Account) -> Vec<String> {
     };
     let again = expected.settled.iter().filter(|name| acts(name) != 1);
     again.map(|name| format!("{name} was called {} times", acts(name))).collect()
+}
+
+/// What the flow was given is what is recorded, byte for byte, whoever gave it when.
+fn other_results(job: &Value, account: &Account) -> Vec<String> {
+    let recorded = |key: &str| {
+        let of_key = |e: &&Value| e["body"]["key"] == key && !e["body"]["result"].is_null();
+        account.events.iter().filter(of_key).map(|e| &e["body"]["result"]).collect::<Vec<_>>()
+    };
+    let mut wrong = Vec::new();
+    for given in job["output"].as_array().into_iter().flatten() {
+        let Some(key) = given["key"].as_str() else { continue };
+        if !recorded(key).contains(&given) {
+            wrong.push(format!("the flow was given {given}, and that is not recorded"));
+        }
+    }
+    wrong
 }
 
 fn named<'a>(events: &'a [Value], name: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -199,6 +217,15 @@ mod tests {
         acts(&mut again, "k2", 2);
         assert_eq!(broken(&expected(), &again), [column::NOT_REPLAYED]);
         assert_eq!(with(|a| drop(a.events.remove(0))), [column::SIGNAL_KEPT]);
+        let output = json!([{ "key": "k1", "count": 2 }]);
+        let mut other = account();
+        other.job = other.job.map(|mut j| {
+            j["output"] = output.clone();
+            j
+        });
+        assert_eq!(broken(&expected(), &other), [column::NOT_REPLAYED]);
+        other.events.push(json!({ "name": "tool_invocation_finished", "body": { "key": "k1", "result": output[0] } }));
+        assert_eq!(broken(&expected(), &other), [""; 0]);
         assert_eq!(
             with(|a| a.verification = json!({ "problems": ["no_event_of_an_old_epoch: 5"] })),
             [column::STREAM_CLEAN]

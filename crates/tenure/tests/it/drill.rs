@@ -226,8 +226,16 @@ fn a_server_with_a_protection_off_refuses_a_store_that_is_no_drills() {
     command.args(["server", "--store", "sqlite:data"]).env("TENURE_DRILL_BREAK", "fencing");
     let output = command.output().unwrap();
     assert!(!output.status.success());
+    assert!(complained(&output).contains("no process of a drill"), "{}", complained(&output));
+    command.env("TENURE_DRILL_CHILD", "1").env("TENURE_DRILL_FLOW", "x@1");
+    let output = command.output().unwrap();
+    assert!(!output.status.success());
     assert!(complained(&output).contains("no scratch store"), "{}", complained(&output));
     assert!(!dir.path().join("data").exists(), "and touches nothing");
+    let mut worker = in_dir(dir.path());
+    worker.args(["worker", "--server", "http://127.0.0.1:1"]).env("TENURE_DRILL_BREAK", "ledger");
+    let output = worker.output().unwrap();
+    assert!(complained(&output).contains("no process of a drill"), "{}", complained(&output));
 }
 
 #[test]

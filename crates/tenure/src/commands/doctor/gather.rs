@@ -153,7 +153,9 @@ async fn jobs(store: &Arc<dyn Store>) -> Result<Jobs, StoreError> {
         // What a person said after the end lies beside the history, under the call.
         let said = store.evidence(job.id).await?;
         for call in job.running.iter().filter(|c| left_unknown.contains(&&c.step)) {
-            if !said.iter().any(|e| e.said.key == call.key && e.said.call == call.call) {
+            if !said.iter().any(|e| {
+                (e.said.key == call.key && e.said.call == call.call) && tells(&e.said.body)
+            }) {
                 let (step, since) = (call.step.to_string(), job.changed_at);
                 jobs.unknown.push(Unknown { job: job.id, step, since, ended: true });
             }
@@ -169,6 +171,14 @@ async fn jobs(store: &Arc<dyn Store>) -> Result<Jobs, StoreError> {
         }
     }
     Ok(jobs)
+}
+
+/// Whether evidence about a call says what became of it. That no code of it runs any more does not.
+fn tells(body: &tenure_kernel::stream::Body) -> bool {
+    // One that is too large to lie here holds a result.
+    let Some(bytes) = body.inline() else { return true };
+    let said: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
+    said.get("verdict").is_some() || said.get("result").is_some() || said["called"] == false
 }
 
 async fn active_keys(store: &dyn Store) -> Result<usize, StoreError> {

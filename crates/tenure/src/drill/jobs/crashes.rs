@@ -72,7 +72,8 @@ async fn struck(
     let mut seen = Witnessed::default();
     let mut first = ground.worker(Some(point))?;
     let job = ground.submit(lines).await?;
-    first.ended().await?;
+    first.struck_at(point).await?;
+    in_the_window(ground, &job, point).await?;
     let before = ground.attempt(&job).await;
     let payload = json!({ "seed": ground.seed });
     ground.signal(&job, "go", &payload).await?;
@@ -80,6 +81,30 @@ async fn struck(
     let second = ground.worker(None)?;
     seen.recoveries.extend(ground.taken_over(&job, before).await);
     Ok((job, seen, second))
+}
+
+/// The worker died where the case says: what is recorded, and what has happened, is that and no other moment.
+async fn in_the_window(ground: &Ground, job: &str, point: &str) -> Result<(), Failure> {
+    let events = ground.events(job).await;
+    let of_it = |name: &str| {
+        let of_step = |e: &&Value| e["name"] == name && e["body"]["step"] == "2";
+        events.iter().filter(of_step).count()
+    };
+    let (started, ended) = (of_it("tool_invocation_started"), of_it("tool_invocation_finished"));
+    let acts = ground.outside.count("it");
+    let as_named = match point {
+        "claimed:1" | "replayed:1" => (started, ended, acts) == (0, 0, 0),
+        "before_call:2" | "after_commit:2" => (started, ended, acts) == (1, 0, 0),
+        "after_call:2" | "after_effect:2" => (started, ended, acts) == (1, 0, 1),
+        "after_commit:3" => (started, ended, acts) == (1, 1, 1) && of_it("command_committed") == 1,
+        _ => false,
+    };
+    match as_named {
+        true => Ok(()),
+        false => Err(Failure::System(format!(
+            "the worker was killed at {point}, and the step was started {started}, ended {ended} and done {acts} times"
+        ))),
+    }
 }
 
 /// The effect lies in its own store and no event names it: nobody is asked, nothing is called.
@@ -147,7 +172,7 @@ fn reclaims(times: u32, class: &'static str) -> Case {
         let mut hand = ground.worker(point)?;
         let job = ground.submit(json!(lines)).await?;
         for round in 1..times {
-            hand.ended().await?;
+            hand.struck_at("after_commit:3").await?;
             if round == times / 2 {
                 let payload = json!(round);
                 ground.signal(&job, "go", &payload).await?;
@@ -157,7 +182,7 @@ fn reclaims(times: u32, class: &'static str) -> Case {
             hand = ground.worker(point)?;
             seen.recoveries.extend(ground.taken_over(&job, before).await);
         }
-        hand.ended().await?;
+        hand.struck_at("after_commit:3").await?;
         let _last = ground.worker(None)?;
         ground.finish(&job, "step0", &mut expected).await?;
         let takeovers = ground.job(&job).await.and_then(|j| j["takeovers"].as_u64());

@@ -12,8 +12,7 @@ use crate::{
         witness::Expected,
     },
 };
-use serde_json::json;
-use std::time::Duration;
+use serde_json::{Value, json};
 
 /// What goes away.
 #[derive(Clone, Copy)]
@@ -92,6 +91,7 @@ async fn everything_at_once(mut ground: Ground, outage: Outage) -> Result<Witnes
     let mut seen = Witnessed::default();
     let rt = tenure_edge::TokioRuntime::current();
     let mono = || tenure_kernel::runtime::Runtime::mono(&rt);
+    let clock = || tenure_kernel::runtime::Clock::now(&tenure_edge::SystemClock).as_micros();
     ground.outside.hold_answers_to("called");
     let _worker = ground.worker(None)?;
     let in_tool =
@@ -106,10 +106,11 @@ async fn everything_at_once(mut ground: Ground, outage: Outage) -> Result<Witnes
     ground.signal(&signalled, "go", &json!(7)).await?;
     let queued = ground.submit(json!([act("verifiable", "q")])).await?;
     outage.begin(&mut ground).await?;
-    let from = mono();
+    let (from, away) = (mono(), clock());
     // The tool returns while nothing can be written.
     ground.outside.answer_all();
     tokio::time::sleep(ground.base.lease * 2).await;
+    let returns = clock();
     outage.end(&mut ground).await?;
     let back = mono();
     let answers = super::super::ground::until(super::super::processes::PATIENCE, || async {
@@ -129,13 +130,13 @@ async fn everything_at_once(mut ground: Ground, outage: Outage) -> Result<Witnes
         let mut expected = Expected { acts: known, settled, signal, ..Expected::default() };
         ground.finish(job, &name, &mut expected).await?;
         seen.and(ground.judged(job, &expected).await);
+        let meanwhile = |e: &&Value| e["at"].as_i64().is_some_and(|at| away < at && at < returns);
+        let moved = ground.events(job).await.iter().filter(meanwhile).count();
+        let against = (moved > 0).then(|| format!("{moved} events while the store was away"));
+        seen.judged(super::column::STREAM_CLEAN, against.into_iter().collect());
     }
-    let stalled: Duration = back.saturating_sub(from);
-    tracing::debug!(?stalled, "the store was away");
+    seen.stalls.push(back.saturating_sub(from));
     seen.recoveries.push(mono().saturating_sub(back));
-    if let Some(cluster) = ground.cluster.take() {
-        cluster.end().await?;
-    }
     Ok(seen)
 }
 

@@ -18,7 +18,7 @@ const WORKERS: usize = 4;
 /// Jobs that they race for.
 const JOBS: usize = 8;
 /// Sessions that claim one job at the same moment.
-const CLAIMANTS: usize = 16;
+const CLAIMANTS: usize = 64;
 
 /// All of them.
 pub fn cases() -> Vec<Case> {
@@ -54,12 +54,16 @@ async fn both(ground: Ground, point: &str, class: &str) -> Result<Witnessed, Fai
     // The second one is past the step before the first one wakes up.
     let past = |j: &Value| j["status"] == "waiting" || j["status"] == "parked";
     ground.until(&job, past).await;
+    let acts = ground.outside.count("it");
     first.send(Signal::CONT);
     first.until_lost().await?;
+    let late = ground.outside.count("it") > acts;
     ground.signal(&job, "go", &json!(7)).await?;
     expected.signal = Some(("go".into(), json!(7)));
     ground.finish(&job, "it", &mut expected).await?;
     seen.and(ground.judged(&job, &expected).await);
+    let against = late.then(|| "a worker that had lost the job acted for it".to_owned());
+    seen.judged(super::column::EFFECT_ONCE, against.into_iter().collect());
     Ok(seen)
 }
 

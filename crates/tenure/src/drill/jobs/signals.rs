@@ -97,8 +97,10 @@ async fn lost(ground: Ground, weather: Weather) -> Result<Witnessed, Failure> {
     if first.is_ok() {
         return Err(Failure::System("an answer came through a line that was cut".into()));
     }
-    if weather == Weather::Cut {
-        stands_still(&ground, &job, events, &mut seen).await;
+    match weather {
+        Weather::Cut => stands_still(&ground, &job, events, &mut seen).await,
+        // It did arrive: what is lost is the answer.
+        _ => ground.until_event(&job, "wait_completed", 1).await?,
     }
     proxy.turn(Weather::Clear);
     let again = through.post(&path, &body).await;
