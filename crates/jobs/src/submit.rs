@@ -166,8 +166,11 @@ pub struct Submitter {
     outposts: Option<Arc<dyn Outposts>>,
     /// The store's time and when that was on this process's clock: ids are time-ordered, and need not be exact.
     time: Arc<Mutex<Option<(Timestamp, Duration)>>>,
-    flows: Arc<Mutex<HashMap<String, (Duration, Arc<Entry>)>>>,
+    flows: Arc<Mutex<Remembered>>,
 }
+
+/// What the catalogue said about flows, and when.
+type Remembered = HashMap<String, (Duration, Arc<Entry>)>;
 
 /// How long what the catalogue says about a flow is believed. A version that another server's worker registers
 /// is the newest here so much later.
@@ -308,7 +311,7 @@ impl Submitter {
         self.remembered().clear();
     }
 
-    fn remembered(&self) -> MutexGuard<'_, HashMap<String, (Duration, Arc<Entry>)>> {
+    fn remembered(&self) -> MutexGuard<'_, Remembered> {
         // Nothing panics under this lock.
         self.flows.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -188,14 +188,17 @@ impl Cluster {
             Engine::Sqlite => format!("sqlite:{}", scratch.path().join("store").display()),
             Engine::PrivatePostgres => {
                 let started = PrivatePostgres::start(scratch.path()).await?;
+                let (url, made) = scratch_database(&started.url).await?;
                 // It goes with its server.
-                let mut gone_with_it = None;
-                let url = scratch_database(&started.url, &mut gone_with_it).await?;
-                gone_with_it.map(Database::keep);
+                made.keep();
                 postgres = Some(started);
                 url
             }
-            Engine::Postgres(url) => scratch_database(url, &mut database).await?,
+            Engine::Postgres(url) => {
+                let (url, made) = scratch_database(url).await?;
+                database = Some(made);
+                url
+            }
         };
         let (url, between) = match plan.proxied && plan.engine != Engine::Sqlite {
             true => {
@@ -340,14 +343,11 @@ impl Drop for Database {
     }
 }
 
-async fn scratch_database(
-    server: &str,
-    database: &mut Option<Database>,
-) -> Result<String, Failure> {
+async fn scratch_database(server: &str) -> Result<(String, Database), Failure> {
     let name = format!("{}{:x}", breaks::SCRATCH[1], crate::service::random());
     execute(server, &format!("CREATE DATABASE {name}")).await?;
-    *database = Some(Database { server: server.to_owned(), name: name.clone(), kept: false });
-    with_database(server, &name)
+    let url = with_database(server, &name)?;
+    Ok((url, Database { server: server.to_owned(), name, kept: false }))
 }
 
 /// The same server, another database.
