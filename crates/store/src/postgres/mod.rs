@@ -1,7 +1,7 @@
 //! The Postgres store: for more than one server, or more than one disk.
 //!
 //! **A batch** is one transaction of two round trips, or of one where this process wrote its heads last (see
-//! [`known`]). The first locks the heads (in id order, skipping
+//! `known`). The first locks the heads (in id order, skipping
 //! those that are locked) and reads what the planner needs; the second writes one statement per table and
 //! commits. Nothing waits for a lock that another batch holds, so a slow or stopped server costs others
 //! nothing but its own heads, and those only until `idle_in_transaction_session_timeout`.
