@@ -157,7 +157,12 @@ pub async fn run<E: Future>(
     let shared = match &wish.against {
         Some(_) => None,
         None if cases.iter().all(|c| c.alone) => None,
-        None => Some(Cluster::start(&plan).await?),
+        // The first poll of `end` is what makes Ctrl-C its business.
+        None => tokio::select! {
+            biased;
+            _ = end.as_mut() => return Err(interrupted()),
+            started = Cluster::start(&plan) => Some(started?),
+        },
     };
     let base = base(wish, &in_force, sets, shared.as_ref());
     if let Some(against) = &wish.against {
@@ -182,8 +187,7 @@ pub async fn run<E: Future>(
         let next = tokio::select! {
             biased;
             _ = end.as_mut() => {
-                let why = "interrupted; what the drill had started is ended";
-                given_up = Some(Failure::System(why.into()));
+                given_up = Some(interrupted());
                 None
             }
             next = running.join_next() => next,
@@ -235,6 +239,10 @@ pub async fn run<E: Future>(
         columns: board.columns,
         rows,
     })
+}
+
+fn interrupted() -> Failure {
+    Failure::System("interrupted; what the drill had started is ended".into())
 }
 
 impl Wish {

@@ -210,7 +210,7 @@ fn what_can_not_be_is_refused_in_words() {
         assert!(complained(&output).contains(words), "{}", complained(&output));
     };
     refused(&["drill", "--fault", "earthquake"], "there are: crash-before-tool");
-    refused(&["drill", "--store", "mysql://x"], "write sqlite, postgres");
+    refused(&["drill", "--store", "mysql://x"], "use sqlite:DIRECTORY or postgres://");
     refused(
         &["drill", "--against", "http://127.0.0.1:1", "--break", "fencing"],
         "never used on a deployment",
