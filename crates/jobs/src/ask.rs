@@ -9,7 +9,7 @@ mod settle;
 mod signal;
 mod stop;
 
-pub use settle::{dead_letters, discard, resolve};
+pub use settle::{LeftUnknown, dead_letters, discard, left_unknown, resolve};
 pub use signal::signal;
 pub use stop::{cancel, pause, resume};
 

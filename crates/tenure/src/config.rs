@@ -114,7 +114,7 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "log.filter",
-        default: "info",
+        default: "info,tokio_postgres=warn",
         form: Form::Text,
         doc: "which log lines are written, for example info,tenure_engine=debug",
     },

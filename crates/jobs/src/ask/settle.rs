@@ -9,17 +9,19 @@ use crate::{
     model::{Job, OpenCall},
     view,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use tenure_engine::pipeline::Pipeline;
 use tenure_kernel::{
     error::StoreError,
+    evidence::Evidence,
     ids::EntityId,
     limits as kernel_limits,
     machine::Machine as _,
     store::{HeadFilter, Store},
     stream::Body,
     table::Class,
+    time::Timestamp,
 };
 use tenure_steps::events::{StepId, Verdict};
 
@@ -128,6 +130,49 @@ async fn is_discarded(store: &Arc<dyn Store>, job: EntityId) -> Result<bool, Sto
     Ok(store.evidence(job).await?.iter().any(|e| e.said.key == DISCARDED))
 }
 
+/// A call of a failed job whose outcome nobody has said: it stays listed until somebody does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftUnknown {
+    /// The job.
+    pub job: EntityId,
+    /// Which step.
+    pub step: StepId,
+    /// Since when the job is over.
+    pub since: Timestamp,
+}
+
+/// What of these failed jobs is still unknown.
+pub async fn left_unknown(
+    store: &Arc<dyn Store>,
+    jobs: &[view::JobView],
+) -> Result<Vec<LeftUnknown>, StoreError> {
+    let mut left = Vec::new();
+    for job in jobs {
+        let steps: Vec<&StepId> = job.failure.iter().flat_map(|f| &f.unknown).collect();
+        if steps.is_empty() {
+            continue;
+        }
+        // What a person said after the end lies beside the history, under the call.
+        let said = store.evidence(job.id).await?;
+        for call in job.running.iter().filter(|c| steps.contains(&&c.step)) {
+            let of_call = |e: &&Evidence| e.said.key == call.key && e.said.call == call.call;
+            if !said.iter().filter(of_call).any(|e| tells(&e.said.body)) {
+                let (job, step, since) = (job.id, call.step.clone(), job.changed_at);
+                left.push(LeftUnknown { job, step, since });
+            }
+        }
+    }
+    Ok(left)
+}
+
+/// Whether evidence about a call says what became of it. That no code of it runs any more does not.
+fn tells(body: &Body) -> bool {
+    // One that is too large to lie here holds a result.
+    let Some(bytes) = body.inline() else { return true };
+    let said: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    said.get("verdict").is_some() || said.get("result").is_some() || said["called"] == false
+}
+
 /// Failed jobs that nobody has put aside, the newest first. A page may be short, or empty, and not be the
 /// last: one call looks at a bounded number of jobs.
 pub async fn dead_letters(
@@ -163,5 +208,19 @@ pub async fn dead_letters(
                 page.jobs.push(view::view(store, head).await?);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_a_call_is_over_does_not_say_what_became_of_it() {
+        let says = |said: Value| tells(&Body::json(&said));
+        assert!(!says(json!({ "step": "2", "over": true })));
+        assert!(says(json!({ "step": "2", "over": true, "called": false })));
+        assert!(says(json!({ "step": "2", "result": null })));
+        assert!(says(json!({ "step": "2", "verdict": "happened" })));
     }
 }

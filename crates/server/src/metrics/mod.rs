@@ -17,7 +17,7 @@ use axum::{
     response::IntoResponse,
 };
 use std::{sync::Arc, time::Duration};
-use tenure_jobs::{Job, view};
+use tenure_jobs::{Job, ask, view};
 use tenure_kernel::{
     error::StoreError,
     head::Head,
@@ -82,6 +82,7 @@ pub(crate) struct Looks(Mutex<Last>);
 struct Last {
     look: Option<(Duration, Arc<Look>)>,
     asking: Option<(Duration, Asking)>,
+    ended: Option<(Duration, Asking)>,
 }
 
 type Look = Result<Seen, String>;
@@ -96,6 +97,8 @@ struct Seen {
     /// Jobs that the kernel marked for a person and that do not ask for one themselves.
     marked: usize,
     asking: Asking,
+    /// What failed jobs have left unknown: it stays until somebody says what became of it.
+    ended: Asking,
     took: Duration,
     /// The clock of this machine less the store's, in microseconds.
     skew_us: Option<i64>,
@@ -148,12 +151,16 @@ impl Looks {
         }
         let fresh = |(at, asking): (Duration, Asking)| (began - at < ASKED_AGAIN).then_some(asking);
         let remembered = last.asking.and_then(fresh);
-        let look = match first(look(app, remembered), rt.sleep(PATIENCE)).await {
+        let ended = last.ended.and_then(fresh);
+        let look = match first(look(app, remembered, ended), rt.sleep(PATIENCE)).await {
             First::Left(seen) => {
                 seen.map(|s| Seen { took: rt.mono() - began, ..s }).map_err(|e| e.to_string())
             }
             First::Right(()) => Err("no answer in time".to_owned()),
         };
+        if let (Ok(seen), None) = (&look, ended) {
+            last.ended = Some((rt.mono(), seen.ended));
+        }
         match &look {
             Ok(seen) if remembered.is_none() => last.asking = Some((rt.mono(), seen.asking)),
             Ok(_) => {}
@@ -165,7 +172,11 @@ impl Looks {
     }
 }
 
-async fn look(app: &App, remembered: Option<Asking>) -> Result<Seen, StoreError> {
+async fn look(
+    app: &App,
+    remembered: Option<Asking>,
+    ended: Option<Asking>,
+) -> Result<Seen, StoreError> {
     let store = app.pipeline().store();
     let lanes: Vec<u16> = (0..limits::LANES).collect();
     let clock = || app.options().about.vitals.and_then(|ask| ask().clock);
@@ -190,7 +201,12 @@ async fn look(app: &App, remembered: Option<Asking>) -> Result<Seen, StoreError>
         }
         _ => asking(store).await?,
     };
+    let ended = match ended {
+        Some(ended) => ended,
+        None => unknown_at_the_end(store).await?,
+    };
     Ok(Seen {
+        ended,
         tallies: store.tallies().await?,
         next_due,
         past_bound: late.iter().filter(past).count(),
@@ -200,6 +216,13 @@ async fn look(app: &App, remembered: Option<Asking>) -> Result<Seen, StoreError>
         skew_us,
         health,
     })
+}
+
+async fn unknown_at_the_end(store: &Arc<dyn Store>) -> Result<Asking, StoreError> {
+    let letters = ask::dead_letters(store, None, None, LOOKED_AT_MAX).await?;
+    let left = ask::left_unknown(store, &letters.jobs).await?;
+    let unknown_since = left.iter().map(|l| l.since).min();
+    Ok(Asking { jobs: letters.jobs.len(), unknown_effects: left.len(), unknown_since })
 }
 
 async fn asking(store: &Arc<dyn Store>) -> Result<Asking, StoreError> {

@@ -233,10 +233,10 @@ fn open(page: &mut Page, seen: &Seen) {
         "tenure_unknown_effects",
         "Effects that nobody knows about and a person has to settle.",
     )
-    .is(seen.asking.unknown_effects);
+    .is(seen.asking.unknown_effects + seen.ended.unknown_effects);
     let age = |at: Option<Timestamp>| at.map_or(0.0, |at| seconds(health.now.since(at)));
     page.gauge("tenure_unknown_effects_oldest_seconds", "How long the oldest of them has waited.")
-        .is(age(seen.asking.unknown_since));
+        .is(age([seen.asking.unknown_since, seen.ended.unknown_since].into_iter().flatten().min()));
 }
 
 fn waiting(page: &mut Page, seen: &Seen) {

@@ -145,21 +145,9 @@ async fn jobs(store: &Arc<dyn Store>) -> Result<Jobs, StoreError> {
     jobs.more_dead_letters = letters.next.is_some();
     jobs.dead_letters = letters.jobs.len();
     jobs.newest_dead_letter = letters.jobs.iter().map(|j| j.changed_at).max();
-    for job in &letters.jobs {
-        let left_unknown = job.failure.iter().flat_map(|f| &f.unknown).collect::<Vec<_>>();
-        if left_unknown.is_empty() {
-            continue;
-        }
-        // What a person said after the end lies beside the history, under the call.
-        let said = store.evidence(job.id).await?;
-        for call in job.running.iter().filter(|c| left_unknown.contains(&&c.step)) {
-            if !said.iter().any(|e| {
-                (e.said.key == call.key && e.said.call == call.call) && tells(&e.said.body)
-            }) {
-                let (step, since) = (call.step.to_string(), job.changed_at);
-                jobs.unknown.push(Unknown { job: job.id, step, since, ended: true });
-            }
-        }
+    for left in ask::left_unknown(store, &letters.jobs).await? {
+        let (job, step, since) = (left.job, left.step.to_string(), left.since);
+        jobs.unknown.push(Unknown { job, step, since, ended: true });
     }
     let open = ["queued", "running", "retrying"].map(str::to_owned).to_vec();
     let open = HeadFilter { statuses: open, newest_first: true, ..of_jobs };
@@ -171,14 +159,6 @@ async fn jobs(store: &Arc<dyn Store>) -> Result<Jobs, StoreError> {
         }
     }
     Ok(jobs)
-}
-
-/// Whether evidence about a call says what became of it. That no code of it runs any more does not.
-fn tells(body: &tenure_kernel::stream::Body) -> bool {
-    // One that is too large to lie here holds a result.
-    let Some(bytes) = body.inline() else { return true };
-    let said: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
-    said.get("verdict").is_some() || said.get("result").is_some() || said["called"] == false
 }
 
 async fn active_keys(store: &dyn Store) -> Result<usize, StoreError> {
