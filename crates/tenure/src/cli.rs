@@ -60,6 +60,11 @@ pub enum Command {
     Verify,
     /// Breaks things for real, and prints the failure matrix with what was seen in every cell: workers are killed
     /// and stopped, lines cut, stores taken away, on processes of its own or on your deployment
+    #[command(
+        after_help = "--store says where: sqlite (without it), postgres (a private one is started and killed), or a Postgres URL (a \
+        scratch database is made there and dropped).\nWhat is set with --set, in the file or in the environment applies to the processes of \
+        the drill; without it leases are short, so that takeovers take seconds.\nThe exit code is not 0 when a cell is broken or a case could not be run."
+    )]
     Drill(Drill),
     /// Looks at a live deployment, read-only, and says in words what is wrong and what to do
     ///
@@ -69,6 +74,9 @@ pub enum Command {
     Doctor(Doctor),
     /// Keeps load on a small cluster while things are killed, and ends with the accounting: nothing lost, nothing
     /// done twice, nothing hanging, memory flat
+    #[command(
+        after_help = "--store says where: sqlite (without it), postgres (a private one is started and killed), or a Postgres URL."
+    )]
     Soak(Soak),
     /// Replays one simulated run of a whole cluster under faults, exactly, from its seed
     Sim(Sim),
@@ -129,12 +137,11 @@ pub struct Demo {
     pub keep: Option<PathBuf>,
 }
 
-/// Options of `drill`. The global `--store` says where: sqlite, postgres (a private one is started), or a
-/// Postgres URL (a scratch database is made there). Settings given with `--set`, in the file or in the environment
-/// apply to its processes; without them leases are short, so that takeovers take seconds.
+/// Options of `drill`.
 #[derive(Args, Clone, Debug)]
 pub struct Drill {
-    /// Only this row of the matrix; may be repeated
+    /// Only this row of the matrix; may be repeated: crash-before-tool, crash-after-tool, crash-after-commit,
+    /// step-timeout, signal-lost, two-workers, partition, ledger-conflict, store-down, reclaim, blocked
     #[arg(long, value_name = "FAULT")]
     pub fault: Vec<String>,
     /// Only cases whose name has this

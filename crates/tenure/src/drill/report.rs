@@ -129,7 +129,7 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; } th, td { border: 1px solid var(--line); padding: .45rem .6rem; text-align: left; vertical-align: top; }
 thead th { background: var(--soft); } .wide { overflow-x: auto; }
 .held { color: var(--good); } .held_after_retry { color: var(--mild); } .broken { color: var(--bad); font-weight: 700; } .dim, .not_applicable, .not_run, .not_promised { color: var(--dim); }
-small { display: block; color: var(--dim); } code { font-size: .9em; } .verdict { font-size: 1.1rem; }
+small { display: block; color: var(--dim); font-weight: 400; } code { font-size: .9em; } .verdict { font-size: 1.1rem; }
 ";
 
 fn class(verdict: Verdict) -> &'static str {
