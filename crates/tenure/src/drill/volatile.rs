@@ -14,6 +14,7 @@ use tenure_kernel::{
     evidence::Evidence,
     feed::{Cursor, FeedPage},
     head::{Head, lane_of},
+    health::Health,
     housekeeping::{Pulse, PulseRequest, Retired},
     ids::{EntityId, MessageId, SessionId},
     mail::{Mail, MailAnswer},
@@ -232,6 +233,10 @@ impl Store for Volatile {
 
     fn tallies(&self) -> BoxFuture<'_, Result<Tallies, StoreError>> {
         self.inner.tallies()
+    }
+
+    fn health(&self) -> BoxFuture<'_, Result<Health, StoreError>> {
+        self.inner.health()
     }
 
     fn retire(
