@@ -149,7 +149,7 @@ pub(crate) async fn drive(shop: Arc<Shop>, mut held: Held) -> Held {
                 Err(e) => Err(e),
             };
             match went {
-                Ok(()) => {}
+                Ok(()) => run.starts.clear(),
                 Err(HoldError::Lost) => tracing::info!(%job, "lost to another worker"),
                 Err(e) => tracing::warn!(%job, error = %e, "given back"),
             }
@@ -602,6 +602,10 @@ impl Run {
         });
         self.done.close();
         let mut late: Vec<(String, u32, StepId, Testimony)> = Vec::new();
+        // A commit that was to start them was refused, or nobody knows: whether it is there or not, they were not made.
+        for start in std::mem::take(&mut self.starts).into_iter().filter(|s| s.what == What::Call) {
+            late.push((start.key, start.call, start.step, Testimony::NeverCalled));
+        }
         for event in std::mem::take(&mut self.pending.events) {
             if let JobEvent::Step(StepEvent::ToolInvocationFinished {
                 step,

@@ -254,7 +254,7 @@ pub struct Resolve {
     /// It happened, with this result as JSON
     #[arg(long, value_name = "JSON", group = "verdict")]
     pub happened: Option<String>,
-    /// It did not happen, and will not
+    /// It did not happen, and will not: its worker is dead, or can not act any more
     #[arg(long, group = "verdict")]
     pub did_not_happen: bool,
     /// Give the step up, whatever happened
