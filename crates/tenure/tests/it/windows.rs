@@ -187,13 +187,19 @@ async fn a_worker_that_was_stopped_before_the_call_does_not_call_when_it_wakes_u
     let lab = Lab::open(None, &[]).await;
     let (first, job) = stopped(&lab, "before_call:2", "irreversible").await;
     let _second = lab.worker(None);
-    lab.until(job, "attention").await;
+    let key = lab.until(job, "attention").await.calls[0].key.clone();
     first.send(Signal::CONT);
     first.until_said("lost to another worker").await;
-    assert_eq!(lab.outside.count("it"), 0, "the stopped worker did not act late");
-    lab.resolve(job, "2", Verdict::DidNotHappen, Value::Null).await;
+    // It says that it never made the call: another one is made under another key, and nobody is asked.
     lab.until(job, "completed").await;
+    assert!(!lab.outside.done().contains_key(&key), "the stopped worker did not act late");
     assert_eq!(lab.outside.count("it"), 1);
+    let settled = lab.events(job).await.into_iter().find(|e| e.name == "effect_settled").unwrap();
+    let settled: Value = serde_json::from_slice(settled.body.inline().unwrap()).unwrap();
+    assert_eq!(
+        (&settled["by"], &settled["verdict"]),
+        (&json!("evidence"), &json!("did_not_happen"))
+    );
     lab.close().await;
 }
 
