@@ -135,8 +135,7 @@ impl Known {
             let Op::Commit(commit) = op else { return None };
             let remembered = state.heads.get(&commit.entity);
             match (&commit.expect, remembered) {
-                // If it is there after all, the insert finds it.
-                (Expect::Absent(_), None) => {}
+                // A birth gets the server's own time, not a guess: what is born after a look at the clock is younger than that.
                 (Expect::Holder { .. }, Some(r)) if here.saturating_sub(r.since) < GOOD_FOR => {
                     xmins.insert(commit.entity, r.xmin);
                     facts.heads.insert(commit.entity, r.head.clone());
