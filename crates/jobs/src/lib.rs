@@ -19,6 +19,7 @@ pub mod drive;
 pub mod model;
 pub mod submit;
 pub mod table;
+pub mod terms;
 pub mod view;
 
 pub use model::{Job, JobEvent, JobState};

@@ -1,6 +1,6 @@
 //! The job machine: what is kept, and what can happen. Where it leads is in [`crate::table`].
 
-pub use crate::table::TABLE;
+pub use crate::{table::TABLE, terms::Terms};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -46,7 +46,7 @@ pub mod limits {
 }
 
 /// What a new job is asked to be. The body of the wish, and the first event.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NewJob {
     /// The flow.
     pub flow: String,
@@ -62,6 +62,9 @@ pub struct NewJob {
     pub must_end_in_ms: u64,
     /// Lost workers after which it is given up.
     pub takeovers_max: u32,
+    /// When and where it may run.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub terms: Terms,
     /// Who waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,

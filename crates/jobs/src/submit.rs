@@ -7,7 +7,7 @@ use crate::{
     catalogue::{self, Entry, Sort},
     decide::{self, finish},
     drive::{Ending, LoadError, Loaded, Reach, Run, Shop, Still, load},
-    model::{Fork, Job, JobEvent, JobState, NewJob, OwnEvent, limits},
+    model::{Fork, Job, JobEvent, JobState, NewJob, OwnEvent, Terms, limits},
     view::{self, Cut},
 };
 use serde_json::Value;
@@ -62,6 +62,8 @@ pub struct Submission {
     pub priority: i16,
     /// It ends by then.
     pub must_end_in: Option<Duration>,
+    /// When and where it may run.
+    pub terms: Terms,
     /// Who asks.
     pub by: Option<String>,
 }
@@ -244,7 +246,7 @@ impl Submitter {
         at: Timestamp,
         submission: Submission,
     ) -> Result<Submitted, SubmitError> {
-        let Submission { flow, version, input, tenant, key, priority, must_end_in, by } =
+        let Submission { flow, version, input, tenant, key, priority, must_end_in, terms, by } =
             submission;
         let version = self.version_of(&flow, version).await?;
         let keys = key.map(|key| unique(&tenant, &key, &flow, &input)).into_iter().collect();
@@ -255,6 +257,7 @@ impl Submitter {
             priority,
             must_end_in_ms: ms(must_end_in.unwrap_or(self.must_end_in)),
             takeovers_max: self.takeovers_max,
+            terms,
             parent: None,
             retry_of: None,
             forked_from: None,
@@ -531,6 +534,7 @@ impl Submitter {
             priority: head.priority,
             must_end_in_ms: ms(self.must_end_in),
             takeovers_max: self.takeovers_max,
+            terms: Terms::default(),
             parent: None,
             retry_of: retries.then_some(origin),
             forked_from: Some(Fork { job: origin, step: taken.step }),

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     catalogue,
     decide::timers,
-    model::{Job, JobState, NewJob, Parent, limits},
+    model::{Job, JobState, NewJob, Parent, Terms, limits},
 };
 use serde_json::Value;
 use std::time::Duration;
@@ -280,6 +280,7 @@ impl Run {
             priority: 0,
             must_end_in_ms: millis(bound.min(self.reach.shop.options.must_end_in)),
             takeovers_max: self.reach.shop.options.takeovers_max,
+            terms: Terms::default(),
             parent: Some(Parent { job: self.id, ordinal }),
             retry_of: None,
             forked_from: None,

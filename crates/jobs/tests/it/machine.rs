@@ -113,6 +113,7 @@ impl Walk {
             priority: 0,
             must_end_in_ms: 1_000_000_000,
             takeovers_max: 3,
+            terms: tenure_jobs::model::Terms::default(),
             parent: None,
             retry_of: None,
             forked_from: None,

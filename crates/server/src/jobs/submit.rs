@@ -139,6 +139,7 @@ pub(super) async fn submit(
         key,
         priority: new.priority,
         must_end_in: must_end_in(new.must_end_in_seconds)?,
+        terms: tenure_jobs::model::Terms::default(),
         by: Some(who(&caller, new.by)),
     };
     let submitted = desk.submitter().submit(submission).await?;
