@@ -1,4 +1,4 @@
-//! The built-in flows: one call each of the built-in tools, a person's answer, and the flows of drills.
+//! The built-in flows: one call each of the built-in tools or of any other, a person's answer, and the flows of drills.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,6 +40,21 @@ async fn one_call(ctx: Ctx, tool: &'static str, input: Value) -> Result<Value, F
     Ok(ctx.tool(tool, input).await?)
 }
 
+/// The input of `call`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct OneCall {
+    /// The tool: one of this worker's, or one that a worker in another language has registered.
+    tool: String,
+    /// What it gets.
+    #[serde(default)]
+    input: Value,
+}
+
+async fn call(ctx: Ctx, wanted: OneCall) -> Result<Value, FlowError> {
+    Ok(ctx.tool(&wanted.tool, wanted.input).await?)
+}
+
 /// All of them.
 pub fn builtin() -> Flows {
     let mut flows = crate::drill::flows::flows()
@@ -51,6 +66,10 @@ pub fn builtin() -> Flows {
     flows = flows.with(
         FlowSpec::new("command", |ctx: Ctx, input: Value| one_call(ctx, "command", input))
             .doc("One program, by the tool command."),
+    );
+    flows = flows.with(
+        FlowSpec::new("call", call)
+            .doc("One call of any tool, whoever has it; returns its result."),
     );
     flows.with(
         FlowSpec::new("llm", |ctx: Ctx, input: Value| one_call(ctx, "llm", input))
