@@ -1,0 +1,241 @@
+"""Jobs from the outside: submitted, read, watched, signalled, moved.
+
+Every request can be repeated, and is: a submission without a key gets one here, so that an answer that was lost on the way does not
+become a second job.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from typing import Any, Iterator, Literal
+
+from ._http import RETRIED, Answer, Http, backoff, path, query
+from ._results import Event, Job, Raw, Step
+from ._schema import encode
+from .errors import TenureError, Unreachable
+
+WAIT_SECONDS_MAX = 30.0
+"""One request waits no longer; a longer wait is several."""
+_UNSAID: Any = object()
+
+Verdict = Literal["happened", "did_not_happen", "abandoned"]
+
+
+class Client:
+    """A server, for whoever has jobs. Safe to use from several threads.
+
+    Without `url` and `api_key` they are taken from TENURE_SERVER and TENURE_API_KEY, else http://127.0.0.1:7777 and none.
+    """
+
+    def __init__(self, url: str | None = None, api_key: str | None = None, *, timeout: float = 30.0, retry_for: float = 30.0) -> None:
+        self._http = Http(url, api_key)
+        self._timeout, self._retry_for = timeout, retry_for
+
+    def close(self) -> None:
+        """Lets go of its connections."""
+        self._http.close()
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _ask(self, method: str, where: str, body: Any = None, *, waits: float = 0.0) -> Answer:
+        return self._http.ask(method, where, body, timeout=self._timeout + waits, retry_for=self._retry_for)
+
+    # --- jobs come into being -------------------------------------------------------------------------------------------
+
+    def submit(
+        self,
+        flow: str,
+        input: Any = None,
+        *,
+        key: str | None = None,
+        wait: float | None = None,
+        version: int | None = None,
+        priority: int | None = None,
+        must_end_in: float | None = None,
+        tenant: str | None = None,
+        by: str | None = None,
+        **terms: Any,
+    ) -> Job:
+        """Creates a job. The same `key` with the same flow and input is the same job (`existed`).
+
+        With `wait`, returns when the job is final or after so many seconds. `terms` are further members of the request, as
+        `docs/api.md` of the server lists them.
+        """
+        body = {
+            "flow": flow,
+            "input": encode(input, "input"),
+            "key": key or str(uuid.uuid4()),
+            "version": version,
+            "priority": priority,
+            "must_end_in_seconds": None if must_end_in is None else max(1, round(must_end_in)),
+            "tenant": tenant,
+            "by": by,
+            **{name: encode(value, name) for name, value in terms.items()},
+        }
+        body = {name: value for name, value in body.items() if value is not None}
+        return self._made(path("jobs"), body, wait)
+
+    def retry(self, job: str, *, version: int | None = None, key: str | None = None, wait: float | None = None) -> Job:
+        """Tries a job again that is over: a new job that goes on with what failed. Asked again, the same new job."""
+        return self._made(path("jobs", job, "retry"), _given(version=version, key=key), wait)
+
+    def fork(self, job: str, step: str, *, version: int | None = None, key: str | None = None, wait: float | None = None) -> Job:
+        """A new job that goes on from another one's history, from before that step."""
+        body = _given(step=step, version=version, key=key or str(uuid.uuid4()))
+        return self._made(path("jobs", job, "fork"), body, wait)
+
+    def _made(self, where: str, body: Raw, wait: float | None) -> Job:
+        first = None if wait is None else min(wait, WAIT_SECONDS_MAX)
+        began = time.monotonic()
+        job = Job.of(self._ask("POST", where + query(wait=first), body, waits=first or 0.0).body)
+        if wait is None or job.is_final or first == wait:
+            return job
+        return self.wait(job.id, max(0.0, wait - (time.monotonic() - began)))
+
+    # --- reading --------------------------------------------------------------------------------------------------------
+
+    def get(self, job: str) -> Job:
+        """Where it stands."""
+        return Job.of(self._ask("GET", path("jobs", job)).body)
+
+    def wait(self, job: str, timeout: float | None = None) -> Job:
+        """Returns when it is final, or after so many seconds, whichever is first: look at `is_final`."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = WAIT_SECONDS_MAX if until is None else min(WAIT_SECONDS_MAX, max(0.0, until - time.monotonic()))
+            found = Job.of(self._ask("GET", path("jobs", job) + query(wait=round(left, 3)), waits=left).body)
+            if found.is_final or (until is not None and time.monotonic() >= until):
+                return found
+
+    def why(self, job: str) -> str:
+        """One sentence: what it waits for and what moves it."""
+        return str(self._ask("GET", path("jobs", job, "why")).body["why"])
+
+    def steps(self, job: str) -> list[Step]:
+        """Its steps with their calls."""
+        said = self._ask("GET", path("jobs", job, "steps")).body
+        return [Step.from_answer(step) for step in (said["steps"] if isinstance(said, dict) else said)]
+
+    def events(self, job: str) -> Iterator[Event]:
+        """What has happened so far."""
+        start: int | None = 1
+        while start is not None:
+            page = self._ask("GET", path("jobs", job, "events") + query(**{"from": start})).body
+            yield from map(Event.of, page["events"])
+            start = page.get("next")
+
+    def watch(self, job: str, *, from_version: int = 1, quiet_seconds: float = 60.0) -> Iterator[Event]:
+        """What happens, as it happens, until the job is final. Goes on by itself after a lost connection, and misses and
+        repeats nothing."""
+        seen, waits = from_version - 1, backoff()
+        while True:
+            try:
+                for name, data in self._live(job, seen, quiet_seconds):
+                    if name == "end":
+                        return
+                    if name == "closing":
+                        break
+                    event = Event.of(json.loads(data))
+                    seen, waits = event.version, backoff()
+                    yield event
+            except TenureError as problem:
+                if not isinstance(problem, Unreachable) and problem.status not in RETRIED:
+                    raise
+            time.sleep(next(waits))
+
+    def _live(self, job: str, seen: int, quiet: float) -> Iterator[tuple[str, str]]:
+        """Server-sent events: lines until an empty one are an event. Lines with a colon in front keep the line open."""
+        headers = {"Accept": "text/event-stream"}
+        if seen > 0:
+            headers["Last-Event-ID"] = str(seen)
+        name, data = "", []
+        for line in self._http.stream(path("jobs", job, "events"), headers=headers, timeout=quiet):
+            word, _, value = line.decode("utf-8").rstrip("\r\n").partition(":")
+            value = value[1:] if value.startswith(" ") else value
+            if word == "event":
+                name = value
+            elif word == "data":
+                data.append(value)
+            elif not line.strip() and (name or data):
+                yield name, "\n".join(data)
+                name, data = "", []
+
+    def list(
+        self,
+        *,
+        status: str | None = None,
+        flow: str | None = None,
+        attention: bool | None = None,
+        id: str | None = None,
+        page: int = 50,
+    ) -> Iterator[Job]:
+        """Jobs, the newest first, over as many pages as there are. `status` may be several with commas, `id` the beginning
+        of an id."""
+        return self._pages("jobs", page, status=status, flow=flow, attention=attention, id=id)
+
+    def dead_letters(self, *, page: int = 50) -> Iterator[Job]:
+        """Failed jobs that nobody has put aside."""
+        return self._pages("dead-letters", page)
+
+    def _pages(self, what: str, page: int, **which: Any) -> Iterator[Job]:
+        before: str | None = None
+        while True:
+            said = self._ask("GET", path(what) + query(limit=page, before=before, **which)).body
+            yield from map(Job.of, said["jobs"])
+            before = said.get("next")
+            if before is None:
+                return
+
+    # --- asking ---------------------------------------------------------------------------------------------------------
+
+    def signal(self, job: str, key: str, payload: Any = None, *, early: bool = False, by: str | None = None) -> str:
+        """Completes a wait, or is kept for one that is not open yet. Returns completed, kept or duplicate."""
+        body = {**_given(key=key, by=by), "payload": encode(payload, "payload"), "early": early}
+        return self._outcome(job, "signal", body)
+
+    def approve(self, job: str, key: str, comment: str | None = None, *, by: str | None = None) -> str:
+        """A person says yes."""
+        return self._outcome(job, "approve", _given(key=key, comment=comment, by=by))
+
+    def reject(self, job: str, key: str, comment: str | None = None, *, by: str | None = None) -> str:
+        """A person says no."""
+        return self._outcome(job, "reject", _given(key=key, comment=comment, by=by))
+
+    def cancel(self, job: str, why: str | None = None, *, by: str | None = None) -> str:
+        """Ends it, whatever it does. Returns accepted or already."""
+        return self._outcome(job, "cancel", _given(why=why, by=by))
+
+    def pause(self, job: str, why: str | None = None, *, by: str | None = None) -> str:
+        """It begins nothing more until it is resumed."""
+        return self._outcome(job, "pause", _given(why=why, by=by))
+
+    def resume(self, job: str, why: str | None = None, *, by: str | None = None) -> str:
+        """The end of a pause."""
+        return self._outcome(job, "resume", _given(why=why, by=by))
+
+    def resolve(
+        self, job: str, step: str, verdict: Verdict, result: Any = _UNSAID, *, note: str | None = None, by: str | None = None
+    ) -> str:
+        """A person says what became of an effect that nobody knows about. `happened` needs the result."""
+        body = _given(step=step, verdict=verdict, note=note, by=by)
+        if result is not _UNSAID:
+            body["result"] = encode(result)
+        return self._outcome(job, "resolve", body)
+
+    def discard(self, job: str) -> str:
+        """Puts a failed job aside: it is no dead letter any more."""
+        return self._outcome(job, "discard", {})
+
+    def _outcome(self, job: str, what: str, body: Raw) -> str:
+        said = self._ask("POST", path("jobs", job, what), body).body
+        return str(said["outcome"])
+
+
+def _given(**members: Any) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if value is not None}

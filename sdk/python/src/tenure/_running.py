@@ -1,0 +1,164 @@
+"""One call in this process: it is run, and what became of it is put into the words of the protocol.
+
+What is said must be true whatever happened, so the words are few. A tool that returned: its result. A tool that raised one of the
+kinds of `ToolError`: that kind. Anything else, also a cancelled task and an exception nobody thought of: `unknown`, because code of
+the tool ran and nobody knows how far it came. Only a call that was never begun is `not_called`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from dataclasses import dataclass
+from typing import Any, Callable, Coroutine, Mapping
+
+from . import _points, _schema
+from ._lease import Hold
+from ._schema import BadValue, Json
+from ._tool import AnyTool, Call, Happened, NotHappened, Unclear
+from .errors import ToolError
+
+log = logging.getLogger("tenure")
+
+ERROR_CHARS_MAX = 2_000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is told the server: the verb and the body of its request."""
+
+    verb: str
+    body: Mapping[str, Json]
+
+
+def failed(kind: str, error: str) -> Outcome:
+    """A call that did not return."""
+    return Outcome("fail", {"kind": kind, "error": error[:ERROR_CHARS_MAX]})
+
+
+def not_called(why: str) -> Outcome:
+    """The tool was not begun, and never will be."""
+    return failed("not_called", why)
+
+
+class Running:
+    """A call that this process was given."""
+
+    def __init__(self, said: Mapping[str, Any], session: str) -> None:
+        self.session = session
+        self.hold = Hold(str(said["call"]), int(said["epoch"]))
+        self.tool_name = str(said["tool"])
+        self.what = str(said.get("what") or "call")
+        self.input: Json = said.get("input")
+        self.call = Call(
+            id=self.hold.call,
+            key=str(said.get("key", "")),
+            job=str(said.get("job", "")),
+            step=str(said.get("step", "")),
+            number=int(said.get("call_number") or 1),
+            tenant=str(said.get("tenant") or "default"),
+            timeout=float(said.get("timeout_ms") or 300_000) / 1000,
+            not_after=int(said.get("not_after") or 0),
+            what=self.what,
+        )
+        self.deadline: float | None = None
+        self.why_stopped = ""
+        self._lock = threading.Lock()
+        self._cancel: Callable[[], None] | None = None
+
+    def stop(self, why: str) -> None:
+        """Asks it to stop; once is enough. A thread sees it in `call.cancelled`, a task is cancelled."""
+        with self._lock:
+            if self.call.cancelled:
+                return
+            self.why_stopped = why
+            self.call._ask_to_stop()
+            cancel = self._cancel
+        if cancel is not None:
+            cancel()
+
+    def run(self, tool: AnyTool | None, loop: Callable[[], asyncio.AbstractEventLoop]) -> Outcome:
+        """Calls the function and returns when none of its code runs any more."""
+        function = tool._does(self.what) if tool is not None else None
+        if function is None:
+            missing = f"this worker has no {self.what} of {self.tool_name}"
+            return self._unclear(missing) if self.what == "probe" else failed("permanent", missing)
+        try:
+            args, kwargs = function.arguments(self.call, self.input)
+        except BadValue as problem:
+            says = f"the input does not fit the tool: {problem}"
+            return self._unclear(says) if self.what == "probe" else failed("permanent", says)
+        try:
+            if function.is_async:
+                returned = self._in_loop(function.function(*args, **kwargs), loop())
+            else:
+                returned = function.function(*args, **kwargs)
+        except BaseException as raised:  # SystemExit of a tool is no reason to end a worker
+            if self.what == "call":
+                _points.at("after_call")
+            return self._raised(raised)
+        if self.what == "call":
+            _points.at("after_call")
+        return self._returned(returned)
+
+    def _in_loop(self, work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
+        """Waits in this thread for a task of the loop, until it is really over, also when it was cancelled."""
+        over = threading.Event()
+        tasks: list[asyncio.Task[Any]] = []
+
+        def begin() -> None:
+            task = loop.create_task(work)
+            tasks.append(task)
+            task.add_done_callback(lambda _: over.set())
+            if self.call.cancelled:
+                task.cancel()
+
+        with self._lock:
+            self._cancel = lambda: _soon(loop, lambda: [t.cancel() for t in tasks])
+        loop.call_soon_threadsafe(begin)
+        over.wait()
+        return tasks[0].result()
+
+    def _returned(self, returned: Any) -> Outcome:
+        try:
+            if self.what == "probe":
+                return Outcome("complete", {"result": _probed(returned)})
+            if self.what == "compensate":
+                return Outcome("complete", {"result": None})
+            return Outcome("complete", {"result": _schema.encode(returned)})
+        except BadValue as problem:
+            # It happened: a result that can not be written down must not make it look otherwise.
+            log.error("%s returned something that is not JSON: %s", self.tool_name, problem)
+            return failed("unknown", f"the tool returned something that can not be written as JSON: {problem}")
+
+    def _raised(self, raised: BaseException) -> Outcome:
+        says = f"{type(raised).__name__}: {raised}" if not isinstance(raised, ToolError) else str(raised)
+        if self.what == "probe":
+            return self._unclear(says or type(raised).__name__)
+        if isinstance(raised, ToolError):
+            return failed(raised.kind, says or type(raised).__name__)
+        if isinstance(raised, asyncio.CancelledError):
+            return failed("unknown", f"stopped while it ran: {self.why_stopped or 'cancelled'}")
+        log.error("%s raised %s (job %s, step %s)", self.tool_name, says, self.call.job, self.call.step, exc_info=raised)
+        return failed("unknown", f"the tool raised {says}")
+
+    def _unclear(self, why: str) -> Outcome:
+        return Outcome("complete", {"result": {"happened": None, "why": why[:ERROR_CHARS_MAX]}})
+
+
+def _soon(loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> None:
+    try:
+        loop.call_soon_threadsafe(work)
+    except RuntimeError:  # the loop is closed: its tasks are over
+        pass
+
+
+def _probed(said: Any) -> dict[str, Json]:
+    if isinstance(said, Happened):
+        return {"happened": True, "result": _schema.encode(said.result)}
+    if isinstance(said, NotHappened):
+        return {"happened": False}
+    if isinstance(said, Unclear):
+        return {"happened": None, "why": said.why}
+    return {"happened": None, "why": f"the probe returned {said!r} and not Happened, NotHappened or Unclear"[:ERROR_CHARS_MAX]}

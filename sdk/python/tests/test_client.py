@@ -1,0 +1,129 @@
+"""The client with a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import unittest
+
+from fake import Drop, FakeServer, Raw
+from real import RealServer, until
+from tenure import AsyncClient, Client, TenureError, Unreachable
+
+
+class ClientRules(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.server = RealServer()
+        cls.addClassCleanup(cls.server.close)
+        cls.client = cls.server.client
+
+    def test_a_job_is_submitted_waited_for_and_read(self) -> None:
+        job = self.client.submit("drill.noops", {"steps": 3}, wait=60)
+        self.assertEqual((job.status, job.output, job.ok, job.existed), ("completed", 3, True, False))
+        self.assertEqual(self.client.get(job.id).output, 3)
+        self.assertEqual(self.client.wait(job.id, 5).status, "completed")
+        self.assertTrue(self.client.why(job.id))
+        self.assertTrue(self.client.steps(job.id))
+
+    def test_the_same_key_is_the_same_job_and_with_other_input_an_error(self) -> None:
+        first = self.client.submit("drill.noops", {"steps": 1}, key="k1")
+        again = self.client.submit("drill.noops", {"steps": 1}, key="k1")
+        self.assertEqual((again.id, again.existed), (first.id, True))
+        with self.assertRaises(TenureError) as caught:
+            self.client.submit("drill.noops", {"steps": 2}, key="k1")
+        self.assertEqual((caught.exception.code, caught.exception.status), ("other_input", 409))
+        self.assertEqual(caught.exception.problem["job"], first.id)
+
+    def test_problems_have_code_detail_field_and_fix(self) -> None:
+        with self.assertRaises(TenureError) as caught:
+            self.client.submit("no.such.flow")
+        self.assertEqual(caught.exception.code, "unknown_flow")
+        with self.assertRaises(TenureError) as caught:
+            self.client.submit("drill.noops", {"steps": 1}, must_end_in=1e12)
+        self.assertEqual(caught.exception.field, "must_end_in_seconds")
+        self.assertTrue(caught.exception.detail and caught.exception.fix)
+        with self.assertRaises(TenureError) as caught:
+            self.client.submit("drill.noops", {"steps": 1}, no_such_term=1)
+        self.assertIn("no_such_term", str(caught.exception))
+
+    def test_a_question_is_answered_and_watched(self) -> None:
+        job = self.client.submit("ask", {"question": "shall we?"})
+        names = []
+        for event in self.client.watch(job.id):
+            names.append(event.name)
+            if event.name in ("job_waiting", "job_parked"):
+                self.assertEqual(self.client.approve(job.id, "answer", "yes", by="ada"), "completed")
+                self.assertEqual(self.client.approve(job.id, "answer", "yes", by="ada"), "duplicate")
+        self.assertTrue(self.client.get(job.id).output["approved"])
+        self.assertEqual(names, [event.name for event in self.client.events(job.id)])
+
+    def test_a_no_is_an_answer_and_a_signal_before_its_wait_is_kept(self) -> None:
+        job = self.client.submit("ask", {"question": "shall we?"})
+        until("the question", lambda: self.client.get(job.id).status in ("waiting", "parked"))
+        self.assertEqual(self.client.signal(job.id, "other", 1, early=True), "kept")
+        self.assertEqual(self.client.reject(job.id, "answer", "no"), "completed")
+        self.assertFalse(self.client.wait(job.id, 60).output["approved"])
+
+    def test_pause_resume_cancel_retry_and_discard(self) -> None:
+        job = self.client.submit("ask", {"question": "shall we?"})
+        until("the question", lambda: self.client.get(job.id).status in ("waiting", "parked"))
+        self.assertIn(self.client.pause(job.id, "lunch"), ("accepted", "already"))
+        until("the pause", lambda: self.client.get(job.id).raw["paused"])
+        self.client.resume(job.id)
+        until("the end of the pause", lambda: not self.client.get(job.id).raw["paused"])
+        self.client.cancel(job.id, "enough")
+        self.assertEqual(self.client.wait(job.id, 60).status, "cancelled")
+        failed = self.client.submit("http", {"url": "no address", "method": "GET"}, wait=60)
+        self.assertEqual(failed.status, "failed")
+        self.assertIn(failed.id, [letter.id for letter in self.client.dead_letters()])
+        again = self.client.retry(failed.id, wait=60)
+        self.assertNotEqual(again.id, failed.id)
+        self.assertIn(self.client.discard(failed.id), ("accepted", "already"))
+
+    def test_a_listing_goes_over_its_pages(self) -> None:
+        ids = {self.client.submit("drill.noops", {"steps": 1}, wait=60).id for _ in range(7)}
+        listed = [job.id for job in self.client.list(flow="drill.noops", status="completed", page=3)]
+        self.assertLessEqual(ids, set(listed))
+        self.assertEqual(len(listed), len(set(listed)))
+
+    def test_the_same_with_asyncio(self) -> None:
+        async def main() -> None:
+            async with AsyncClient(self.server.url) as client:
+                jobs = await asyncio.gather(*(client.submit("drill.noops", {"steps": 2}, wait=60) for _ in range(10)))
+                self.assertEqual([job.output for job in jobs], [2] * 10)
+                seen = [event.name async for event in client.watch(jobs[0].id)]
+                self.assertEqual(seen, [event.name async for event in client.events(jobs[0].id)])
+                self.assertIn(jobs[0].id, [job.id async for job in client.list(page=4)])
+                with self.assertRaises(TenureError):
+                    await client.get("00000000-0000-7000-8000-000000000000")
+
+        asyncio.run(main())
+
+
+class ClientInTrouble(unittest.TestCase):
+    def setUp(self) -> None:
+        self.fake = FakeServer()
+        self.addCleanup(self.fake.close)
+
+    JOB = {"id": "j", "flow": "f", "version": 1, "status": "completed", "is_final": True, "existed": False}
+
+    def test_a_submission_is_repeated_under_one_key(self) -> None:
+        self.fake.next_answers("?", Drop(), (503, {"code": "indeterminate"}), Raw(200, b"<html>"), (202, self.JOB))
+        with Client(self.fake.url) as client:
+            self.assertEqual(client.submit("f", 1).id, "j")
+        keys = {body["key"] for body in self.fake.seen("?")}
+        self.assertEqual((len(self.fake.seen("?")), len(keys)), (4, 1))
+
+    def test_what_is_refused_is_not_repeated(self) -> None:
+        self.fake.next_answers("?", (422, {"code": "unknown_flow", "detail": "no", "field": "flow", "fix": "look"}))
+        with Client(self.fake.url) as client, self.assertRaises(TenureError) as caught:
+            client.submit("f", 1)
+        self.assertEqual(str(caught.exception), "unknown_flow: no (field flow); look")
+
+    def test_a_server_that_does_not_answer_is_unreachable(self) -> None:
+        with Client("http://127.0.0.1:1", retry_for=0.2) as client, self.assertRaises(Unreachable):
+            client.get("j")
+
+
+if __name__ == "__main__":
+    unittest.main()
