@@ -9,6 +9,7 @@
 //! | [`drive`] | the worker that holds a job and drives its flow |
 //! | [`submit`] | how a job comes into being |
 //! | [`ask`] | what outsiders may ask of it |
+//! | [`shared`] | what several jobs share: schedules |
 //! | [`view`] | what people read of it |
 
 pub mod ask;
@@ -17,6 +18,7 @@ pub mod crew;
 pub mod decide;
 pub mod drive;
 pub mod model;
+pub mod shared;
 pub mod submit;
 pub mod table;
 pub mod terms;

@@ -8,6 +8,7 @@ use tenure_kernel::{
     ids::EntityId,
     machine::{Cx, Decision, Input, Machine, Undecided},
     table::Table,
+    time::Timestamp,
 };
 use tenure_steps::{
     events::{ResultType, StepEvent, StepId, TimerWhy, Verdict, WaitKind, WaitOutcome},
@@ -65,6 +66,9 @@ pub struct NewJob {
     /// When and where it may run.
     #[serde(default, skip_serializing_if = "is_default")]
     pub terms: Terms,
+    /// Which schedule created it, and for when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled: Option<Scheduled>,
     /// Who waits for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
@@ -77,6 +81,16 @@ pub struct NewJob {
     /// Who asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+}
+
+/// The time of a schedule for which a job was created.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scheduled {
+    /// The schedule's name.
+    pub schedule: String,
+    /// The nominal time, which may be earlier than the job.
+    #[serde(rename = "scheduled_for")]
+    pub nominal: Timestamp,
 }
 
 /// Where a child belongs.
@@ -395,7 +409,7 @@ impl JobState {
     pub fn child_id(job: EntityId, ordinal: u32) -> EntityId {
         let (secs, nanos) = job.uuid().get_timestamp().map_or((0, 0), |t| t.to_unix());
         let micros = i64::try_from(secs * 1_000_000 + u64::from(nanos / 1_000)).unwrap_or(0);
-        let at = tenure_kernel::time::Timestamp::from_micros(micros);
+        let at = Timestamp::from_micros(micros);
         EntityId::derived(job, &format!("child/{ordinal}"), at)
     }
 

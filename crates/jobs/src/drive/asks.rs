@@ -281,6 +281,7 @@ impl Run {
             must_end_in_ms: millis(bound.min(self.reach.shop.options.must_end_in)),
             takeovers_max: self.reach.shop.options.takeovers_max,
             terms: Terms::default(),
+            scheduled: None,
             parent: Some(Parent { job: self.id, ordinal }),
             retry_of: None,
             forked_from: None,

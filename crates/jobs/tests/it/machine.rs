@@ -114,6 +114,7 @@ impl Walk {
             must_end_in_ms: 1_000_000_000,
             takeovers_max: 3,
             terms: tenure_jobs::model::Terms::default(),
+            scheduled: None,
             parent: None,
             retry_of: None,
             forked_from: None,

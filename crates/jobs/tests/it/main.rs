@@ -4,5 +4,6 @@ mod flows;
 mod forks;
 mod machine;
 mod promises;
+mod schedules;
 mod support;
 mod views;

@@ -1,0 +1,190 @@
+//! Nominal times. A cron expression speaks of the clock on the wall of a time zone, and twice a year that clock
+//! jumps. The rule, for every zone and every size of jump:
+//!
+//! * a wall time that does not exist (the clock jumped over it) stands for the first moment after the gap;
+//! * a wall time that exists twice stands for the first of the two;
+//! * wall times that stand for the same moment are one time.
+//!
+//! So each wall time of the expression is one moment, in the same order, and `0 2 * * *` fires exactly once on every
+//! day of the year. An expression such as `* * * * *` is silent while the clock shows an hour for the second time;
+//! whoever wants an even beat takes an interval, or the zone UTC.
+//!
+//! The expression is therefore only ever asked about wall times without a zone; what they mean is decided here.
+
+use super::model::{Spec, limits};
+use chrono::{
+    DateTime, Datelike as _, Duration as Span, MappedLocalTime, NaiveDateTime, Offset as _,
+    TimeZone as _, Utc,
+};
+use chrono_tz::Tz;
+use croner::{
+    Cron,
+    parser::{CronParser, Year},
+};
+use std::time::Duration;
+use tenure_kernel::time::Timestamp;
+
+/// What is wrong with a calendar, and in which field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {why}")]
+pub struct BadCalendar {
+    /// The field.
+    pub field: &'static str,
+    /// In words.
+    pub why: String,
+    /// What to do.
+    pub fix: &'static str,
+}
+
+fn bad(field: &'static str, why: impl Into<String>, fix: &'static str) -> BadCalendar {
+    BadCalendar { field, why: why.into(), fix }
+}
+
+/// The nominal times of a schedule.
+#[derive(Debug)]
+pub struct Calendar {
+    when: When,
+    start: Option<Timestamp>,
+    end: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+enum When {
+    Cron(Box<Cron>, Tz),
+    Every { anchor: Timestamp, micros: i64 },
+}
+
+/// Years that can be asked about. Time zones of a farther future are anybody's guess.
+const YEARS: std::ops::Range<i32> = 1970..2400;
+
+impl Calendar {
+    /// The calendar of a schedule whose intervals count from `anchor` unless it has a start of its own.
+    pub fn of(spec: &Spec, anchor: Timestamp) -> Result<Self, BadCalendar> {
+        let when = match (&spec.cron, spec.every_ms) {
+            (Some(cron), None) => When::Cron(Box::new(parse(cron)?), zone(&spec.zone)?),
+            (None, Some(ms)) => {
+                zone(&spec.zone)?;
+                let every = Duration::from_millis(ms);
+                if !(limits::EVERY_MIN..=limits::EVERY_MAX).contains(&every) {
+                    let why =
+                        format!("an interval of {} ms is not within 1 second and 366 days", ms);
+                    return Err(bad("every_seconds", why, "give at least 1 second"));
+                }
+                let micros = i64::try_from(every.as_micros()).unwrap_or(i64::MAX);
+                When::Every { anchor: spec.start.unwrap_or(anchor), micros }
+            }
+            (None, None) => {
+                return Err(bad("cron", "a schedule needs times", "give cron or every_seconds"));
+            }
+            (Some(_), Some(_)) => {
+                let why = "a schedule has either a cron expression or an interval, this has both";
+                return Err(bad("every_seconds", why, "leave one of the two out"));
+            }
+        };
+        if let (Some(start), Some(end)) = (spec.start, spec.end)
+            && end < start
+        {
+            return Err(bad(
+                "end",
+                format!("it ends ({end}) before it starts ({start})"),
+                "give a later end",
+            ));
+        }
+        if Duration::from_millis(spec.jitter_ms) > limits::EVERY_MAX {
+            return Err(bad("jitter_seconds", "a jitter is at most 366 days", "give less"));
+        }
+        Ok(Calendar { when, start: spec.start, end: spec.end })
+    }
+
+    /// The first nominal time after this moment.
+    pub fn after(&self, moment: Timestamp) -> Option<Timestamp> {
+        // `start` itself is a nominal time if the calendar has it.
+        let moment = match self.start {
+            Some(start) => moment.max(start - Duration::from_micros(1)),
+            None => moment,
+        };
+        let next = match &self.when {
+            When::Cron(cron, zone) => cron_after(cron, *zone, moment)?,
+            When::Every { anchor, micros } => {
+                let past = moment.as_micros().saturating_sub(anchor.as_micros());
+                let steps = past.div_euclid(*micros).saturating_add(1).max(0);
+                let micros = steps.checked_mul(*micros)?.checked_add(anchor.as_micros())?;
+                Timestamp::from_micros(micros)
+            }
+        };
+        (self.end.is_none_or(|end| next <= end)).then_some(next)
+    }
+
+    /// The next nominal times, for people.
+    pub fn preview(&self, mut moment: Timestamp, count: usize) -> Vec<Timestamp> {
+        let mut times = Vec::new();
+        while times.len() < count
+            && let Some(next) = self.after(moment)
+        {
+            times.push(next);
+            moment = next;
+        }
+        times
+    }
+}
+
+fn parse(text: &str) -> Result<Cron, BadCalendar> {
+    const FIX: &str = "write minute hour day month weekday, such as \"0 9 * * mon-fri\", or @daily";
+    let parser = CronParser::builder().year(Year::Disallowed).build();
+    let cron = parser.parse(text).map_err(|e| bad("cron", format!("{text:?}: {e}"), FIX))?;
+    // One that never comes, such as the 30th of February, is a slip. Four centuries hold every kind of year, but a
+    // leap day comes at the latest after eight years.
+    let from = NaiveDateTime::default() + Span::days(365 * 30);
+    match cron.find_next_occurrence(&from, true) {
+        Ok(_) => Ok(cron),
+        Err(_) => Err(bad("cron", format!("{text:?} never comes: there is no such day"), FIX)),
+    }
+}
+
+/// A time zone by its name in the IANA database.
+pub fn zone(name: &str) -> Result<Tz, BadCalendar> {
+    const FIX: &str = "give a name such as Europe/Berlin, America/New_York or UTC";
+    name.parse()
+        .map_err(|_| bad("zone", format!("{name:?} is no time zone of the IANA database"), FIX))
+}
+
+fn cron_after(cron: &Cron, zone: Tz, moment: Timestamp) -> Option<Timestamp> {
+    let utc = DateTime::from_timestamp_micros(moment.as_micros())?;
+    // No wall time before this one stands for a later moment: they stand in the same order.
+    let mut wall = utc.with_timezone(&zone).naive_local();
+    loop {
+        wall = cron.find_next_occurrence(&wall, false).ok()?;
+        if !YEARS.contains(&wall.year()) {
+            return None;
+        }
+        let stands_for = moment_of(zone, wall);
+        // While the clock shows an hour for the second time, its wall times are over.
+        if stands_for > utc {
+            return Some(Timestamp::from_micros(stands_for.timestamp_micros()));
+        }
+    }
+}
+
+/// The moment that a wall time stands for.
+fn moment_of(zone: Tz, wall: NaiveDateTime) -> DateTime<Utc> {
+    match zone.from_local_datetime(&wall) {
+        MappedLocalTime::Single(at) => at.with_timezone(&Utc),
+        MappedLocalTime::Ambiguous(first, _) => first.with_timezone(&Utc),
+        MappedLocalTime::None => end_of_gap(zone, wall),
+    }
+}
+
+/// The first moment after the gap in which this wall time lies: the one at which the offset changes.
+fn end_of_gap(zone: Tz, wall: NaiveDateTime) -> DateTime<Utc> {
+    let offset = |utc: NaiveDateTime| {
+        Span::seconds(i64::from(zone.offset_from_utc_datetime(&utc).fix().local_minus_utc()))
+    };
+    // No offset is more than a day, and no zone changes twice within three.
+    let (before, after) = (offset(wall - Span::hours(30)), offset(wall + Span::hours(30)));
+    let (mut low, mut high) = (wall - after, wall - before);
+    while high - low > Span::seconds(1) {
+        let middle = low + Span::seconds((high - low).num_seconds() / 2);
+        if offset(middle) == before { low = middle } else { high = middle }
+    }
+    high.and_utc()
+}
