@@ -159,7 +159,8 @@ fn born(input: &Input<'_>) -> Result<Decision<JobEvent>, Undecided> {
 pub fn create(new: NewJob) -> Decision<JobEvent> {
     let must_end_in = Duration::from_millis(new.must_end_in_ms);
     let placement = Placement { queue: queue_of(&new.flow, new.version), priority: new.priority };
-    let mut decision = Decision::event(OwnEvent::JobCreated(new).into()).must_end_in(must_end_in);
+    let mut decision =
+        Decision::event(OwnEvent::JobCreated(Box::new(new)).into()).must_end_in(must_end_in);
     decision.placement = Some(placement);
     decision
 }

@@ -116,7 +116,7 @@ pub struct Fork {
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum OwnEvent {
     /// Born.
-    JobCreated(NewJob),
+    JobCreated(Box<NewJob>),
     /// Taken in the commit that created it.
     JobStarted {},
     /// Steps of another job, taken over as if they were its own.

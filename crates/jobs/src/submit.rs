@@ -281,6 +281,11 @@ impl Submitter {
             .ok_or_else(|| SubmitError::UnknownFlow { flow: flow.to_owned(), version })
     }
 
+    /// How long a job may take, and how many workers it may lose, where nobody says otherwise.
+    pub fn defaults(&self) -> (Duration, u32) {
+        (self.must_end_in, self.takeovers_max)
+    }
+
     /// What the catalogue says about a version of a flow, the newest without one.
     pub async fn registered(
         &self,

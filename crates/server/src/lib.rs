@@ -198,6 +198,7 @@ impl App {
         description = "Runs work that must not be lost, done twice, or left hanging."
     ),
     tags(
+        (name = "schedules", description = "Jobs at the times of a calendar; see docs/schedules.md."),
         (name = "jobs", description = "What people and programs ask of jobs; see docs/api.md."),
         (name = "aliases", description = "Paths of the systems that came before, with the same answers."),
         (name = "worker", description = "The worker protocol; see docs/worker-protocol.md."),

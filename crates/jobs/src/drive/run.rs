@@ -297,7 +297,7 @@ impl Run {
         at: Timestamp,
     ) -> Option<Self> {
         let mut loaded = Loaded { input: new.input.clone(), ..Loaded::default() };
-        Job::apply(&mut loaded.state, &OwnEvent::JobCreated(new.clone()).into());
+        Job::apply(&mut loaded.state, &OwnEvent::JobCreated(Box::new(new.clone())).into());
         Job::apply(&mut loaded.state, &OwnEvent::JobStarted {}.into());
         loaded.holders.insert(1, keeper.id());
         let entropy = reach.pipeline.rt().random();

@@ -87,7 +87,7 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// A name in a path: any text.
-pub(super) struct Name(String);
+pub(super) struct Name(pub(super) String);
 
 impl std::str::FromStr for Name {
     type Err = Infallible;

@@ -13,6 +13,7 @@
 //! | `read` | one job: itself, `…/steps`, `…/why`, `…/trace`, `…/verify`, `…/replay` |
 //! | `events` | its stream, by pages or live |
 //! | `catalogue`, `sessions` | `/v1/flows`, `/v1/tools`, `/v1/workers` |
+//! | `schedules` | `/v1/schedules` |
 //! | `aliases` | the paths of the systems that came before |
 
 mod aliases;
@@ -26,6 +27,7 @@ mod find;
 mod list;
 mod read;
 mod refused;
+mod schedules;
 mod schema;
 mod sessions;
 mod submit;
@@ -69,6 +71,11 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(catalogue::tools))
         .routes(routes!(catalogue::tool))
         .routes(routes!(sessions::workers))
+        .routes(routes!(schedules::list))
+        .routes(routes!(schedules::show, schedules::set, schedules::remove))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
+        .routes(routes!(schedules::fire))
         .merge(aliases::routes())
 }
 

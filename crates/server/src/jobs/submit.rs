@@ -147,7 +147,7 @@ pub(super) async fn submit(
 }
 
 /// The version that the job will have, if its input fits.
-async fn check_input(
+pub(super) async fn check_input(
     app: &App,
     desk: &Desk,
     flow: &str,
@@ -180,7 +180,7 @@ fn refuse_later(new: &NewJob) -> Result<(), Problem> {
         .fix("use a flow that GET /v1/flows lists; steps are calls inside of a flow"))
 }
 
-fn tenant(caller: &Caller, wanted: Option<String>) -> Result<String, Problem> {
+pub(super) fn tenant(caller: &Caller, wanted: Option<String>) -> Result<String, Problem> {
     match (&caller.tenant, wanted) {
         (Some(mine), Some(other)) if *mine != other => {
             let detail =
@@ -198,7 +198,10 @@ fn tenant(caller: &Caller, wanted: Option<String>) -> Result<String, Problem> {
     }
 }
 
-fn idempotency_key(headers: &HeaderMap, field: Option<String>) -> Result<Option<String>, Problem> {
+pub(super) fn idempotency_key(
+    headers: &HeaderMap,
+    field: Option<String>,
+) -> Result<Option<String>, Problem> {
     const NAME: &str = "Idempotency-Key";
     let header = headers.get(NAME).map(|value| {
         value.to_str().map(str::to_owned).map_err(|_| {
@@ -225,7 +228,7 @@ fn idempotency_key(headers: &HeaderMap, field: Option<String>) -> Result<Option<
     }
 }
 
-fn must_end_in(seconds: Option<u64>) -> Result<Option<Duration>, Problem> {
+pub(super) fn must_end_in(seconds: Option<u64>) -> Result<Option<Duration>, Problem> {
     match seconds {
         Some(seconds @ 1..=MUST_END_SECONDS_MAX) => Ok(Some(Duration::from_secs(seconds))),
         None => Ok(None),

@@ -8,6 +8,7 @@ pub mod drill;
 pub mod job;
 pub mod key;
 pub mod rules;
+pub mod schedule;
 pub mod serve;
 pub mod sim;
 pub mod soak;
@@ -55,6 +56,7 @@ pub fn machines() -> Machines {
     tenure_proving::machines::machines()
         .with::<tenure_jobs::Job>()
         .with::<tenure_jobs::catalogue::Catalogue>()
+        .with::<tenure_jobs::shared::schedule::Schedule>()
         .with::<tenure_server::keys::Key>()
 }
 

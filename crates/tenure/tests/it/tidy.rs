@@ -50,6 +50,7 @@ fn the_pages_of_the_machines_are_what_their_tables_say() {
     let product = Machines::kernel()
         .with::<tenure::jobs::Job>()
         .with::<tenure::jobs::catalogue::Catalogue>()
+        .with::<tenure::jobs::shared::schedule::Schedule>()
         .with::<tenure_server::keys::Key>();
     for table in product.tables().iter() {
         page.push('\n');

@@ -148,6 +148,14 @@ pub fn zone(name: &str) -> Result<Tz, BadCalendar> {
         .map_err(|_| bad("zone", format!("{name:?} is no time zone of the IANA database"), FIX))
 }
 
+/// A moment as people write it: RFC 3339.
+pub fn moment(field: &'static str, text: &str) -> Result<Timestamp, BadCalendar> {
+    const FIX: &str = "write it as 2026-03-29T02:30:00+01:00, or as microseconds since 1970";
+    let read = DateTime::parse_from_rfc3339(text);
+    read.map(|at| Timestamp::from_micros(at.timestamp_micros()))
+        .map_err(|e| bad(field, format!("{text:?} is no moment: {e}"), FIX))
+}
+
 fn cron_after(cron: &Cron, zone: Tz, moment: Timestamp) -> Option<Timestamp> {
     let utc = DateTime::from_timestamp_micros(moment.as_micros())?;
     // No wall time before this one stands for a later moment: they stand in the same order.

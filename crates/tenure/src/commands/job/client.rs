@@ -92,6 +92,19 @@ impl Api {
         self.read(self.send(request).await?).await
     }
 
+    /// A `PUT`.
+    pub async fn put(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
+        let request = self.request(Method::PUT, path).timeout(ANSWER);
+        let request = request.header("content-type", "application/json").body(body.to_string());
+        self.read(self.send(request).await?).await
+    }
+
+    /// A `DELETE`.
+    pub async fn delete(&self, path: &[&str], query: &[(&str, String)]) -> Result<(), Failure> {
+        let request = self.request(Method::DELETE, path).query(query).timeout(ANSWER);
+        self.send(request).await.map(|_| ())
+    }
+
     async fn read(&self, response: Response) -> Result<Value, Failure> {
         let bytes = response.bytes().await.map_err(|e| self.unreachable(&e))?;
         serde_json::from_slice(&bytes).map_err(|e| {

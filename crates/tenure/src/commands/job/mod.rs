@@ -5,7 +5,7 @@ pub mod client;
 mod follow;
 #[cfg(test)]
 mod tests;
-mod text;
+pub(super) mod text;
 
 use super::Failure;
 use args::{Action, Job};
@@ -52,13 +52,13 @@ struct Cli {
 }
 
 /// A body of the fields that have a value.
-fn fields<const N: usize>(all: [(&str, Option<Value>); N]) -> Value {
+pub(super) fn fields<const N: usize>(all: [(&str, Option<Value>); N]) -> Value {
     let given = all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
     Value::Object(given.collect::<Map<_, _>>())
 }
 
 /// JSON from an argument, a file or standard input.
-fn input(text: Option<&str>) -> Result<Value, Failure> {
+pub(super) fn input(text: Option<&str>) -> Result<Value, Failure> {
     let unreadable =
         |what: &str, e: std::io::Error| Failure::System(format!("{what} can not be read: {e}"));
     let (whence, text) = match text {

@@ -1,0 +1,260 @@
+//! `tenure schedule`: schedules of a server, over HTTP.
+
+use super::{
+    Failure,
+    job::{args::Server, client::Api, fields, input, text::read},
+};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use tenure_jobs::shared::schedule::view::ScheduleView;
+use tenure_kernel::time::Timestamp;
+
+/// Options of `schedule`.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Where to ask.
+    #[command(flatten)]
+    pub server: Server,
+    /// Whose schedules, where the key has no tenant
+    #[arg(long, global = true)]
+    pub tenant: Option<String>,
+    /// What to do
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+/// What can be done with schedules.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Action {
+    /// Sets a schedule, for the first time or anew
+    #[command(
+        after_help = "Example:\n  tenure schedule set nightly --cron '0 2 * * *' --zone Europe/Berlin --flow report '{\"days\": 1}'\n  tenure schedule set poll --every 300 --flow sync --missed skip --overlap skip"
+    )]
+    Set(Box<Set>),
+    /// Lists all schedules
+    List,
+    /// Shows one: its calendar, its next times and its last jobs
+    Show {
+        /// Its name
+        name: String,
+    },
+    /// Shows the next times of a schedule
+    Preview {
+        /// Its name
+        name: String,
+        /// How many
+        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=100))]
+        next: u16,
+    },
+    /// Creates nothing by itself until it is resumed
+    Pause {
+        /// Its name
+        name: String,
+    },
+    /// Goes on from now; times that passed in the pause are not made up for
+    Resume {
+        /// Its name
+        name: String,
+    },
+    /// Creates one job now, whatever the calendar says
+    Fire {
+        /// Its name
+        name: String,
+        /// Makes it safe to ask again
+        #[arg(long)]
+        key: Option<String>,
+    },
+    /// Removes a schedule; jobs that it has created go on
+    Delete {
+        /// Its name
+        name: String,
+    },
+}
+
+/// Options of `set`.
+#[derive(Args, Clone, Debug)]
+pub struct Set {
+    /// Its name
+    pub name: String,
+    /// The input of every job as JSON; @FILE reads a file, - standard input; null without it
+    pub input: Option<String>,
+    /// Minute, hour, day, month and weekday (with seconds in front, if there are six); or @daily and the like
+    #[arg(long, conflicts_with = "every")]
+    pub cron: Option<String>,
+    /// An interval in seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub every: Option<u64>,
+    /// The time zone of the cron expression
+    #[arg(long, default_value = "UTC")]
+    pub zone: String,
+    /// The flow
+    #[arg(long)]
+    pub flow: String,
+    /// Its version; the newest at this moment without it, and so until the schedule is set again
+    #[arg(long = "flow-version", value_name = "NUMBER")]
+    pub flow_version: Option<u32>,
+    /// Higher is sooner
+    #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
+    pub priority: i16,
+    /// Every job ends within so many seconds
+    #[arg(long, value_name = "SECONDS")]
+    pub must_end_in: Option<u64>,
+    /// What happens to times at which nobody served it: skip, once, all
+    #[arg(long, default_value = "once")]
+    pub missed: String,
+    /// What happens to a time at which an earlier job is still open: allow, skip
+    #[arg(long, default_value = "allow")]
+    pub overlap: String,
+    /// Every job begins up to so many seconds later
+    #[arg(long, default_value_t = 0, value_name = "SECONDS")]
+    pub jitter: u64,
+    /// No time before it, as 2026-03-29T02:30:00+01:00
+    #[arg(long, value_name = "MOMENT")]
+    pub start: Option<String>,
+    /// No time after it
+    #[arg(long, value_name = "MOMENT")]
+    pub end: Option<String>,
+}
+
+/// Does what was asked for.
+pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
+    let api = Api::new(&options.server, json)?;
+    let tenant = options.tenant.clone();
+    let mut query: Vec<(&str, String)> =
+        tenant.clone().map(|t| ("tenant", t)).into_iter().collect();
+    let who =
+        [("tenant", tenant.map(Value::from)), ("by", options.server.by.clone().map(Value::from))];
+    let answer = match &options.action {
+        Action::Set(o) => api.put(&["schedules", &o.name], &body(o, who)?).await?,
+        Action::List => {
+            let answer = api.get(&["schedules"], &query).await?;
+            return if json { Ok(format!("{answer}\n")) } else { listed(&answer) };
+        }
+        Action::Show { name } => {
+            query.push(("next", "5".into()));
+            api.get(&["schedules", name], &query).await?
+        }
+        Action::Preview { name, next } => {
+            query.push(("next", next.to_string()));
+            let answer = api.get(&["schedules", name], &query).await?;
+            if json {
+                return Ok(format!("{}\n", answer["next"]));
+            }
+            let shown: ScheduleView = read(answer)?;
+            return Ok(shown.next.iter().map(|t| format!("{}\n", second(*t))).collect());
+        }
+        Action::Pause { name } => api.post(&["schedules", name, "pause"], &fields(who)).await?,
+        Action::Resume { name } => api.post(&["schedules", name, "resume"], &fields(who)).await?,
+        Action::Fire { name, key } => {
+            let [tenant, by] = who;
+            let body = fields([tenant, by, ("key", key.clone().map(Value::from))]);
+            let answer = api.post(&["schedules", name, "fire"], &body).await?;
+            let job = answer["job"].as_str().unwrap_or_default();
+            return Ok(if json { format!("{answer}\n") } else { format!("{job}\n") });
+        }
+        Action::Delete { name } => {
+            api.delete(&["schedules", name], &query).await?;
+            let answer = json!({ "removed": name });
+            return Ok(if json { format!("{answer}\n") } else { format!("{name} is removed.\n") });
+        }
+    };
+    if json {
+        return Ok(format!("{answer}\n"));
+    }
+    Ok(shown(&read(answer)?))
+}
+
+fn body(o: &Set, who: [(&str, Option<Value>); 2]) -> Result<Value, Failure> {
+    let [tenant, by] = who;
+    Ok(fields([
+        ("cron", o.cron.clone().map(Value::from)),
+        ("every_seconds", o.every.map(Value::from)),
+        ("zone", Some(json!(o.zone))),
+        ("flow", Some(json!(o.flow))),
+        ("version", o.flow_version.map(Value::from)),
+        ("input", Some(input(o.input.as_deref())?)),
+        ("priority", Some(json!(o.priority))),
+        ("must_end_in_seconds", o.must_end_in.map(Value::from)),
+        ("missed", Some(json!(o.missed))),
+        ("overlap", Some(json!(o.overlap))),
+        ("jitter_seconds", Some(json!(o.jitter))),
+        ("start", o.start.clone().map(Value::from)),
+        ("end", o.end.clone().map(Value::from)),
+        tenant,
+        by,
+    ]))
+}
+
+/// A moment without its microseconds, which no calendar has.
+fn second(at: Timestamp) -> String {
+    let text = at.to_string();
+    text.split('.').next().map_or(text.clone(), |whole| format!("{whole}Z"))
+}
+
+fn calendar(s: &ScheduleView) -> String {
+    match (&s.spec.cron, s.spec.every_ms) {
+        (Some(cron), _) => format!("{cron} ({})", s.spec.zone),
+        (None, ms) => format!("every {} s", ms.unwrap_or(0) / 1_000),
+    }
+}
+
+fn next(s: &ScheduleView) -> String {
+    match s.next_at {
+        Some(at) => second(at),
+        None if s.status == "paused" => "when it is resumed".to_owned(),
+        None => "never again".to_owned(),
+    }
+}
+
+fn listed(answer: &Value) -> Result<String, Failure> {
+    let all: Vec<ScheduleView> = read(answer["schedules"].clone())?;
+    if all.is_empty() {
+        return Ok(
+            "There are no schedules. `tenure schedule set --help` says how to make one.\n".into()
+        );
+    }
+    let mut text = String::new();
+    for s in &all {
+        // Writing to a String can not fail.
+        let _ = writeln!(
+            text,
+            "{:<24} {:<8} {:<36} {}@{}  next {}  fired {}  skipped {}",
+            s.name,
+            s.status,
+            calendar(s),
+            s.spec.flow,
+            s.spec.version,
+            next(s),
+            s.fired,
+            s.skipped
+        );
+    }
+    Ok(text)
+}
+
+fn shown(s: &ScheduleView) -> String {
+    let mut text = format!(
+        "{} is {}\n  calendar  {}\n  flow      {}@{}\n  next      {}\n  fired     {}, skipped {}\n",
+        s.name,
+        s.status,
+        calendar(s),
+        s.spec.flow,
+        s.spec.version,
+        next(s),
+        s.fired,
+        s.skipped
+    );
+    // Writing to a String can not fail.
+    if let Some(why) = &s.attention {
+        let _ = writeln!(text, "  attention {why}");
+    }
+    for at in &s.next {
+        let _ = writeln!(text, "  then      {}", second(*at));
+    }
+    for fire in s.fires.iter().take(5) {
+        let hand = if fire.by_hand { ", by hand" } else { "" };
+        let _ = writeln!(text, "  job       {}  for {}{hand}", fire.job, second(fire.nominal));
+    }
+    text
+}
