@@ -11,12 +11,14 @@
 //! | [`ask`] | what outsiders may ask of it |
 //! | [`shared`] | what several jobs share: schedules |
 //! | [`view`] | what people read of it |
+//! | [`export`] | a job as one file that can be checked without us |
 
 pub mod ask;
 pub mod catalogue;
 pub mod crew;
 pub mod decide;
 pub mod drive;
+pub mod export;
 pub mod model;
 pub mod shared;
 pub mod submit;

@@ -58,8 +58,23 @@ pub enum Command {
     Rules,
     /// Prints every setting, its value, and who set it
     Config,
-    /// Checks every stream of the store: hash chains, heads against their history, deadlines
-    Verify,
+    /// Checks every stream of the store: hash chains, heads against their history, deadlines. With a file, checks an
+    /// export of a job, without a store and without a network
+    #[command(
+        after_help = "Example:\n  tenure verify\n  tenure verify job.tenure --key evidence.pub.pem"
+    )]
+    Verify(Verify),
+    /// Writes everything of a job into one file that can be checked without this server: see docs/evidence.md
+    #[command(
+        after_help = "Example:\n  tenure export 0190b5e0-1234 -o job.tenure\n  tenure verify job.tenure --key evidence.pub.pem"
+    )]
+    Export(Export),
+    /// Makes the key with which a server signs exports
+    Evidence {
+        /// What to do
+        #[command(subcommand)]
+        action: EvidenceAction,
+    },
     /// Breaks things for real, and prints the failure matrix with what was seen in every cell: workers are killed
     /// and stopped, lines cut, stores taken away, on processes of its own or on your deployment
     #[command(
@@ -87,6 +102,47 @@ pub enum Command {
     /// Commits as fast as it can and says what was acknowledged; the tests kill it
     #[command(hide = true)]
     Torture(Torture),
+}
+
+/// Options of `verify`.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Verify {
+    /// An export of a job; without one the store is checked
+    pub file: Option<PathBuf>,
+    /// The public key it has to be signed with: a PEM file, or 64 hexadecimal digits
+    #[arg(long, value_name = "KEY", requires = "file")]
+    pub key: Option<String>,
+    /// Accept a file without a signature: its chain and digests are checked, and anybody may have written it
+    #[arg(long, requires = "file")]
+    pub allow_unsigned: bool,
+}
+
+/// Options of `export`.
+#[derive(Args, Clone, Debug)]
+pub struct Export {
+    /// Where to ask.
+    #[command(flatten)]
+    pub server: crate::commands::job::args::Server,
+    /// Which job.
+    #[command(flatten)]
+    pub job: crate::commands::job::args::One,
+    /// Where to write it; standard output without it. An existing file is not overwritten
+    #[arg(long, short, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// With all child jobs; else their ids and chain values
+    #[arg(long)]
+    pub with_children: bool,
+}
+
+/// What can be done with the key of exports.
+#[derive(Clone, Debug, Subcommand)]
+pub enum EvidenceAction {
+    /// Makes a key: the private half into a new file that only you can read, the public half printed
+    Key {
+        /// The new file; the public half goes beside it, with .pub.pem at its end
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
 }
 
 /// Options of `worker`.

@@ -47,6 +47,12 @@ pub static KEYS: &[Key] = &[
         doc: "a directory in which results of tools lie before they count; empty keeps them in the store, in one commit with their events",
     },
     Key {
+        name: "evidence.key_file",
+        default: "",
+        form: Form::Anything,
+        doc: "the Ed25519 private key (PEM, from `tenure evidence key`) that signs exports; empty: exports are chained, not signed",
+    },
+    Key {
         name: "executor.backoff",
         default: "1",
         form: Form::Seconds(0.0, DAY),

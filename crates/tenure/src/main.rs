@@ -69,7 +69,9 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
         Command::Key { action } => commands::key::run(settings, action, json).await,
         Command::Rules => commands::rules::run(settings, json).await,
         Command::Doctor(options) => commands::doctor::run(settings, options, json).await,
-        Command::Verify => commands::verify::run(settings, json).await,
+        Command::Verify(options) => commands::verify::run(settings, options, json).await,
+        Command::Export(options) => commands::evidence::export(options, json).await,
+        Command::Evidence { action } => commands::evidence::run(action, json),
         Command::Config | Command::Sim(_) => at_once(cli, settings).unwrap_or(Ok(String::new())),
         Command::Bench(options) => {
             commands::bench::run(cli.common.store.as_deref(), options, json).await

@@ -192,7 +192,8 @@ impl Program {
             about: about(settings),
             ..ServerOptions::default()
         };
-        let desk = Desk::new(submitter.clone(), shop, with_worker);
+        let key = crate::commands::evidence::signing_key(settings)?;
+        let desk = Desk::new(submitter.clone(), shop, with_worker).with_signing_key(key);
         let app = App::with_jobs(node.pipeline.clone(), machines(), server_options, desk);
         let (http_stopper, http_stop) = stopper();
         let routes = tenure_server::router(app.clone());

@@ -133,17 +133,21 @@ pub async fn load(store: &Arc<dyn Store>, job: EntityId) -> Result<Loaded, LoadE
     Ok(loaded)
 }
 
+/// The meta block of a record.
+pub fn meta_of(record: &Record) -> Result<Meta, LoadError> {
+    let mut tables = Tables::default();
+    tables.insert(&crate::model::TABLE);
+    let meta = record.meta().map_err(|e| LoadError::Unreadable(e.to_string()))?;
+    Meta::from_bytes(meta, &tables).map_err(|e| LoadError::Unreadable(e.to_string()))
+}
+
 /// The events of a record with their bodies in place, and its meta block.
 pub async fn read_events(
     store: &Arc<dyn Store>,
     record: &Record,
 ) -> Result<(Meta, Vec<Event>), LoadError> {
-    let damaged = |e: tenure_kernel::codec::Damaged| LoadError::Unreadable(e.to_string());
-    let mut tables = Tables::default();
-    tables.insert(&crate::model::TABLE);
-    let meta = Meta::from_bytes(record.meta().map_err(damaged)?, &tables)
-        .map_err(|e| LoadError::Unreadable(e.to_string()))?;
-    let mut events = record.events().map_err(damaged)?;
+    let meta = meta_of(record)?;
+    let mut events = record.events().map_err(|e| LoadError::Unreadable(e.to_string()))?;
     for event in &mut events {
         if let Body::Blob { digest, .. } = event.body {
             let bytes = store.blob(digest).await?;

@@ -20,7 +20,7 @@ mod settling;
 
 pub use calls::Calls;
 pub use ends::{Ending, Ends};
-pub use load::{LoadError, Loaded, load, read_events};
+pub use load::{LoadError, Loaded, load, meta_of, read_events};
 pub use memory::Memory;
 pub(crate) use run::{Run, Still};
 

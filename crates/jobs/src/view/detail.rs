@@ -149,7 +149,7 @@ pub async fn detail(store: &Arc<dyn Store>, id: EntityId) -> Result<Option<JobDe
 }
 
 /// The same from what was read.
-pub(super) fn of_lines(
+pub(crate) fn of_lines(
     mut job: JobView,
     lines: &[Line],
     sessions: Vec<(SessionId, String)>,

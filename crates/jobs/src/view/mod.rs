@@ -10,15 +10,15 @@
 //! | [`replay()`] | whether the flow's code still leads through the history |
 //! | [`taken_over`] | what a fork takes over |
 
-mod detail;
+pub(crate) mod detail;
 mod fork;
 mod replay;
 mod rules;
-mod steps;
-mod stream;
+pub(crate) mod steps;
+pub(crate) mod stream;
 mod text;
 mod timeline;
-mod verify;
+pub(crate) mod verify;
 mod why;
 
 pub use detail::{CallView, EventView, JobDetail, StepView, detail};

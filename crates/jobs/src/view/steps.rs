@@ -14,7 +14,7 @@ use tenure_steps::{
 pub const EXCERPT_BYTES_MAX: usize = 400;
 
 /// The steps of a stream, in the order in which they began.
-pub(super) fn steps(lines: &[Line]) -> Vec<StepView> {
+pub(crate) fn steps(lines: &[Line]) -> Vec<StepView> {
     let mut steps = Steps::default();
     for line in lines {
         let (at, epoch) = (line.event.at, line.event.epoch);

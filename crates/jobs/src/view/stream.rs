@@ -1,23 +1,23 @@
 //! A whole stream, read and decoded.
 
 use crate::{
-    drive::{LoadError, read_events},
+    drive::{LoadError, meta_of, read_events},
     model::{Job, JobEvent, OwnEvent},
 };
 use serde_json::Value;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 use tenure_kernel::{
     ids::{EntityId, SessionId},
     machine::decode_event,
     store::Store,
-    stream::{Event, Record},
+    stream::{Body, Event, Hash, Record},
 };
 
 const PAGE: usize = 512;
 
 /// One event with what its record says about tenure.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(crate) struct Line {
     pub event: Event,
     /// What it says; `None` for the kernel's own.
     pub read: Option<JobEvent>,
@@ -28,7 +28,7 @@ pub(super) struct Line {
 }
 
 /// All records of a stream.
-pub(super) async fn records(
+pub(crate) async fn records(
     store: &Arc<dyn Store>,
     id: EntityId,
 ) -> Result<Vec<Record>, LoadError> {
@@ -56,6 +56,29 @@ pub(super) async fn lines(
         for event in events {
             let read = decode_event::<Job>(&event.name, &event.body)
                 .map_err(|e| LoadError::Unreadable(e.to_string()))?;
+            lines.push(Line { event, read, took: meta.take, record: record.first });
+        }
+    }
+    Ok(lines)
+}
+
+/// The same from memory: bodies that lie beside the stream are looked up by their digests.
+pub(crate) fn lines_in(
+    records: &[Record],
+    blobs: &BTreeMap<Hash, Vec<u8>>,
+) -> Result<Vec<Line>, LoadError> {
+    let unreadable = |e: &dyn std::fmt::Display| LoadError::Unreadable(e.to_string());
+    let mut lines = Vec::new();
+    for record in records {
+        let meta = meta_of(record)?;
+        for mut event in record.events().map_err(|e| unreadable(&e))? {
+            if let Body::Blob { digest, .. } = event.body {
+                let bytes = blobs.get(&digest).cloned().ok_or_else(|| {
+                    unreadable(&format!("the body of event {} is gone", event.version))
+                })?;
+                event.body = Body::Inline(bytes);
+            }
+            let read = decode_event::<Job>(&event.name, &event.body).map_err(|e| unreadable(&e))?;
             lines.push(Line { event, read, took: meta.take, record: record.first });
         }
     }

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use std::{collections::HashMap, sync::Arc};
 use tenure_kernel::{
     evidence::Evidence,
+    head::Head,
     ids::EntityId,
     machine::{Machine as _, encode_state},
     store::Store,
@@ -97,39 +98,16 @@ pub async fn verify(
     let mut records = stream::records(store, id).await?;
     // A job that runs goes on while it is read: what came after the head is left for the next time.
     records.retain(|r| r.last() <= head.version);
-    let mut found = Found::default();
-    let says = "hashes recomputed from the stored bytes give the head's, transitions are legal, the head folds";
-    found.check(
-        CHAIN,
-        says,
-        kernel_verify::verify(&head, &records, tables).err().map(|e| e.to_string()),
-    );
+    let lines = match stream::lines(store, &records).await {
+        Err(e @ LoadError::Store(_)) => return Err(e),
+        Err(LoadError::Unreadable(why)) => Err(why),
+        Ok(lines) => Ok(lines),
+    };
+    let lines = lines.as_deref().map_err(Clone::clone);
+    let found = examine(&head, &records, lines, tables, effects);
     let evidence = evidence(store, id).await?;
     let chain_root = root(&records).to_string();
-    let (mut events, mut execution_hash) = (head.version, String::new());
-    match stream::lines(store, &records).await {
-        Ok(lines) => {
-            events = lines.len() as u64;
-            let complete = records.first().is_some_and(|r| r.first == 1);
-            let says = "the events, applied one after the other, give the state in the head";
-            let state = state_of(&lines);
-            let differs = complete && encode_state::<Job>(&state) != head.state;
-            found.check(STATE, says, differs.then(|| first_difference(&state, &head.state)));
-            let facts: Vec<Fact> = lines.iter().map(fact).collect();
-            let (checks, problems) = rules(&facts);
-            found.checks.extend(checks);
-            found.problems.extend(problems);
-            if let Some(effects) = effects {
-                let says = "each result in the effect store is the recorded one, byte by byte";
-                found.check(EFFECTS, says, compare_effects(&lines, effects));
-            }
-            execution_hash = execution(&lines);
-        }
-        // An erased body is no tampering, and nothing that stands on it can be checked.
-        Err(LoadError::Unreadable(why)) => found.check(STATE, "events can be read", Some(why)),
-        Err(e @ LoadError::Store(_)) => return Err(e),
-    }
-    let Found { checks, problems } = found;
+    let Examined { checks, problems, events, execution_hash, .. } = found;
     let ok = problems.is_empty();
     Ok(Some(Verification {
         id,
@@ -141,6 +119,54 @@ pub async fn verify(
         execution_hash,
         evidence,
     }))
+}
+
+/// What a look at a job found, wherever its history was read from.
+pub(crate) struct Examined {
+    pub checks: Vec<Check>,
+    pub problems: Vec<String>,
+    pub events: u64,
+    pub execution_hash: String,
+    /// The chain alone: whoever has a place for it says it there.
+    pub chain: Result<(), kernel_verify::Fault>,
+}
+
+/// Checks a head and its history. Pure: the same for a store and for a file.
+pub(crate) fn examine(
+    head: &Head,
+    records: &[Record],
+    lines: Result<&[Line], String>,
+    tables: &Tables,
+    effects: Option<&dyn Effects>,
+) -> Examined {
+    let mut found = Found::default();
+    let says = "hashes recomputed from the stored bytes give the head's, transitions are legal, the head folds";
+    let chain = kernel_verify::verify(head, records, tables);
+    found.check(CHAIN, says, chain.as_ref().err().map(ToString::to_string));
+    let (mut events, mut execution_hash) = (head.version, String::new());
+    match lines {
+        Ok(lines) => {
+            events = lines.len() as u64;
+            let complete = records.first().is_some_and(|r| r.first == 1);
+            let says = "the events, applied one after the other, give the state in the head";
+            let state = state_of(lines);
+            let differs = complete && encode_state::<Job>(&state) != head.state;
+            found.check(STATE, says, differs.then(|| first_difference(&state, &head.state)));
+            let facts: Vec<Fact> = lines.iter().map(fact).collect();
+            let (checks, problems) = rules(&facts);
+            found.checks.extend(checks);
+            found.problems.extend(problems);
+            if let Some(effects) = effects {
+                let says = "each result in the effect store is the recorded one, byte by byte";
+                found.check(EFFECTS, says, compare_effects(lines, effects));
+            }
+            execution_hash = execution(lines);
+        }
+        // An erased body is no tampering, and nothing that stands on it can be checked.
+        Err(why) => found.check(STATE, "events can be read", Some(why)),
+    }
+    let Found { checks, problems } = found;
+    Examined { checks, problems, events, execution_hash, chain }
 }
 
 #[derive(Default)]
@@ -158,7 +184,7 @@ impl Found {
 }
 
 /// The chain value that the stored bytes give, whatever the head and the records say.
-fn root(records: &[Record]) -> Hash {
+pub(crate) fn root(records: &[Record]) -> Hash {
     let sealed = |r: &Record| {
         r.events().ok().and_then(|e| e.first().and_then(|e| kernel_verify::sealed_chain(&e.body)))
     };

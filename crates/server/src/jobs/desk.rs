@@ -4,6 +4,7 @@ use super::schema::Schemas;
 use std::sync::Arc;
 use tenure_jobs::{
     drive::{Ends, Shop},
+    export::SigningKey,
     submit::{Outposts, Submitter},
 };
 use tenure_steps::{
@@ -17,13 +18,25 @@ pub struct Desk {
     shop: Arc<Shop>,
     runs_here: bool,
     pub(super) schemas: Schemas,
+    signing_key: Option<SigningKey>,
 }
 
 impl Desk {
     /// `runs_here`: the worker of this process takes jobs of the shop's flows. Without one they are known all the
     /// same, for replays.
     pub fn new(submitter: Submitter, shop: Arc<Shop>, runs_here: bool) -> Self {
-        Desk { submitter, shop, runs_here, schemas: Schemas::default() }
+        Desk { submitter, shop, runs_here, schemas: Schemas::default(), signing_key: None }
+    }
+
+    /// Signs exports; without a key they are only chained.
+    pub fn with_signing_key(mut self, key: Option<SigningKey>) -> Self {
+        self.signing_key = key;
+        self
+    }
+
+    /// What exports are signed with.
+    pub fn signing_key(&self) -> Option<&SigningKey> {
+        self.signing_key.as_ref()
     }
 
     /// Jobs may be born into the hands of workers in other processes.

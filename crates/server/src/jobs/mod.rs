@@ -12,6 +12,7 @@
 //! | `list` | `GET /v1/jobs`, `/v1/dead-letters` |
 //! | `read` | one job: itself, `…/steps`, `…/why`, `…/trace`, `…/verify`, `…/replay` |
 //! | `events` | its stream, by pages or live |
+//! | `export` | everything of it in one signed file |
 //! | `catalogue`, `sessions` | `/v1/flows`, `/v1/tools`, `/v1/workers` |
 //! | `schedules` | `/v1/schedules` |
 //! | `aliases` | the paths of the systems that came before |
@@ -23,6 +24,7 @@ mod catalogue;
 mod desk;
 mod documents;
 mod events;
+mod export;
 mod find;
 mod list;
 mod read;
@@ -55,6 +57,7 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(read::verify))
         .routes(routes!(read::replay))
         .routes(routes!(events::events))
+        .routes(routes!(export::export))
         .routes(routes!(submit::retry))
         .routes(routes!(submit::fork))
         .routes(routes!(asks::signal))

@@ -3,6 +3,8 @@
 use super::jobs_support::start;
 use reqwest::Method;
 use serde_json::{Value, json};
+use tenure_jobs::export::{Trust, verify};
+use tenure_server::keys::Scope;
 
 macro_rules! server {
     ($name:ident) => {
@@ -309,5 +311,27 @@ async fn the_document_names_every_field_of_a_job() {
     sent.sort();
     described.sort();
     assert_eq!(sent, described);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_export_is_a_file_and_of_another_tenants_job_there_is_none() {
+    server!(server);
+    let all = server.key(None, &[Scope::Read, Scope::Write]).await;
+    let eve = server.key(Some("eve"), &[Scope::Read]).await;
+    let wish = json!({"flow": "greet", "input": {"name": "Ada"}, "tenant": "ada"});
+    let made = server.with_key(Method::POST, "/v1/jobs?wait=20", &all, wish).await;
+    let id = made.text("id").to_owned();
+    let path = format!("/v1/jobs/{id}/export");
+    let refused = server.with_key(Method::GET, &path, &eve, Value::Null).await;
+    assert_eq!((refused.status, refused.text("code")), (404, "not_found"));
+    let file = server.fetch(&format!("{path}?children=true&by=ada"), &all).await;
+    let trust = Trust { allow_unsigned: true, ..Trust::default() };
+    let report = verify(&file, &server.app.machines().tables(), &trust);
+    assert!(report.ok, "{:?}", report.problems);
+    assert_eq!(report.jobs[0].id.to_string(), id);
+    let first = std::str::from_utf8(&file).unwrap().lines().next().unwrap();
+    let first: Value = serde_json::from_str(first).unwrap();
+    assert!(first["exported_by"].as_str().unwrap().starts_with("ada (key "), "{first}");
     server.stop().await;
 }

@@ -212,6 +212,14 @@ impl Jobs {
         Answered { status, location, body }
     }
 
+    /// The bytes behind a path.
+    pub async fn fetch(&self, path: &str, key: &str) -> Vec<u8> {
+        let request = self.client.get(format!("{}{path}", self.base)).bearer_auth(key);
+        let response = request.send().await.unwrap();
+        assert_eq!(response.status().as_u16(), 200, "{path}");
+        response.bytes().await.unwrap().to_vec()
+    }
+
     pub async fn get(&self, path: &str) -> Answered {
         self.send(Method::GET, path, &[], None).await
     }

@@ -5,6 +5,7 @@ pub mod config;
 pub mod demo;
 pub mod doctor;
 pub mod drill;
+pub mod evidence;
 pub mod job;
 pub mod key;
 pub mod rules;

@@ -1,10 +1,17 @@
-//! `tenure verify`: one read-only pass over every stream.
+//! `tenure verify`: one read-only pass over every stream; or one export, without a store.
 
 use super::{Failure, judge, problems};
-use crate::{config::Settings, open::open_read_only};
+use crate::{cli, config::Settings, open::open_read_only};
 
 /// Checks chains, heads against history, machine states against replay, and deadlines.
-pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
+pub async fn run(
+    settings: &Settings,
+    options: &cli::Verify,
+    json: bool,
+) -> Result<String, Failure> {
+    if let Some(file) = &options.file {
+        return super::evidence::verify(file, options, json);
+    }
     let store = open_read_only(settings, judge()).await?;
     let problems = problems(&*store).await;
     if json {

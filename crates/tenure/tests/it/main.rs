@@ -9,6 +9,7 @@ mod demo;
 mod disk;
 mod doctor;
 mod drill;
+mod evidence;
 mod hostile;
 mod kill;
 mod lab;

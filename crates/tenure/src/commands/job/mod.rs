@@ -90,27 +90,7 @@ impl Cli {
 
     /// The whole id.
     async fn id(&self, given: &str) -> Result<String, Failure> {
-        if given.len() == 36 {
-            return Ok(given.to_owned());
-        }
-        let query = [("id", given.to_owned()), ("limit", "2".to_owned())];
-        let found = self.api.get(&["jobs"], &query).await?;
-        let ids: Vec<&str> = found["jobs"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|j| j["id"].as_str())
-            .collect();
-        match ids[..] {
-            [one] => Ok(one.to_owned()),
-            [] => Err(Failure::System(format!(
-                "no job has an id that begins with {given}\n        `tenure job list` shows them"
-            ))),
-            _ => Err(Failure::System(format!(
-                "several jobs have ids that begin with {given}, such as {}\n        give more of it",
-                ids.join(" and ")
-            ))),
-        }
+        whole_id(&self.api, given).await
     }
 
     async fn submit(&self, o: &args::Submit) -> Result<String, Failure> {
@@ -362,6 +342,27 @@ impl Cli {
         let id = self.id(id).await?;
         let answer = self.api.get(&["jobs", &id, "why"], &[]).await?;
         Ok(self.say(&answer, || format!("{}\n", answer["why"].as_str().unwrap_or(""))))
+    }
+}
+
+/// The whole id of a job, from its beginning.
+pub(super) async fn whole_id(api: &Api, given: &str) -> Result<String, Failure> {
+    if given.len() == 36 {
+        return Ok(given.to_owned());
+    }
+    let query = [("id", given.to_owned()), ("limit", "2".to_owned())];
+    let found = api.get(&["jobs"], &query).await?;
+    let ids: Vec<&str> =
+        found["jobs"].as_array().into_iter().flatten().filter_map(|j| j["id"].as_str()).collect();
+    match ids[..] {
+        [one] => Ok(one.to_owned()),
+        [] => Err(Failure::System(format!(
+            "no job has an id that begins with {given}\n        `tenure job list` shows them"
+        ))),
+        _ => Err(Failure::System(format!(
+            "several jobs have ids that begin with {given}, such as {}\n        give more of it",
+            ids.join(" and ")
+        ))),
     }
 }
 

@@ -1,0 +1,165 @@
+//! `tenure export`, `tenure verify FILE` and `tenure evidence key`: a job as one file, its check without a store,
+//! and the key that signs it.
+
+use super::{
+    Failure,
+    job::{client::Api, whole_id},
+    judge,
+};
+use crate::{
+    cli::{self, EvidenceAction},
+    config::Settings,
+};
+use reqwest::Method;
+use std::{
+    fmt::Write as _,
+    fs,
+    io::Write as _,
+    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+use tenure_edge::TokioRuntime;
+use tenure_jobs::export::{self, BadKey, PublicKey, Report, Signature, SigningKey, Trust};
+use tenure_kernel::runtime::Runtime as _;
+
+/// What `evidence.key_file` names, if it names one.
+pub fn signing_key(settings: &Settings) -> Result<Option<SigningKey>, Failure> {
+    let path = settings.text("evidence.key_file");
+    if path.is_empty() {
+        return Ok(None);
+    }
+    let bad = |why: String| {
+        Failure::System(format!("evidence.key_file = {path:?} can not be used: {why}"))
+    };
+    let about = fs::metadata(path).map_err(|e| bad(e.to_string()))?;
+    if about.mode() & 0o007 != 0 {
+        let mode = about.mode() & 0o777;
+        return Err(bad(format!("its mode {mode:o} lets everybody read or change it: chmod 600")));
+    }
+    let text = fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+    SigningKey::from_pem(&text).map(Some).map_err(|e| bad(e.to_string()))
+}
+
+/// Makes a key.
+pub fn run(action: &EvidenceAction, json: bool) -> Result<String, Failure> {
+    let EvidenceAction::Key { out } = action;
+    let rt = TokioRuntime::current();
+    let mut seed = [0; 32];
+    for part in seed.chunks_mut(8) {
+        part.copy_from_slice(&rt.random().to_be_bytes()[..part.len()]);
+    }
+    let key = SigningKey::from_seed(&seed);
+    let bad = |e: BadKey| Failure::System(e.to_string());
+    let public = key.public();
+    let beside = PathBuf::from(format!("{}.pub.pem", out.display()));
+    write_new(out, key.to_pem().map_err(bad)?.as_bytes(), 0o600)?;
+    write_new(&beside, public.to_pem().map_err(bad)?.as_bytes(), 0o644)?;
+    if json {
+        let said = serde_json::json!({ "file": out, "public_file": beside, "public_key": public.hex(), "key_id": public.id() });
+        return Ok(format!("{said}\n"));
+    }
+    Ok(format!(
+        "{}public key {}\nkey id     {}\nThe private key is in {}: only you can read it. Set evidence.key_file to it, and give {} to \
+         whoever checks exports.\n",
+        public.to_pem().map_err(bad)?,
+        public.hex(),
+        public.id(),
+        out.display(),
+        beside.display()
+    ))
+}
+
+/// Never over something that is there: it may be the only copy of a key, or evidence itself.
+fn write_new(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Failure> {
+    let bad =
+        |e: std::io::Error| Failure::System(format!("{} can not be written: {e}", path.display()));
+    let mut file =
+        fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path).map_err(bad)?;
+    file.write_all(bytes).map_err(bad)?;
+    file.sync_all().map_err(bad)
+}
+
+/// Fetches an export.
+pub async fn export(options: &cli::Export, json: bool) -> Result<String, Failure> {
+    let api = Api::new(&options.server, json)?;
+    let id = whole_id(&api, &options.job.id).await?;
+    let mut query = vec![("children", options.with_children.to_string())];
+    query.extend(options.server.by.clone().map(|by| ("by", by)));
+    let request = api.request(Method::GET, &["jobs", &id, "export"]).query(&query);
+    let answer = api.send(request).await?;
+    let bytes = answer.bytes().await.map_err(|e| api.unreachable(&e))?;
+    let Some(out) = &options.out else {
+        std::io::stdout().write_all(&bytes)?;
+        return Ok(String::new());
+    };
+    write_new(out, &bytes, 0o644)?;
+    Ok(match json {
+        true => {
+            format!("{}\n", serde_json::json!({ "job": id, "file": out, "bytes": bytes.len() }))
+        }
+        false => format!(
+            "{} bytes in {}. `tenure verify {}` checks it, anywhere.\n",
+            bytes.len(),
+            out.display(),
+            out.display()
+        ),
+    })
+}
+
+/// Checks an export.
+pub fn verify(file: &Path, options: &cli::Verify, json: bool) -> Result<String, Failure> {
+    let unreadable =
+        |e: std::io::Error| Failure::System(format!("{} can not be read: {e}", file.display()));
+    let bytes = fs::read(file).map_err(unreadable)?;
+    let key = options.key.as_deref().map(public_key).transpose()?;
+    let trust = Trust { key, allow_unsigned: options.allow_unsigned };
+    let report = export::verify(&bytes, &judge().tables, &trust);
+    let said = match json {
+        true => format!("{}\n", serde_json::json!(report)),
+        false => text(&report),
+    };
+    if report.ok {
+        return Ok(said);
+    }
+    print!("{said}");
+    let n = report.problems.len();
+    let problems = if n == 1 { "1 problem".to_owned() } else { format!("{n} problems") };
+    Err(Failure::Found(format!("{} is not to be trusted: {problems}", file.display())))
+}
+
+fn public_key(given: &str) -> Result<PublicKey, Failure> {
+    let path = Path::new(given);
+    let text = match path.exists() {
+        true => fs::read_to_string(path)?,
+        false => given.to_owned(),
+    };
+    PublicKey::from_text(&text).map_err(|e| Failure::System(format!("--key {given}: {e}")))
+}
+
+fn text(report: &Report) -> String {
+    let mut out = report.account.clone().unwrap_or_default();
+    // Writing to a String can not fail.
+    for note in &report.notes {
+        let _ = writeln!(out, "note: {note}");
+    }
+    for problem in &report.problems {
+        let _ = writeln!(out, "WRONG: {problem}");
+    }
+    let _ = match (&report.signature, report.ok) {
+        (_, false) => Ok(()),
+        (Signature::Good { key_id }, _) => {
+            writeln!(out, "intact, and signed with the key you gave ({key_id})")
+        }
+        (Signature::Unvouched { key_id }, _) => writeln!(
+            out,
+            "intact, and signed with key {key_id}; whose key that is you have to know: --key makes sure"
+        ),
+        (Signature::None | Signature::Bad, _) => {
+            writeln!(
+                out,
+                "intact, and not signed: anybody who can write such a file may have written it"
+            )
+        }
+    };
+    out
+}
