@@ -19,7 +19,6 @@ T = TypeVar("T")
 HERE = Path(__file__).resolve().parent
 BOUND = 120.0
 """Nothing is waited for longer, also on a machine that is busy with other things."""
-LEASE = 2.0
 FAST = ("worker.lease_seconds=2", "worker.renewal_seconds=0.6", "server.tick_seconds=0.2", "server.pulse_gap_seconds=0.6",
         "executor.backoff=0.05")
 

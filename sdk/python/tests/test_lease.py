@@ -71,20 +71,22 @@ class LeaseRules(unittest.TestCase):
     def test_what_lapsed_is_noticed_once_and_still_named(self) -> None:
         self.claim(A)
         self.clock.advance(8.9)
-        self.assertEqual(self.leases.newly_lapsed(), [])
+        self.assertEqual(self.leases.lapsed(), [])
         self.clock.advance(0.2)
-        self.assertEqual(self.leases.newly_lapsed(), [A])
-        self.assertEqual(self.leases.newly_lapsed(), [])
+        self.assertEqual(self.leases.lapsed(), [A])
+        self.leases.noticed(A)
+        self.assertEqual(self.leases.lapsed(), [])
         self.assertEqual(self.leases.holds(), [A])
 
     def test_a_renewal_after_the_lapse_that_still_names_it_means_it_never_ended(self) -> None:
         self.claim(A)
         self.clock.advance(20)
-        self.assertEqual(self.leases.newly_lapsed(), [A])
+        self.assertEqual(self.leases.lapsed(), [A])
+        self.leases.noticed(A)
         self.assertEqual(self.renew(A), [])
         self.assertTrue(self.leases.may_act(A))
         self.clock.advance(9.1)
-        self.assertEqual(self.leases.newly_lapsed(), [A], "and may lapse again")
+        self.assertEqual(self.leases.lapsed(), [A], "and may lapse again")
 
     def test_what_is_lost_may_not_be_acted_for(self) -> None:
         self.claim(A)

@@ -116,13 +116,6 @@ class Calls(unittest.TestCase):
         with self.assertRaises(Cancelled):
             call.check(nothing_applied=True)
 
-    def test_the_last_progress_is_sent_once(self) -> None:
-        call = self.call()
-        call.progress({"done": 1})
-        call.progress({"done": 2})
-        self.assertEqual(call._progress_to_send(), [{"done": 2}])
-        self.assertEqual(call._progress_to_send(), [])
-
 
 class Identity(unittest.TestCase):
     def test_the_start_is_read_behind_a_name_with_parentheses(self) -> None:

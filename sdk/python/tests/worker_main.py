@@ -65,7 +65,7 @@ def slow(name: str) -> Tool[..., Any]:
     @tool(name=name, class_="irreversible", timeout=60)
     def function(call: Call) -> str:
         act("begin", name, call.key)
-        call.progress({"half": "way"})
+        call.progress("half way")
         while not (OUTSIDE.parent / name).exists():
             if call.wait(0.02):
                 raise Cancelled("nothing was applied")

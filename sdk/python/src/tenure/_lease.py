@@ -110,13 +110,14 @@ class Leases:
         """Right before anything outside is touched."""
         return self.remaining(hold) > 0
 
-    def newly_lapsed(self) -> list[Hold]:
-        """What has lapsed since this was asked last: what runs for it has to stop. It is still named in renewals."""
-        lapsed = []
+    def lapsed(self) -> list[Hold]:
+        """What has lapsed and was not noticed yet: what runs for it has to stop. It is still named in renewals."""
         with self._lock:
             now = self._clock()
-            for hold, (until, noticed) in self._holds.items():
-                if not noticed and now >= min(until, self._live_until):
-                    self._holds[hold] = (until, True)
-                    lapsed.append(hold)
-        return lapsed
+            return [h for h, (until, noticed) in self._holds.items() if not noticed and now >= min(until, self._live_until)]
+
+    def noticed(self, hold: Hold) -> None:
+        """What ran for it was told to stop; once is enough, until a renewal revives it."""
+        with self._lock:
+            if hold in self._holds:
+                self._holds[hold] = (self._holds[hold][0], True)

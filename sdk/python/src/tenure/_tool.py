@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 import typing
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Any, Awaitable, Callable, Generic, Literal, ParamSpec, TypeVa
 from . import _schema
 from ._schema import Json
 from .errors import Cancelled, Stopped
+
+log = logging.getLogger("tenure")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,7 +58,8 @@ class Call:
         self.what = what
         """`call`, `probe` or `compensate`."""
         self._stop = threading.Event()
-        self._shown: list[Json] = []
+        self._lock = threading.Lock()
+        self._moved = 0
 
     @property
     def cancelled(self) -> bool:
@@ -75,16 +79,15 @@ class Call:
         """Sleeps, or until it should stop. Whether it should stop. (An async tool is cancelled and needs none.)"""
         return self._stop.wait(seconds)
 
-    def progress(self, value: Any) -> None:
-        """Shows how far it is; people see the last value. Goes out with the next renewal."""
-        self._shown.append(_schema.encode(value, "progress"))
+    def progress(self, note: object = None) -> None:
+        """Shows that it moves: a count goes out with every renewal. The note goes to the worker's log."""
+        with self._lock:
+            self._moved += 1
+        if note is not None:
+            log.info("%s of job %s: %s", self.step, self.job, note)
 
     def _ask_to_stop(self) -> None:
         self._stop.set()
-
-    def _progress_to_send(self) -> list[Json]:
-        shown, self._shown = self._shown, []
-        return shown[-1:]
 
 
 @dataclass(frozen=True)

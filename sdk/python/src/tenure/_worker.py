@@ -268,24 +268,33 @@ class Worker:
                     self._stop(session, hold, "it was cancelled")
             return True
 
-    def _named(self, session: str, hold: Hold) -> dict[str, Any]:
+    def _named(self, session: str, hold: Hold) -> dict[str, str | int]:
         with self._room:
             running = self._running.get((session, hold))
-        shown = running.call._progress_to_send() if running is not None else []
-        said: dict[str, Any] = {"call": hold.call, "epoch": hold.epoch}
-        return {**said, "progress": shown[0]} if shown else said
+        said: dict[str, str | int] = {"call": hold.call, "epoch": hold.epoch}
+        # The count may not fall between two renewals, so it is said whenever there is one.
+        moved = running.call._moved if running is not None else 0
+        return {**said, "progress": moved} if moved else said
 
     def _watch(self) -> None:
         # Short sleeps: the clock of a sleep may stand still while the clock of the lease goes on (suspend).
         while not self._closing.wait(max(0.02, min(0.5, self._leases.lease / 20))):
             session = self._leases.session
             if session is not None:
-                for hold in self._leases.newly_lapsed():
-                    self._stop(session, hold, "the lease has lapsed")
+                for hold in self._leases.lapsed():
+                    # What was not begun has its own check, and may be saved by a renewal.
+                    if self._begun(session, hold):
+                        self._leases.noticed(hold)
+                        self._stop(session, hold, "the lease has lapsed")
             now = self._clock()
             for running in self._now_running():
                 if running.deadline is not None and now >= running.deadline:
                     running.stop(f"its time is up, {running.call.timeout:g} s")
+
+    def _begun(self, session: str, hold: Hold) -> bool:
+        with self._room:
+            running = self._running.get((session, hold))
+        return running is not None and running.deadline is not None
 
     # --- the poller -----------------------------------------------------------------------------------------------------
 
