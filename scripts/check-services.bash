@@ -19,7 +19,8 @@ chromium_path() {
 missing() { # prints the Debian packages that are missing
     command -v cc >/dev/null || echo gcc libc6-dev # rustc links with it; SQLite is compiled with it
     "$pg_ctl" bin-dir >/dev/null 2>&1 || echo postgresql
-    command -v python3 >/dev/null || echo python3 # the benchmark runner's own tests
+    command -v python3 >/dev/null || echo python3 # the benchmark runner's own tests, the Python package
+    python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv # the package is installed and tested in one
     command -v nats-server >/dev/null || echo nats-server
     command -v redis-server >/dev/null || echo redis-server
     [[ -n ${TENURE_CHECK_FAST:-} ]] || chromium_path >/dev/null || echo chromium
