@@ -24,6 +24,9 @@ use tenure_steps::{flow::FlowSpec, tool::ToolSpec};
 pub const REGISTERED: &str = "entry_registered";
 /// Versions of one name that are remembered.
 pub const VERSIONS_MAX: usize = 8;
+/// The version under which a tool stands that workers in other languages have: theirs have no number, and workers that
+/// run flows begin with 1, so neither takes the other's place.
+pub const CALLS_VERSION: u32 = 0;
 /// A larger schema is left out; the worker still checks its own types.
 pub const SCHEMA_BYTES_MAX: usize = 1_800;
 
@@ -55,6 +58,28 @@ pub struct Version {
     /// JSON schema of the output.
     #[serde(default)]
     pub output_schema: Value,
+    /// How it is called, where workers take calls of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<CallTerms>,
+}
+
+/// What a worker that takes calls says about a tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CallTerms {
+    /// How long one call may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Tries after the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_max: Option<u32>,
+    /// Before the first of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff_ms: Option<u64>,
+    /// It can be asked whether a call happened.
+    pub probe: bool,
+    /// It can undo a call.
+    pub compensate: bool,
 }
 
 /// Everything known under one name.
@@ -73,6 +98,12 @@ impl Entry {
     /// The newest version.
     pub fn newest(&self) -> Option<&Version> {
         self.versions.iter().max_by_key(|v| v.version)
+    }
+
+    /// What workers that take calls have said about it.
+    pub fn for_calls(&self) -> Option<(&Version, &CallTerms)> {
+        let version = self.version(CALLS_VERSION)?;
+        Some((version, version.calls.as_ref()?))
     }
 
     /// A certain one.
@@ -133,8 +164,12 @@ impl Machine for Catalogue {
         state.versions.retain(|v| v.version != version.version);
         state.versions.push(version.clone());
         state.versions.sort_by_key(|v| v.version);
-        if state.versions.len() > VERSIONS_MAX {
-            state.versions.remove(0);
+        // What is taken as calls is no old version of anything.
+        let numbered = state.versions.iter().filter(|v| v.version != CALLS_VERSION).count();
+        if numbered > VERSIONS_MAX
+            && let Some(oldest) = state.versions.iter().position(|v| v.version != CALLS_VERSION)
+        {
+            state.versions.remove(oldest);
         }
     }
 
@@ -174,6 +209,7 @@ pub async fn register<'a>(
             class: None,
             input_schema: schema(&flow.input_schema),
             output_schema: schema(&flow.output_schema),
+            calls: None,
         };
         enter(pipeline, Sort::Flow, &flow.name, version).await?;
     }
@@ -184,6 +220,40 @@ pub async fn register<'a>(
             class: tool.options.class,
             input_schema: schema(tool.input_schema.as_ref().unwrap_or(&Value::Null)),
             output_schema: schema(tool.output_schema.as_ref().unwrap_or(&Value::Null)),
+            calls: None,
+        };
+        enter(pipeline, Sort::Tool, &tool.name, version).await?;
+    }
+    Ok(())
+}
+
+/// A tool of a worker that takes calls, as it comes with its session.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CallTool {
+    /// Its name.
+    pub name: String,
+    /// One line for people.
+    pub doc: String,
+    /// What settles a call of unknown outcome.
+    pub class: Option<tenure_steps::tool::Class>,
+    /// How it is called.
+    pub terms: CallTerms,
+    /// JSON schema of the input.
+    pub input_schema: Value,
+    /// JSON schema of the output.
+    pub output_schema: Value,
+}
+
+/// Registers what a worker in another language has.
+pub async fn register_calls(pipeline: &Pipeline, tools: &[CallTool]) -> Result<(), StoreError> {
+    for tool in tools {
+        let version = Version {
+            version: CALLS_VERSION,
+            doc: tool.doc.clone(),
+            class: tool.class,
+            input_schema: schema(&tool.input_schema),
+            output_schema: schema(&tool.output_schema),
+            calls: Some(tool.terms.clone()),
         };
         enter(pipeline, Sort::Tool, &tool.name, version).await?;
     }
@@ -207,8 +277,10 @@ async fn enter(
             None => Entry::default(),
         };
         let known = entry.version(version.version) == Some(&version);
-        let older = entry.versions.len() == VERSIONS_MAX
-            && entry.versions.first().is_some_and(|v| v.version > version.version);
+        let mut numbered = entry.versions.iter().filter(|v| v.version != CALLS_VERSION);
+        let older = version.version != CALLS_VERSION
+            && numbered.clone().count() == VERSIONS_MAX
+            && numbered.next().is_some_and(|v| v.version > version.version);
         if known || older {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! What follows from mail, timers and lost holders, from the head alone. The due loop decides this for a
 //! job without a holder; the holder asks the same functions about its mail.
 
+use crate::call::decide::{CALL_ENDED, CallMail};
 use crate::model::{
     EVIDENCE, Failure, JobEvent, JobState, NewJob, OpenCall, OwnEvent, Parent, RECHECK, limits,
     small,
@@ -18,7 +19,10 @@ use tenure_kernel::{
     timers::TimerChange,
 };
 use tenure_steps::{
-    events::{ResultType, SettledBy, StepEvent, StepId, Verdict, WaitKind, WaitOutcome},
+    events::{
+        CallAnswer, CallEnd, CallOutcome, ResultType, SettledBy, StepEvent, StepId, Verdict,
+        WaitKind, WaitOutcome, What,
+    },
     flow::queue_of,
 };
 
@@ -176,6 +180,8 @@ pub enum MailSays {
     Pause(AskMail),
     /// Evidence came for this key: whoever settles should look.
     Evidence(String),
+    /// A call that was handed over came back.
+    CallEnded(Box<CallMail>),
     /// A timer of this name fired while the job was held.
     Timer(String),
     /// Nothing, for this reason.
@@ -199,6 +205,7 @@ pub fn read_mail(state: &JobState, mail: &Mail, id: EntityId) -> MailSays {
             .map(|v| MailSays::Evidence(v["key"].as_str().unwrap_or_default().to_owned())),
         kinds::TIMER_DUE => parse::<Value>(mail)
             .map(|v| MailSays::Timer(v["timer"].as_str().unwrap_or_default().to_owned())),
+        CALL_ENDED => parse(mail).map(|c| call_ended(state, c)),
         kinds::RETURNED => Ok(returned(state, mail, id)),
         other => Err(format!("no job understands mail of kind {other:?}")),
     };
@@ -306,20 +313,90 @@ fn child_ended(state: &JobState, child: ChildMail) -> MailSays {
     }
 }
 
-/// A message came back: a child that could not be created. A cancel that found nobody is of no interest.
+fn call_ended(state: &JobState, mail: CallMail) -> MailSays {
+    let waited_for = state
+        .calls
+        .iter()
+        .any(|c| c.key == mail.key && c.call == mail.call && c.out == Some((mail.what, mail.nth)));
+    match waited_for {
+        true => MailSays::CallEnded(Box::new(mail)),
+        false => {
+            let (what, key, call) = (mail.what.as_str(), &mail.key, mail.call);
+            MailSays::Nothing(format!("call_ended: {what} {call} of {key} is not waited for"))
+        }
+    }
+}
+
+/// What a call that came back leads to while nobody holds the job. The next holder goes on from there; a job that is
+/// being cancelled has none, so what is certain is written down here.
+fn came_back(state: &JobState, mail: CallMail, id: EntityId) -> Vec<JobEvent> {
+    let CallMail { step, key, call, what, nth, answer } = mail;
+    let certain = answer.end == CallEnd::Completed || answer.end.is_not_applied();
+    if state.cancel.is_none() || what != What::Call || !certain {
+        return vec![StepEvent::CallAnswered { step, key, call, what, answer }.into()];
+    }
+    if answer.end != CallEnd::Completed {
+        let (outcome, result) = (CallOutcome::Cancelled, None);
+        let over = StepEvent::ToolInvocationFinished {
+            step: step.clone(),
+            key,
+            call,
+            outcome,
+            result,
+            error: answer.error,
+        };
+        let error = Some("the job was cancelled".to_owned());
+        let done = finished(step, ResultType::PermanentFailure, Some("cancelled"), error);
+        return vec![over.into(), done];
+    }
+    // Too large for mail: nobody goes on from it, and it is still in the call.
+    let elsewhere = || {
+        let call = JobState::call_id(id, &key, call, (what, nth));
+        format!("the result is in call {call}")
+    };
+    let error = answer.result.is_none().then(elsewhere);
+    let (outcome, result) = (CallOutcome::Success, answer.result);
+    vec![
+        StepEvent::ToolInvocationFinished {
+            step: step.clone(),
+            key: key.clone(),
+            call,
+            outcome,
+            result,
+            error,
+        }
+        .into(),
+        StepEvent::CommandCommitted { step: step.clone(), key, call }.into(),
+        finished(step, ResultType::SideEffectCommitted, None, None),
+    ]
+}
+
+/// A message came back: a child or a call that could not be created. A cancel that found nobody is of no interest.
 fn returned(state: &JobState, mail: &Mail, id: EntityId) -> MailSays {
     let body: Value =
         mail.body.inline().and_then(|b| serde_json::from_slice(b).ok()).unwrap_or_default();
     let why = body["why"].as_str().unwrap_or("it could not be delivered").to_owned();
     let to: Option<EntityId> = body["to"].as_str().and_then(|t| t.parse().ok());
     let child = state.children.iter().find(|c| to == Some(JobState::child_id(id, c.0)));
-    match child {
-        Some(child) if body["kind"] != kinds::CANCEL => {
-            let error = Some(format!("the child could not be created: {why}"));
-            let (ordinal, status) = (child.0, "failed".to_owned());
-            child_ended(state, ChildMail { ordinal, status, output: None, error })
+    if body["kind"] == kinds::CANCEL {
+        return MailSays::Nothing(format!("returned: {why}"));
+    }
+    if let Some(child) = child {
+        let error = Some(format!("the child could not be created: {why}"));
+        let (ordinal, status) = (child.0, "failed".to_owned());
+        return child_ended(state, ChildMail { ordinal, status, output: None, error });
+    }
+    match state.calls_out(id).find(|(call, _)| to == Some(*call)) {
+        Some((_, open)) => {
+            // It never was: nobody can have begun it.
+            let (what, nth) = open.out.unwrap_or_default();
+            let error = Some(format!("the call could not be created: {why}"));
+            let end = CallEnd::NotCalled;
+            let answer = CallAnswer { end, result: None, error, session: None };
+            let (step, key, call) = (open.step.clone(), open.key.clone(), open.call);
+            MailSays::CallEnded(Box::new(CallMail { step, key, call, what, nth, answer }))
         }
-        _ => MailSays::Nothing(format!("returned: {why}")),
+        None => MailSays::Nothing(format!("returned: {why}")),
     }
 }
 
@@ -360,6 +437,11 @@ fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<Job
                 );
             }
             MailSays::Nothing(why) => note(&mut state, &mut decision, &why),
+            MailSays::CallEnded(mail) => {
+                for event in came_back(&state, *mail, id) {
+                    push(&mut state, &mut decision, event);
+                }
+            }
             MailSays::Events(events) => {
                 for event in events {
                     if let JobEvent::Step(StepEvent::WaitCompleted { step, .. }) = &event {
@@ -373,11 +455,16 @@ fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<Job
             }
         }
     }
-    if state.cancel.is_some() && state.children.is_empty() {
+    if state.cancel.is_some() && nothing_out(&state) {
         return Ok(cancelled(&state, decision, id));
     }
     repark(&mut state, &mut decision);
     Ok(decision)
+}
+
+/// Whether a job that is being cancelled waits for nobody any more.
+fn nothing_out(state: &JobState) -> bool {
+    state.children.is_empty() && !state.is_out()
 }
 
 /// A paused job takes in what comes, and stays where it is.
@@ -389,6 +476,7 @@ fn repark(state: &mut JobState, decision: &mut Decision<JobEvent>) {
                 StepEvent::WaitCompleted { .. }
                     | StepEvent::TimerFired { .. }
                     | StepEvent::ChildEnded { .. }
+                    | StepEvent::CallAnswered { .. }
                     | StepEvent::EffectSettled { .. }
             )
         )
@@ -419,9 +507,9 @@ fn cancel(
     id: EntityId,
 ) -> Decision<JobEvent> {
     let mut state = state.clone();
-    if !state.children.is_empty() {
+    if !nothing_out(&state) {
         let event = OwnEvent::JobCancelling { by: ask.by, why: ask.why };
-        decision.messages.extend(cancel_children(&state, id));
+        decision.messages.extend(cancel_others(&state, id));
         push(&mut state, &mut decision, event.into());
         decision.timers.push(TimerChange::ClearAll);
         return decision.regardless();
@@ -438,14 +526,14 @@ fn cancelled(state: &JobState, decision: Decision<JobEvent>, id: EntityId) -> De
     finish(state, decision, end, id).regardless()
 }
 
-/// The final event, and what is said with it: to the parent how it ended, to open children to stop.
+/// The final event, and what is said with it: to the parent how it ended, to open children and calls to stop.
 pub fn finish(
     state: &JobState,
     mut decision: Decision<JobEvent>,
     end: OwnEvent,
     id: EntityId,
 ) -> Decision<JobEvent> {
-    decision.messages.extend(cancel_children(state, id));
+    decision.messages.extend(cancel_others(state, id));
     if let Some(parent) = state.parent {
         decision.messages.push(report(parent, &end));
     }
@@ -476,6 +564,18 @@ pub fn cancel_children(state: &JobState, id: EntityId) -> Vec<Message> {
         Message::mail(JobState::child_id(id, c.0), kinds::CANCEL, Body::json(&ask))
     };
     state.children.iter().map(tell).collect()
+}
+
+/// Tells one call that its job does not want it any more.
+pub fn cancel_call(call: EntityId, why: &str) -> Message {
+    let ask = AskMail { by: Some("job".into()), why: Some(why.into()) };
+    Message::mail(call, kinds::CANCEL, Body::json(&ask))
+}
+
+/// Tells all open children to stop, and all calls that other workers have.
+pub fn cancel_others(state: &JobState, id: EntityId) -> Vec<Message> {
+    let calls = state.calls_out(id).map(|(call, _)| cancel_call(call, "its job ends"));
+    cancel_children(state, id).into_iter().chain(calls).collect()
 }
 
 fn on_timer(state: &JobState, name: &str, id: EntityId) -> Result<Decision<JobEvent>, Undecided> {
@@ -544,7 +644,7 @@ fn must_end(state: &JobState, id: EntityId) -> Decision<JobEvent> {
 fn lost_holder(state: &JobState, why: &str, id: EntityId) -> Decision<JobEvent> {
     let decision = Decision::default().timer(TimerChange::clear(timers::PROGRESS));
     if state.cancel.is_some() {
-        return match state.children.is_empty() {
+        return match nothing_out(state) {
             true => cancelled(state, decision, id),
             false => decision,
         };

@@ -6,6 +6,7 @@
 //! | [`model`] | state and events |
 //! | [`table`] | the transition table |
 //! | [`decide`] | what follows from mail, timers and lost holders, without history |
+//! | [`call`] | calls of tools that are handed to workers in other languages |
 //! | [`drive`] | the worker that holds a job and drives its flow |
 //! | [`submit`] | how a job comes into being |
 //! | [`ask`] | what outsiders may ask of it |
@@ -14,6 +15,7 @@
 //! | [`export`] | a job as one file that can be checked without us |
 
 pub mod ask;
+pub mod call;
 pub mod catalogue;
 pub mod crew;
 pub mod decide;

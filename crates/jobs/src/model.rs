@@ -11,7 +11,7 @@ use tenure_kernel::{
     time::Timestamp,
 };
 use tenure_steps::{
-    events::{ResultType, StepEvent, StepId, TimerWhy, Verdict, WaitKind, WaitOutcome},
+    events::{ResultType, StepEvent, StepId, TimerWhy, Verdict, WaitKind, WaitOutcome, What},
     tool::Class as ToolClass,
 };
 
@@ -289,6 +289,9 @@ pub struct OpenCall {
     /// Its compensation was begun.
     #[serde(default, rename = "z", skip_serializing_if = "is_default")]
     pub undoing: bool,
+    /// What of it is with a worker that does not run the flow, and its number: together they name the call entity.
+    #[serde(default, rename = "o", skip_serializing_if = "Option::is_none")]
+    pub out: Option<(What, u32)>,
 }
 
 /// A wait that is open.
@@ -407,10 +410,24 @@ impl JobState {
     /// The id of a child. It follows from the job and the number alone, so a creation that is decided
     /// twice names the same job twice, and a parent can reach its children without a list of ids.
     pub fn child_id(job: EntityId, ordinal: u32) -> EntityId {
-        let (secs, nanos) = job.uuid().get_timestamp().map_or((0, 0), |t| t.to_unix());
-        let micros = i64::try_from(secs * 1_000_000 + u64::from(nanos / 1_000)).unwrap_or(0);
-        let at = Timestamp::from_micros(micros);
-        EntityId::derived(job, &format!("child/{ordinal}"), at)
+        EntityId::derived(job, &format!("child/{ordinal}"), born_at(job))
+    }
+
+    /// The id of a call entity. It follows from what is on record, as a child's does.
+    pub fn call_id(job: EntityId, key: &str, call: u32, (what, nth): (What, u32)) -> EntityId {
+        let name = format!("call/{key}/{call}/{}/{nth}", what.as_str());
+        EntityId::derived(job, &name, born_at(job))
+    }
+
+    /// Call entities that are out, with the open call each belongs to.
+    pub fn calls_out(&self, job: EntityId) -> impl Iterator<Item = (EntityId, &OpenCall)> {
+        let id = move |c: &OpenCall| c.out.map(|out| Self::call_id(job, &c.key, c.call, out));
+        self.calls.iter().filter_map(move |c| id(c).map(|id| (id, c)))
+    }
+
+    /// Whether anything is with a worker that does not run the flow.
+    pub fn is_out(&self) -> bool {
+        self.calls.iter().any(|c| c.out.is_some())
     }
 
     /// Steps whose effect nobody knows about, if the job ended now.
@@ -435,6 +452,7 @@ impl JobState {
                     class: *class,
                     unknown: None,
                     undoing: false,
+                    out: None,
                 });
             }
             StepEvent::ToolInvocationFinished { key, call, .. } => self.close(key, *call),
@@ -500,6 +518,16 @@ impl JobState {
             StepEvent::StepDropped { step } => {
                 self.waits.retain(|w| w.step != *step);
                 self.timers.retain(|t| t.step != *step);
+            }
+            StepEvent::CallHanded { key, call, what, nth, .. } => {
+                if let Some(c) = self.calls.iter_mut().find(|c| c.key == *key && c.call == *call) {
+                    c.out = Some((*what, *nth));
+                }
+            }
+            StepEvent::CallAnswered { key, call, .. } => {
+                if let Some(c) = self.calls.iter_mut().find(|c| c.key == *key && c.call == *call) {
+                    c.out = None;
+                }
             }
         }
     }
@@ -582,6 +610,13 @@ impl JobState {
         self.timers.clear();
         self.children.clear();
     }
+}
+
+/// When an entity was born, as its id says.
+fn born_at(id: EntityId) -> tenure_kernel::time::Timestamp {
+    let (secs, nanos) = id.uuid().get_timestamp().map_or((0, 0), |t| t.to_unix());
+    let micros = i64::try_from(secs * 1_000_000 + u64::from(nanos / 1_000)).unwrap_or(0);
+    tenure_kernel::time::Timestamp::from_micros(micros)
 }
 
 /// Who resumes a job that looks again by itself.

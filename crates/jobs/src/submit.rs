@@ -413,6 +413,7 @@ impl Submitter {
         decision.timers.extend(pending.timers);
         decision.timers.extend(run.guard());
         decision.messages.extend(pending.messages);
+        decision.messages.extend(pending.handed.into_iter().map(|(_, m)| m));
         let mut ended = None;
         if let Some(end) = run.ending_at_birth() {
             let completed = matches!(end, OwnEvent::JobCompleted { .. });

@@ -35,7 +35,7 @@ pub static TABLE: Table = Table {
         open(
             "waiting",
             Claimable::No,
-            "Waits for a signal, a time or a child; no worker holds it.",
+            "Waits for a signal, a time, a child or a call; no worker holds it.",
         ),
         open("parked", Claimable::No, "The same for a long time, or somebody paused it."),
         open("retrying", Claimable::No, "A failed call is tried again after a pause."),
@@ -86,6 +86,9 @@ pub static TABLE: Table = Table {
         at(HELD, "child_started", SAME),
         at(BLOCKED, "child_ended", "queued"),
         at(NOT_BLOCKED, "child_ended", SAME),
+        at(HELD, "call_handed", SAME),
+        at(BLOCKED, "call_answered", "queued"),
+        at(NOT_BLOCKED, "call_answered", SAME),
         at(OPEN, "mail_noted", SAME),
         at(&["running"], "job_continued", SAME),
         at(&["running"], "job_cancelling", "cancelling"),

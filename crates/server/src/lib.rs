@@ -9,6 +9,7 @@
 //! documentation then come from the same line.
 
 pub mod auth;
+mod calls;
 mod console;
 pub mod extract;
 mod health;
@@ -31,6 +32,7 @@ use axum::{
 };
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tenure_engine::{pipeline::Pipeline, stop::Stop};
+use tenure_jobs::call::desk::Counter;
 use tenure_kernel::{
     machine::Machines,
     runtime::{First, first},
@@ -69,7 +71,7 @@ impl Default for ServerOptions {
             listen: SocketAddr::from(([127, 0, 0, 1], 7777)),
             payload_bytes_max: 1024 * 1024,
             worker_bytes_max: 64 * 1024 * 1024,
-            worker_kinds: vec!["worker".into(), "job".into()],
+            worker_kinds: vec!["worker".into(), "job".into(), "call".into()],
             lease_max: Duration::from_secs(3_600),
             lease: tenure_kernel::limits::LEASE,
             about: metrics::About::default(),
@@ -90,6 +92,7 @@ struct Inner {
     identities: Identities,
     board: Board,
     tray: Tray,
+    counter: Counter,
     jobs: Option<jobs::Desk>,
     looks: metrics::Looks,
     closing: watch::Sender<bool>,
@@ -126,6 +129,7 @@ impl App {
         let jobs = jobs.map(|desk| desk.with_outposts(Arc::new(tray.clone())));
         App(Arc::new(Inner {
             tray,
+            counter: Counter::default(),
             words: Words::new(machines.tables()),
             board: Board::new(pipeline.bell().clone(), pipeline.rt().clone()),
             pipeline,
@@ -186,6 +190,10 @@ impl App {
         &self.0.looks
     }
 
+    pub(crate) fn counter(&self) -> &Counter {
+        &self.0.counter
+    }
+
     pub(crate) fn tray(&self) -> &Tray {
         &self.0.tray
     }
@@ -200,6 +208,7 @@ impl App {
     tags(
         (name = "schedules", description = "Jobs at the times of a calendar; see docs/schedules.md."),
         (name = "jobs", description = "What people and programs ask of jobs; see docs/api.md."),
+        (name = "calls", description = "Workers that run tools, in any language; see docs/api.md."),
         (name = "aliases", description = "Paths of the systems that came before, with the same answers."),
         (name = "worker", description = "The worker protocol; see docs/worker-protocol.md."),
     ),
@@ -220,6 +229,7 @@ pub fn router_with(app: App, more: OpenApiRouter<App>) -> Router {
         .merge(pages::routes())
         .merge(workers::routes(app.options()))
         .merge(jobs::routes(&app))
+        .merge(calls::routes(&app))
         .merge(console::routes(&app))
         .merge(more)
         .layer(DefaultBodyLimit::max(app.options().payload_bytes_max))

@@ -61,6 +61,10 @@ const fn about(code: ApiCode) -> (&'static str, &'static str) {
             "The body is larger than this server takes at this path.",
             "Put large content into blobs and name them, or send less at once. `setting` of the problem, where there is one, is the setting to raise: `server.payload_bytes_max` in general.",
         ),
+        ApiCode::SessionEnded => (
+            "The session of a worker was ended, or was not renewed within its lease. What it held is taken from it.",
+            "Stop the tools that ran for it, open a new session, and hold nothing from the old one. What those tools still return is sent all the same: it is kept as evidence.",
+        ),
         ApiCode::Unauthenticated => (
             "The server is reachable from outside and no key was sent, or the key is unknown, mistyped or revoked.",
             "Send `Authorization: Bearer tnr_…`; `tenure key create` makes a key and shows it once.",

@@ -43,6 +43,8 @@ pub enum ApiCode {
     PayloadTooLarge,
     /// The input does not fit the schema of the flow.
     SchemaViolation,
+    /// The session of a worker is over.
+    SessionEnded,
     /// No key, or one that is not valid.
     Unauthenticated,
     /// No worker has ever registered this flow.
@@ -57,7 +59,7 @@ pub enum ApiCode {
 
 impl ApiCode {
     /// Those that are not the kernel's, in alphabetical order.
-    pub const ALL: [ApiCode; 17] = [
+    pub const ALL: [ApiCode; 18] = [
         ApiCode::BadField,
         ApiCode::BadJson,
         ApiCode::EffectKnown,
@@ -71,6 +73,7 @@ impl ApiCode {
         ApiCode::OtherInput,
         ApiCode::PayloadTooLarge,
         ApiCode::SchemaViolation,
+        ApiCode::SessionEnded,
         ApiCode::Unauthenticated,
         ApiCode::UnknownFlow,
         ApiCode::UnknownTool,
@@ -93,6 +96,7 @@ impl ApiCode {
             ApiCode::OtherInput => "other_input",
             ApiCode::PayloadTooLarge => "payload_too_large",
             ApiCode::SchemaViolation => "schema_violation",
+            ApiCode::SessionEnded => "session_ended",
             ApiCode::Unauthenticated => "unauthenticated",
             ApiCode::UnknownFlow => "unknown_flow",
             ApiCode::UnknownTool => "unknown_tool",
@@ -117,6 +121,7 @@ impl ApiCode {
             ApiCode::OtherInput => "The key belongs to another job",
             ApiCode::PayloadTooLarge => "The body is too large",
             ApiCode::SchemaViolation => "The input does not fit the flow",
+            ApiCode::SessionEnded => "The session is over",
             ApiCode::Unauthenticated => "A key is needed",
             ApiCode::UnknownFlow => "No such flow",
             ApiCode::UnknownTool => "No such tool",

@@ -7,7 +7,7 @@ use crate::tool::Class;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
-use tenure_kernel::ids::EntityId;
+use tenure_kernel::ids::{EntityId, SessionId};
 
 /// Names a step within its job: its number in the flow's order of calls; in a branch, the number of the
 /// branch and the number in it (`3.1`); after `continue_with`, the run in front (`2:1`).
@@ -164,6 +164,82 @@ pub enum TimerWhy {
     Sleep,
     /// A call is tried again later.
     Retry,
+}
+
+/// What is asked of a tool.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// To do its work.
+    #[default]
+    Call,
+    /// Whether an earlier call happened.
+    Probe,
+    /// To undo an earlier call.
+    Compensate,
+}
+
+impl What {
+    /// As text.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            What::Call => "call",
+            What::Probe => "probe",
+            What::Compensate => "compensate",
+        }
+    }
+}
+
+/// How a call that was handed to another worker ended, as far as anybody can say.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallEnd {
+    /// With a result.
+    Completed,
+    /// Nothing was applied, and another try may help.
+    Retryable,
+    /// Nothing was applied, and another try would not help.
+    Permanent,
+    /// It may have been applied; nothing of it runs any more.
+    Unknown,
+    /// Half of it was applied; nothing of it runs any more.
+    Compensatable,
+    /// It stopped on request before it applied anything.
+    Cancelled,
+    /// Nobody ever began it.
+    NotCalled,
+    /// Whoever had it was not heard of in time: it may have been applied, and may still run.
+    Lost,
+}
+
+impl CallEnd {
+    /// Whether it is certain that nothing was applied.
+    pub fn is_not_applied(self) -> bool {
+        matches!(
+            self,
+            CallEnd::Retryable | CallEnd::Permanent | CallEnd::Cancelled | CallEnd::NotCalled
+        )
+    }
+}
+
+/// What came back from a call that was handed over.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CallAnswer {
+    /// How it ended.
+    pub end: CallEnd,
+    /// What it returned, where it is small; else it is read from the call.
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "crate::canonical::present"
+    )]
+    pub result: Option<Value>,
+    /// In words, where it did not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Who had it, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
 }
 
 /// What a step was that never came to a call: an unknown tool, say.
@@ -427,6 +503,38 @@ pub enum StepEvent {
         /// The step.
         step: StepId,
     },
+    /// A call, or a question about one, is given to a worker that does not run the flow. In the commit of its
+    /// `tool_invocation_started`, so nobody can take it before that is durable.
+    CallHanded {
+        /// The step.
+        step: StepId,
+        /// The call's key.
+        key: String,
+        /// The call.
+        call: u32,
+        /// What is asked of the tool.
+        what: What,
+        /// How often something was handed over for this call before.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        nth: u32,
+        /// When a probe was asked for, nobody could act under the call any more: only then does "no trace" count.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        over: bool,
+    },
+    /// It came back.
+    CallAnswered {
+        /// The step.
+        step: StepId,
+        /// The call's key.
+        key: String,
+        /// The call.
+        call: u32,
+        /// What was asked.
+        what: What,
+        /// How it ended.
+        #[serde(flatten)]
+        answer: CallAnswer,
+    },
 }
 
 fn is_zero(n: &u32) -> bool {
@@ -435,7 +543,7 @@ fn is_zero(n: &u32) -> bool {
 
 impl StepEvent {
     /// Every name, in the order of the variants.
-    pub const NAMES: [&'static str; 17] = [
+    pub const NAMES: [&'static str; 19] = [
         "tool_invocation_started",
         "tool_invocation_finished",
         "command_committed",
@@ -453,6 +561,8 @@ impl StepEvent {
         "child_ended",
         "child_output_taken",
         "step_dropped",
+        "call_handed",
+        "call_answered",
     ];
 
     /// Its name in the transition table.
@@ -475,6 +585,8 @@ impl StepEvent {
             StepEvent::ChildEnded { .. } => 14,
             StepEvent::ChildOutputTaken { .. } => 15,
             StepEvent::StepDropped { .. } => 16,
+            StepEvent::CallHanded { .. } => 17,
+            StepEvent::CallAnswered { .. } => 18,
         };
         Self::NAMES[at]
     }
@@ -497,7 +609,9 @@ impl StepEvent {
             | StepEvent::ChildStarted { step, .. }
             | StepEvent::ChildEnded { step, .. }
             | StepEvent::ChildOutputTaken { step, .. }
-            | StepEvent::StepDropped { step } => Some(step),
+            | StepEvent::StepDropped { step }
+            | StepEvent::CallHanded { step, .. }
+            | StepEvent::CallAnswered { step, .. } => Some(step),
             StepEvent::SignalKept { .. } => None,
         }
     }
@@ -520,7 +634,9 @@ impl StepEvent {
             | StepEvent::ChildStarted { step, .. }
             | StepEvent::ChildEnded { step, .. }
             | StepEvent::ChildOutputTaken { step, .. }
-            | StepEvent::StepDropped { step } => Some(step),
+            | StepEvent::StepDropped { step }
+            | StepEvent::CallHanded { step, .. }
+            | StepEvent::CallAnswered { step, .. } => Some(step),
             StepEvent::SignalKept { .. } => None,
         }
     }

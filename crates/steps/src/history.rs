@@ -3,7 +3,8 @@
 
 use crate::{
     events::{
-        CallOutcome, ResultType, StepEvent, StepId, TimerWhy, Verdict, WaitKind, WaitOutcome,
+        CallAnswer, CallEnd, CallOutcome, ResultType, StepEvent, StepId, TimerWhy, Verdict,
+        WaitKind, WaitOutcome, What,
     },
     flow::Failed,
     tool::Class,
@@ -100,6 +101,23 @@ pub struct Call {
     pub timeout: Duration,
     /// Where it stands.
     pub state: CallState,
+    /// What of it is with a worker that does not run the flow.
+    pub hand: Hand,
+}
+
+/// A call that was handed over, or questions about it.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Hand {
+    /// How often something was handed over; 0 for a call that the flow's own worker makes.
+    pub asked: u32,
+    /// What is out now.
+    pub out: Option<What>,
+    /// What came back, and nobody has acted on yet.
+    pub answer: Option<(What, CallAnswer)>,
+    /// When the last question was asked, nobody could act under the call any more.
+    pub over_when_asked: bool,
+    /// Its worker has said that nothing of the call runs any more.
+    pub over: bool,
 }
 
 impl Call {
@@ -273,6 +291,7 @@ impl History {
                     started_at: at,
                     timeout: Duration::from_millis(*timeout_ms),
                     state: CallState::Started,
+                    hand: Hand::default(),
                 });
             }
             StepEvent::ToolInvocationFinished { step, key, call, outcome, .. } => {
@@ -312,6 +331,8 @@ impl History {
             StepEvent::EffectUnknown { step, key, call, why } => {
                 if let Some(c) = self.call(step, key, *call) {
                     c.state = CallState::Unknown(why.clone());
+                    // Whatever came back has been looked at, and this is what it led to.
+                    c.hand.answer = None;
                 }
             }
             StepEvent::EffectSettled { step, key, call, verdict, .. } => {
@@ -372,6 +393,20 @@ impl History {
             StepEvent::StepDropped { step } => {
                 if let Some(record) = self.steps.get_mut(step) {
                     (record.dropped, record.timer, record.deadline) = (true, None, None);
+                }
+            }
+            StepEvent::CallHanded { step, key, call, what, over, .. } => {
+                if let Some(c) = self.call(step, key, *call) {
+                    c.hand.asked += 1;
+                    c.hand.over_when_asked = *over;
+                    (c.hand.out, c.hand.answer) = (Some(*what), None);
+                }
+            }
+            StepEvent::CallAnswered { step, key, call, what, answer } => {
+                if let Some(c) = self.call(step, key, *call) {
+                    (c.hand.out, c.hand.answer) = (None, Some((*what, answer.clone())));
+                    let said_so = matches!(answer.end, CallEnd::Unknown | CallEnd::Compensatable);
+                    c.hand.over |= *what == What::Call && said_so;
                 }
             }
         }

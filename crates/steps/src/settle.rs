@@ -174,6 +174,7 @@ mod tests {
             started_at: Timestamp::from_micros(1_000_000),
             timeout: Duration::from_secs(10),
             state: CallState::Started,
+            hand: crate::history::Hand::default(),
         };
         Known {
             call,

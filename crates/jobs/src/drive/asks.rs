@@ -1,7 +1,8 @@
 //! What a flow asks for, and what finished calls lead to.
 
 use super::{
-    calls::{Finished, How, Start, What},
+    calls::{Finished, How, Start},
+    hand::Handing,
     load::output_of,
     run::{Run, hold_error},
     settling::Learnt,
@@ -24,7 +25,9 @@ use tenure_kernel::{
 use tenure_steps::{
     desk::{Ask, Asked},
     driver::{End, Turn},
-    events::{CallOutcome, EarlyFailure, ResultType, StepEvent, StepId, TimerWhy, idempotency_key},
+    events::{
+        CallOutcome, EarlyFailure, ResultType, StepEvent, StepId, TimerWhy, What, idempotency_key,
+    },
     history::{Kept, Outcome},
     ledger::{self, Permit},
     tool::{CallOptions, Class, ToolError, ToolSpec},
@@ -116,6 +119,7 @@ impl Run {
         for running in self.running.values().filter(|r| r.step == *step) {
             running.stop.send_replace(true);
         }
+        self.recall(step);
         let child = self.core.loaded.state.children.iter().find(|c| c.1 == *step).map(|c| c.0);
         if let Some(ordinal) = child {
             let ask = crate::decide::AskMail {
@@ -296,7 +300,10 @@ impl Run {
     /// The spec of a tool step.
     pub(crate) fn spec_of(&self, asked: &Asked) -> Option<ToolSpec> {
         match &asked.ask {
-            Ask::Tool { tool, .. } => self.reach.shop.tools.get(tool).cloned(),
+            Ask::Tool { tool, .. } => {
+                let here = self.reach.shop.tools.get(tool);
+                here.or_else(|| self.foreign.get(tool).map(|f| &f.spec)).cloned()
+            }
             _ => None,
         }
     }
@@ -336,7 +343,16 @@ impl Run {
         }
         let shape = asked.ask.shape();
         match ledger::acquire(&self.core.loaded.history, &step, &shape, self.epoch) {
-            Permit::AllowExecute { ordinal, call } => self.start_call(&asked, ordinal, call),
+            Permit::AllowExecute { ordinal, call } => {
+                self.start_call(&asked, ordinal, call).await?;
+            }
+            // With another worker, or on its way back.
+            Permit::WaitOtherWorker { call, .. } if call.hand.out.is_some() => {}
+            Permit::WaitOtherWorker { call, .. } if call.hand.answer.is_some() => {
+                if let Some((what, answer)) = call.hand.answer {
+                    Box::pin(self.act_on(&step, &call.key, call.call, what, answer)).await?;
+                }
+            }
             Permit::WaitOtherWorker { call, .. } if self.running.contains_key(&call.key) => {}
             Permit::WaitOtherWorker { call, .. }
                 if self.starts.iter().any(|s| s.key == call.key) => {}
@@ -347,17 +363,23 @@ impl Run {
         Ok(())
     }
 
-    fn start_call(&mut self, asked: &Asked, ordinal: u32, call: u32) {
-        let Ask::Tool { tool, input, arguments_hash, .. } = &asked.ask else { return };
+    async fn start_call(&mut self, asked: &Asked, ordinal: u32, call: u32) -> Go {
+        let Ask::Tool { tool, input, arguments_hash, .. } = &asked.ask else { return Ok(()) };
         let step = asked.step.clone();
-        let Some(spec) = self.reach.shop.tools.get(tool).cloned() else {
+        let here = self.reach.shop.tools.get(tool).is_some();
+        if !here {
+            self.know(tool).await?;
+        }
+        let Some(spec) = self.spec_of(asked) else {
             let place = asked.place.clone();
             let arguments_hash = arguments_hash.clone();
             let early = EarlyFailure { of: tool.clone(), arguments_hash, child: false, place };
             let known = self.reach.shop.tools.names();
-            let error = format!("this worker has no tool named {tool:?}; it has: {known}");
+            let error = format!(
+                "this worker has no tool named {tool:?}, and no worker has ever offered to take calls of it; it has: {known}"
+            );
             self.fail_early(step, "unknown_tool", error, early);
-            return;
+            return Ok(());
         };
         let options = self.options_of(&step);
         // The step's own word, then what the arguments say, then the tool's.
@@ -383,7 +405,25 @@ impl Run {
             place: if first { asked.place.clone() } else { String::new() },
         });
         let input = input.clone();
+        if !here {
+            let (step, key, what) = (&step, &key, What::Call);
+            let (nth, over) = (0, false);
+            self.hand_over(Handing {
+                step,
+                tool,
+                key,
+                call,
+                class,
+                timeout,
+                what,
+                input,
+                nth,
+                over,
+            });
+            return Ok(());
+        }
         self.starts.push(Start { step, spec, input, key, call, timeout, what: What::Call });
+        Ok(())
     }
 
     /// Something that a task has to say.
@@ -423,7 +463,7 @@ impl Run {
         Learnt { gone: mine, ..Learnt::default() }
     }
 
-    async fn returned(
+    pub(crate) async fn returned(
         &mut self,
         step: &StepId,
         key: &str,
@@ -461,7 +501,7 @@ impl Run {
                 if self.is_compensatable(step) && self.cancel.is_none() =>
             {
                 self.unknown(step, why);
-                self.compensate(step);
+                self.compensate(step).await?;
             }
             Err(ToolError::Unknown(why) | ToolError::Compensatable(why)) => {
                 self.unknown(step, why);

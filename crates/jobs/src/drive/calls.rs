@@ -20,7 +20,7 @@ use tenure_kernel::{
 };
 use tenure_steps::{
     effects::EffectName,
-    events::StepId,
+    events::{StepId, What},
     tool::{CallParts, Probe, ToolCtx, ToolError, ToolSpec},
 };
 use tokio::sync::{mpsc, watch};
@@ -35,14 +35,6 @@ pub(crate) struct Start {
     pub call: u32,
     pub timeout: Duration,
     pub what: What,
-}
-
-/// What is asked of the tool.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
-    Call,
-    Probe,
-    Compensate,
 }
 
 /// Something that a task has to say.
@@ -246,7 +238,7 @@ impl Testimony {
         result.as_ref().map_or(Testimony::Over, |value| Testimony::Result(value.clone()))
     }
 
-    fn to_json(&self, step: &StepId) -> Value {
+    pub fn to_json(&self, step: &StepId) -> Value {
         match self {
             Testimony::Result(result) => serde_json::json!({ "step": step, "result": result }),
             Testimony::Over => serde_json::json!({ "step": step, "over": true }),

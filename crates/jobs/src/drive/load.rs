@@ -133,20 +133,32 @@ pub async fn load(store: &Arc<dyn Store>, job: EntityId) -> Result<Loaded, LoadE
     Ok(loaded)
 }
 
-/// The meta block of a record.
+/// The meta block of a record of a job.
 pub fn meta_of(record: &Record) -> Result<Meta, LoadError> {
+    meta_by::<Job>(record)
+}
+
+fn meta_by<M: Machine>(record: &Record) -> Result<Meta, LoadError> {
     let mut tables = Tables::default();
-    tables.insert(&crate::model::TABLE);
+    tables.insert(M::TABLE);
     let meta = record.meta().map_err(|e| LoadError::Unreadable(e.to_string()))?;
     Meta::from_bytes(meta, &tables).map_err(|e| LoadError::Unreadable(e.to_string()))
 }
 
-/// The events of a record with their bodies in place, and its meta block.
+/// The events of a record of a job with their bodies in place, and its meta block.
 pub async fn read_events(
     store: &Arc<dyn Store>,
     record: &Record,
 ) -> Result<(Meta, Vec<Event>), LoadError> {
-    let meta = meta_of(record)?;
+    read_events_of::<Job>(store, record).await
+}
+
+/// The same of another machine.
+pub async fn read_events_of<M: Machine>(
+    store: &Arc<dyn Store>,
+    record: &Record,
+) -> Result<(Meta, Vec<Event>), LoadError> {
+    let meta = meta_by::<M>(record)?;
     let mut events = record.events().map_err(|e| LoadError::Unreadable(e.to_string()))?;
     for event in &mut events {
         if let Body::Blob { digest, .. } = event.body {

@@ -12,6 +12,7 @@
 mod asks;
 mod calls;
 mod ends;
+mod hand;
 mod load;
 mod memory;
 mod rest;
@@ -19,8 +20,9 @@ mod run;
 mod settling;
 
 pub use calls::Calls;
+pub(crate) use calls::Testimony;
 pub use ends::{Ending, Ends};
-pub use load::{LoadError, Loaded, load, meta_of, read_events};
+pub use load::{LoadError, Loaded, load, meta_of, read_events, read_events_of};
 pub use memory::Memory;
 pub(crate) use run::{Run, Still};
 
@@ -52,6 +54,9 @@ pub struct JobOptions {
     pub stop_grace: Duration,
     /// Waits longer than this park a job instead of letting it wait.
     pub park_after: Duration,
+    /// How long a worker keeps a job of which nothing is left but calls that other workers have. Then it is parked, and
+    /// a call that takes an hour costs rows, not a slot.
+    pub call_patience: Duration,
     /// `job.must_end_by`, unless the submission says otherwise.
     pub must_end_in: Duration,
     /// Lost workers after which a job is given up.
@@ -73,6 +78,7 @@ impl Default for JobOptions {
             backoff_max: Duration::from_secs(300),
             stop_grace: Duration::from_secs(2),
             park_after: Duration::from_secs(60),
+            call_patience: Duration::from_secs(2),
             must_end_in: Duration::from_secs(7 * 24 * 3600),
             takeovers_max: 5,
             memory_bytes_max: 64 * 1024 * 1024,

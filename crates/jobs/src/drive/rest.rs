@@ -115,12 +115,12 @@ impl Run {
             self.wait(held).await?;
             return Ok(Next::Again);
         }
-        if !self.state().children.is_empty() {
+        if !self.state().children.is_empty() || self.state().is_out() {
             if !self.pending.events.is_empty() {
                 self.commit(held).await?;
                 return Ok(Next::Again);
             }
-            return self.give_up(held, Decision::default(), "waiting for children").await;
+            return self.give_up(held, Decision::default(), "waiting for others").await;
         }
         let AskMail { by, why } = self.cancel.clone().unwrap_or_default();
         let unknown = self.state().open_steps();
@@ -199,12 +199,16 @@ impl Run {
         let mut keys: Vec<String> = state.waits.iter().map(|w| w.key.clone()).collect();
         keys.extend((!state.timers.is_empty()).then(|| "timer".to_owned()));
         keys.extend((!state.children.is_empty()).then(|| "child".to_owned()));
+        keys.extend(
+            state.calls.iter().filter(|c| c.out.is_some()).map(|c| format!("call:{}", c.tool)),
+        );
+        keys.dedup();
         keys
     }
 
     /// Whether the nearest thing that can happen by itself is far away.
     pub(super) fn is_long(&self) -> bool {
-        if !self.state().children.is_empty() {
+        if !self.state().children.is_empty() || self.state().is_out() {
             return false;
         }
         let open =

@@ -2,7 +2,8 @@
 
 use super::{
     Reach, Shop,
-    calls::{self, Finished, How, Start, Testimony, What},
+    calls::{self, Finished, How, Start, Testimony},
+    hand::Foreign,
     load::{LoadError, Loaded},
     points,
     settling::Learnt,
@@ -37,7 +38,7 @@ use tenure_kernel::{
 use tenure_steps::{
     desk::Asked,
     driver::{Driver, End, Turn, World},
-    events::{CallOutcome, StepEvent, StepId},
+    events::{CallOutcome, StepEvent, StepId, What},
     flow::FlowError,
 };
 use tokio::sync::{mpsc, watch};
@@ -92,6 +93,8 @@ pub(crate) struct Pending {
     pub events: Vec<JobEvent>,
     pub timers: Vec<TimerChange>,
     pub messages: Vec<Message>,
+    /// What is handed to other workers, each with the place of its event: it goes into the same commit.
+    pub handed: Vec<(usize, Message)>,
     /// Mail that the events answer.
     pub mail: Vec<Mail>,
 }
@@ -111,6 +114,11 @@ pub(crate) struct Run {
     pub running: BTreeMap<String, Running>,
     pub pending: Pending,
     pub must_end_by: Option<Timestamp>,
+    pub priority: i16,
+    /// Tools that this worker has not, by name.
+    pub foreign: BTreeMap<String, Foreign>,
+    /// When something was last committed, on this process's clock.
+    pub moved_at: Duration,
     pub dropped: HashSet<StepId>,
     pub cancel: Option<AskMail>,
     pub pause: Option<AskMail>,
@@ -275,6 +283,9 @@ impl Run {
             running: BTreeMap::new(),
             pending: Pending::default(),
             must_end_by: head.must_end_by,
+            priority: head.priority,
+            foreign: BTreeMap::new(),
+            moved_at: time.1,
             dropped: HashSet::new(),
             cancel: None,
             pause: None,
@@ -318,6 +329,9 @@ impl Run {
             running: BTreeMap::new(),
             pending: Pending::default(),
             must_end_by: Some(at + Duration::from_millis(new.must_end_in_ms)),
+            priority: new.priority,
+            foreign: BTreeMap::new(),
+            moved_at: time.1,
             dropped: HashSet::new(),
             cancel: None,
             pause: None,
@@ -339,7 +353,9 @@ impl Run {
             Some(End::Diverged(_) | End::Broken(_)) => Err(HoldError::Lost),
             Some(End::Returned(Err(FlowError::Continue(_)))) => Err(HoldError::Lost),
             // A flow that ended while a call of it is not even made: the worker sees to that.
-            Some(End::Returned(_)) if !self.starts.is_empty() => Err(HoldError::Lost),
+            Some(End::Returned(_)) if !self.starts.is_empty() || self.state().is_out() => {
+                Err(HoldError::Lost)
+            }
             Some(End::Returned(_)) | None => Ok(()),
         }
     }
@@ -460,7 +476,7 @@ impl Run {
             return Ok(Next::Again);
         }
         let held_back = self.pause.is_some() || self.draining || self.core.end.is_some();
-        if quiet && (self.core.queue.is_empty() || held_back) {
+        if quiet && (self.core.queue.is_empty() || held_back) && self.patience_left().is_none() {
             return self.park(held).await;
         }
         self.wait(held).await?;
@@ -471,7 +487,7 @@ impl Run {
         let Some(End::Returned(Err(FlowError::Continue(input)))) = self.core.end.take() else {
             return Ok(Next::Again);
         };
-        self.pending.messages.extend(decide::cancel_children(self.state(), self.id));
+        self.pending.messages.extend(decide::cancel_others(self.state(), self.id));
         self.pending.timers.push(TimerChange::ClearAll);
         self.record(OwnEvent::JobContinued { input: input.clone() });
         self.core.loaded.input = input;
@@ -512,10 +528,16 @@ impl Run {
         let results = uncommitted(&pending.events);
         let (mut events, mut messages, mut timers) =
             (pending.events, pending.messages, pending.timers);
+        let (mut handed, mut before) = (pending.handed, 0);
         while events.len() > limits::EVENTS_PER_COMMIT {
             // Messages and timers go first: a child that was created and is not on record yet is asked for again
             // under the same id; one that is on record and was never created would be waited for in vain.
             let rest = events.split_off(limits::EVENTS_PER_COMMIT);
+            before += events.len();
+            // But nobody may take a call before it is on record as started: it goes with its event.
+            let (now, later) = handed.into_iter().partition(|(at, _)| *at < before);
+            handed = later;
+            messages.extend(now.into_iter().map(|(_, m): (usize, Message)| m));
             let decision = Decision {
                 events: std::mem::replace(&mut events, rest),
                 timers: std::mem::take(&mut timers),
@@ -524,11 +546,13 @@ impl Run {
             };
             held.record::<Job>(decision, &[]).await?;
         }
+        messages.extend(handed.into_iter().map(|(_, m)| m));
         let mut decision = Decision { events, timers, messages, ..Decision::default() };
         decision.timers.extend(self.guard());
         match held.record::<Job>(decision, &pending.mail).await {
             Ok(Some(committed)) => {
                 self.time = (committed.at, self.reach.pipeline.rt().mono());
+                self.moved_at = self.time.1;
                 self.core.loaded.version = committed.version;
                 self.core.driver.set_now(committed.at);
                 self.look_for_mail |= committed.mail_waiting > 0;
@@ -635,7 +659,8 @@ impl Run {
     pub async fn wait(&mut self, held: &mut Held) -> Go {
         let rt = self.reach.pipeline.rt().clone();
         // Nobody tells a process that its lease has lapsed: it looks itself, well within the margin.
-        let look = rt.sleep(self.keeper.config().lease / 20);
+        let look = self.keeper.config().lease / 20;
+        let look = rt.sleep(self.patience_left().map_or(look, |left| left.min(look)));
         let stopping = held.until_stopping();
         let draining = self.draining;
         let drain = async {
@@ -706,6 +731,7 @@ impl Run {
                     self.settle(&step, Learnt::default()).await?;
                 }
             }
+            MailSays::CallEnded(mail) => self.came_back(*mail).await?,
             MailSays::Timer(name) => {
                 self.pending.timers.push(TimerChange::clear(name.clone()));
                 match decide::timer_events(self.state(), &name) {
@@ -753,7 +779,7 @@ impl Run {
     }
 
     fn cancelled_by(&mut self, ask: AskMail) {
-        self.pending.messages.extend(decide::cancel_children(self.state(), self.id));
+        self.pending.messages.extend(decide::cancel_others(self.state(), self.id));
         self.record(OwnEvent::JobCancelling { by: ask.by.clone(), why: ask.why.clone() });
         self.pending.timers.push(TimerChange::ClearAll);
         self.cancel = Some(ask);
@@ -786,6 +812,7 @@ fn weight(event: &JobEvent) -> u64 {
         ) => Some(payload),
         JobEvent::Step(StepEvent::ChildOutputTaken { output, .. }) => Some(output),
         JobEvent::Step(StepEvent::ChildEnded { output, .. }) => output.as_ref(),
+        JobEvent::Step(StepEvent::CallAnswered { answer, .. }) => answer.result.as_ref(),
         JobEvent::Step(_) | JobEvent::Own(_) => None,
     };
     120 + carried.map_or(0, of) as u64

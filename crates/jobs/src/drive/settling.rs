@@ -2,7 +2,7 @@
 //! says.
 
 use super::{
-    calls::{Start, Testimony, What},
+    calls::{Start, Testimony},
     run::{Run, Stuck},
 };
 use crate::model::limits;
@@ -11,7 +11,7 @@ use tenure_engine::worker::HoldError;
 use tenure_kernel::{ids::SessionId, sessions::Opening, stream::Body};
 use tenure_steps::{
     effects::EffectName,
-    events::{CallOutcome, ResultType, SettledBy, StepEvent, StepId, Verdict},
+    events::{CallOutcome, ResultType, SettledBy, StepEvent, StepId, Verdict, What},
     history::{Call, CallState},
     settle::{Action, Known, LOOK_AGAIN, Probed},
     tool::{Class, Probe, ToolError},
@@ -26,6 +26,9 @@ pub(crate) struct Learnt {
     pub probed: Option<Result<Probe, ToolError>>,
     /// The compensation's.
     pub compensated: Option<Result<(), ToolError>>,
+    /// A probe that was handed over: whether nobody could act under the call any more when it was asked. Hours may lie
+    /// between, and who has died since may have acted since.
+    pub when_over: Option<bool>,
 }
 
 impl Run {
@@ -50,8 +53,8 @@ impl Run {
             },
             _ => known.action(),
         };
-        let mine = learnt.gone;
-        self.carry_out(step, &call, action, dropped, mine).await
+        let (mine, over) = (learnt.gone, known.over());
+        self.carry_out(step, &call, action, dropped, mine, over).await
     }
 
     /// The last call of a step, if its outcome is open.
@@ -91,8 +94,11 @@ impl Run {
             None => None,
         };
         let spec = self.core.asks.get(step).and_then(|a| self.spec_of(a));
-        let over = over || never_called || learnt.gone;
-        let executor_dead = over || self.executor_dead(&call).await?;
+        let over = over || never_called || learnt.gone || call.hand.over;
+        let executor_dead = match learnt.when_over {
+            Some(when_asked) => when_asked,
+            None => over || self.executor_dead(&call).await?,
+        };
         let probed = learnt.probed.as_ref().map(|p| match p {
             Ok(Probe::Happened(result)) => Probed::Happened(result.clone()),
             Ok(Probe::NotHappened) => Probed::NotHappened,
@@ -116,6 +122,12 @@ impl Run {
 
     /// Whether the process that made a call is certainly gone.
     async fn executor_dead(&self, call: &Call) -> Result<bool, HoldError> {
+        if call.hand.asked > 0 {
+            // The flow's worker never touched it: whoever took the call did.
+            let Some(session) = self.had_by(call).await? else { return Ok(false) };
+            let executor = self.opening(session).await?.and_then(|o| o.executor);
+            return Ok(executor.is_some_and(|e| self.reach.shop.liveness.known_dead(&e)));
+        }
         let Some(session) = self.core.loaded.holders.get(&call.epoch) else { return Ok(false) };
         // This very process: its task is gone when it is not among those that run.
         let here = || !self.reach.shop.calls.runs(self.id, &call.key, call.epoch, call.call);
@@ -145,6 +157,7 @@ impl Run {
         action: Action,
         dropped: bool,
         mine: bool,
+        over: bool,
     ) -> Result<(), HoldError> {
         match action {
             Action::CatchUp(result) => {
@@ -174,14 +187,14 @@ impl Run {
                     Box::pin(self.consider(step.clone())).await?;
                 }
             }
-            Action::Probe => self.ask_tool(step, call, What::Probe),
+            Action::Probe => self.ask_tool(step, call, What::Probe, over).await?,
             Action::Compensate => {
                 self.record(StepEvent::CompensationStarted {
                     step: step.clone(),
                     key: call.key.clone(),
                     call: call.call,
                 });
-                self.ask_tool(step, call, What::Compensate);
+                self.ask_tool(step, call, What::Compensate, over).await?;
             }
             Action::NeverCalled => {
                 let note = Some("its worker had lost the job and did not make the call");
@@ -231,14 +244,33 @@ impl Run {
         Box::pin(self.consider(step.clone())).await
     }
 
-    fn ask_tool(&mut self, step: &StepId, call: &Call, what: What) {
+    async fn ask_tool(
+        &mut self,
+        step: &StepId,
+        call: &Call,
+        what: What,
+        over: bool,
+    ) -> Result<(), HoldError> {
         let asked = self.core.asks.get(step).cloned();
-        let found = asked.as_ref().and_then(|a| self.spec_of(a).zip(tool_input(a)));
+        let tool = asked.as_ref().and_then(tool_name).unwrap_or_default();
+        if self.reach.shop.tools.get(&tool).is_none() && self.know(&tool).await? {
+            let input = asked.as_ref().and_then(tool_input);
+            if let Some(input) = input.filter(|_| self.others_can(&tool, what)) {
+                self.ask_others(step, &tool, call, what, input, over);
+                return Ok(());
+            }
+        }
+        let here =
+            |run: &Self, a| tool_name(a).is_some_and(|t| run.reach.shop.tools.get(&t).is_some());
+        let found = asked
+            .as_ref()
+            .filter(|a| here(self, a))
+            .and_then(|a| self.spec_of(a).zip(tool_input(a)));
         let Some((spec, input)) = found else {
             let why =
                 "this worker does not have the tool that could say, or undo, what happened".into();
             self.stuck.push(Stuck { step: step.clone(), why, again_in: Some(LOOK_AGAIN) });
-            return;
+            return Ok(());
         };
         self.starts.push(Start {
             step: step.clone(),
@@ -249,6 +281,7 @@ impl Run {
             timeout: call.timeout.min(self.reach.shop.options.step_timeout),
             what,
         });
+        Ok(())
     }
 
     /// A call that its worker saw succeed.
@@ -322,14 +355,22 @@ impl Run {
     }
 
     /// Undoes a call that says itself that half of it was applied.
-    pub(crate) fn compensate(&mut self, step: &StepId) {
-        let Some(call) = self.open_call(step) else { return };
+    pub(crate) async fn compensate(&mut self, step: &StepId) -> Result<(), HoldError> {
+        let Some(call) = self.open_call(step) else { return Ok(()) };
         self.record(StepEvent::CompensationStarted {
             step: step.clone(),
             key: call.key.clone(),
             call: call.call,
         });
-        self.ask_tool(step, &call, What::Compensate);
+        self.ask_tool(step, &call, What::Compensate, true).await
+    }
+}
+
+/// The tool of a tool step.
+pub(crate) fn tool_name(asked: &tenure_steps::desk::Asked) -> Option<String> {
+    match &asked.ask {
+        tenure_steps::desk::Ask::Tool { tool, .. } => Some(tool.clone()),
+        _ => None,
     }
 }
 

@@ -105,7 +105,8 @@ fn step(n: u8) -> StepId {
 
 impl Walk {
     fn new() -> Self {
-        let judge = Judge::new(Machines::kernel().with::<Job>().tables());
+        let judge =
+            Judge::new(Machines::kernel().with::<Job>().with::<tenure_jobs::call::Call>().tables());
         let new = NewJob {
             flow: "f".into(),
             version: 1,

@@ -88,7 +88,7 @@ pub struct World {
 }
 
 pub fn machines() -> Machines {
-    Machines::kernel().with::<Job>().with::<Catalogue>()
+    Machines::kernel().with::<Job>().with::<tenure_jobs::call::Call>().with::<Catalogue>()
 }
 
 /// Leases of half a second: these tests are not about waiting.

@@ -85,6 +85,18 @@ impl Identities {
         Ok(identity.is_some_and(|i| self.admits(app, i.kind) && caller.sees(&i.tenant)))
     }
 
+    /// Whether the entity is there, of this kind, and the caller's.
+    pub(crate) async fn is_of(
+        &self,
+        app: &App,
+        caller: &Caller,
+        id: EntityId,
+        kind: &str,
+    ) -> Result<bool, StoreError> {
+        let identity = self.of(app, id).await?;
+        Ok(identity.is_some_and(|i| i.kind == kind && caller.sees(&i.tenant)))
+    }
+
     /// Whether this is a worker session of the caller.
     pub(crate) async fn is_session_of(
         &self,

@@ -15,6 +15,7 @@ use tenure_engine::{
 };
 use tenure_jobs::{
     Job,
+    call::Call,
     catalogue::Catalogue,
     crew::{Crew, CrewOptions},
     drive::{JobOptions, Shop},
@@ -40,7 +41,7 @@ use tenure_store::sqlite::SqliteStore;
 use tokio::{net::TcpListener, sync::watch};
 
 fn machines() -> Machines {
-    Machines::kernel().with::<Job>().with::<Catalogue>().with::<keys::Key>()
+    Machines::kernel().with::<Job>().with::<Call>().with::<Catalogue>().with::<keys::Key>()
 }
 
 /// Input of `greet`.
@@ -75,6 +76,19 @@ async fn breaks(ctx: Ctx, _: Value) -> Result<Value, FlowError> {
     Ok(ctx.tool("broken", json!({})).await?)
 }
 
+/// Calls a tool that no worker here has.
+async fn far(ctx: Ctx, of: Far) -> Result<Value, FlowError> {
+    Ok(ctx.tool(&of.tool, of.input).await?)
+}
+
+/// Input of `far`.
+#[derive(Deserialize, JsonSchema)]
+struct Far {
+    tool: String,
+    #[serde(default)]
+    input: Value,
+}
+
 fn flows() -> Flows {
     Flows::default()
         .with(FlowSpec::new("greet", greet).doc("Says hello."))
@@ -82,6 +96,7 @@ fn flows() -> Flows {
         .with(FlowSpec::new("ask", ask).doc("Asks a person."))
         .with(FlowSpec::new("unclear", unclear))
         .with(FlowSpec::new("breaks", breaks))
+        .with(FlowSpec::new("far", far))
 }
 
 fn tools() -> Tools {
@@ -201,6 +216,9 @@ impl Jobs {
         let header = |name| response.headers().get(name).map(|v| v.to_str().unwrap().to_owned());
         let (location, kind) = (header("location"), header("content-type"));
         let bytes = response.bytes().await.unwrap();
+        if status == 204 {
+            return Answered { status, location, body: Value::Null };
+        }
         let body: Value = serde_json::from_slice(&bytes)
             .unwrap_or_else(|e| panic!("{path}: {e}: {}", String::from_utf8_lossy(&bytes)));
         if status >= 400 {

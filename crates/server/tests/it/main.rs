@@ -3,6 +3,7 @@
 mod auth;
 mod bad_input;
 mod bad_wire;
+mod calls;
 mod isolation;
 mod jobs;
 mod jobs_bad_input;

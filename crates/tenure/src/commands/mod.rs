@@ -56,6 +56,7 @@ impl From<std::io::Error> for Failure {
 pub fn machines() -> Machines {
     tenure_proving::machines::machines()
         .with::<tenure_jobs::Job>()
+        .with::<tenure_jobs::call::Call>()
         .with::<tenure_jobs::catalogue::Catalogue>()
         .with::<tenure_jobs::shared::schedule::Schedule>()
         .with::<tenure_server::keys::Key>()

@@ -49,6 +49,7 @@ fn the_pages_of_the_machines_are_what_their_tables_say() {
     let mut page = "# Machines\n\nGenerated from the transition tables; `TENURE_BLESS=1 cargo test -p tenure tidy` writes it.\n".to_owned();
     let product = Machines::kernel()
         .with::<tenure::jobs::Job>()
+        .with::<tenure::jobs::call::Call>()
         .with::<tenure::jobs::catalogue::Catalogue>()
         .with::<tenure::jobs::shared::schedule::Schedule>()
         .with::<tenure_server::keys::Key>();

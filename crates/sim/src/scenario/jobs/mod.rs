@@ -67,7 +67,7 @@ pub(crate) struct Setup {
 
 /// Machines of jobs.
 pub(super) fn machines() -> Machines {
-    Machines::kernel().with::<Job>().with::<Catalogue>()
+    Machines::kernel().with::<Job>().with::<tenure_jobs::call::Call>().with::<Catalogue>()
 }
 
 fn judge() -> Judge {

@@ -1,0 +1,374 @@
+//! What a worker may do with calls: open a session, take some, say how they ended, give them back. The HTTP endpoints
+//! are a thin cover over this, and so is a worker in a test.
+//!
+//! Every answer is a commit under the epoch of the claim. One that comes too late is kept as evidence on the *job*, in
+//! the words of a worker that has lost one (`drive/calls.rs`): whoever holds the job settles by it.
+
+use super::{
+    decide::finish,
+    model::{Answered, Call, CallEvent, CallState, FailKind, limits},
+    queue_of,
+};
+use crate::drive::{LoadError, Testimony, read_events_of};
+use serde_json::{Value, json};
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tenure_engine::{due::ring_checks_of, pipeline::Pipeline};
+use tenure_kernel::{
+    claims::{ClaimRequest, Planner},
+    commit::{Birth, Commit, CommitAnswer, Expect, MailStance, TenureChange},
+    error::StoreError,
+    evidence::{EvidenceAnswer, NewEvidence},
+    head::Head,
+    ids::{EntityId, SessionId},
+    limits as kernel_limits,
+    machine::{Decision, Input, Machine as _, decode_event, decode_state, draft},
+    sessions::{self, Opening},
+    stream::{Body, NewEvent},
+    table::{Class, kernel_events as ke},
+    time::Timestamp,
+};
+use tenure_steps::{canonical, events::What};
+
+/// Tries of a commit that somebody else was faster than.
+const TRIES: usize = 8;
+
+/// Opens a session for a worker that takes calls. The tools stand in its first event, so that any server can answer it.
+pub async fn open_session(
+    pipeline: &Pipeline,
+    tenant: &str,
+    opening: Opening,
+    tools: &[String],
+) -> Result<SessionId, StoreError> {
+    let at = pipeline.store().now().await?;
+    let id = EntityId::new(at, tenure_engine::birth::random(pipeline));
+    let (kind, queue, priority) = (sessions::WORKER.kind, String::new(), 0);
+    let birth = Birth { kind, tenant: tenant.to_owned(), queue, priority };
+    let mut body = serde_json::to_value(&opening).unwrap_or_default();
+    body["tools"] = json!(tools);
+    let event = NewEvent::new(sessions::events::OPENED, Body::json(&body));
+    let mut commit = Commit::new(pipeline.commit_id(), id, Expect::Absent(birth), vec![event]);
+    commit.tenure = TenureChange::Open(opening);
+    match pipeline.commit(commit).await? {
+        CommitAnswer::Committed(_) => Ok(id),
+        other => Err(StoreError::Refused(format!("a session could not be opened: {other:?}"))),
+    }
+}
+
+/// The tools that a session was opened with; `None` for one that is not there.
+pub async fn tools_of(
+    pipeline: &Pipeline,
+    session: SessionId,
+) -> Result<Option<Vec<String>>, StoreError> {
+    let records = pipeline.store().stream(session, 1, 1).await?;
+    let Some(event) = records.first().and_then(|r| r.events().ok()?.into_iter().next()) else {
+        return Ok(None);
+    };
+    let body: Value =
+        event.body.inline().and_then(|b| serde_json::from_slice(b).ok()).unwrap_or_default();
+    let names = body["tools"].as_array().cloned().unwrap_or_default();
+    Ok(Some(names.iter().filter_map(|n| n.as_str().map(str::to_owned)).collect()))
+}
+
+/// Ends a session. What it still holds is looked at at once.
+pub async fn end_session(pipeline: &Pipeline, session: SessionId) -> Result<(), StoreError> {
+    let Some(head) = pipeline.store().head(session).await? else { return Ok(()) };
+    if head.class() == Class::Final {
+        return Ok(());
+    }
+    let expect = Expect::Holder { epoch: head.epoch, version: head.version };
+    let body = Body::json(&json!({ "why": "stopped" }));
+    let event = NewEvent::new(sessions::events::ENDED, body);
+    let mut commit = Commit::new(pipeline.commit_id(), session, expect, vec![event]);
+    commit.mail = MailStance::Regardless;
+    commit.tenure = TenureChange::End;
+    pipeline.commit(commit).await?;
+    ring_checks_of(pipeline, session).await;
+    Ok(())
+}
+
+/// A call in the hands of a worker.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    /// The head after the claim.
+    pub head: Head,
+    /// What is asked.
+    pub state: CallState,
+    /// What the tool gets.
+    pub input: Value,
+}
+
+impl Taken {
+    /// A tool that honours it does nothing that takes effect after this time.
+    pub fn not_after(&self) -> Timestamp {
+        self.head.created_at + Duration::from_millis(self.state.timeout_ms)
+    }
+}
+
+/// Hands calls out, in the order of all claims: priority, tenant by deficit, time. One for each server.
+#[derive(Default)]
+pub struct Counter {
+    planners: Mutex<HashMap<String, Planner>>,
+}
+
+impl Counter {
+    fn planners(&self) -> MutexGuard<'_, HashMap<String, Planner>> {
+        // Nothing panics under this lock.
+        self.planners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Claims up to `n` calls of these tools, of those tenants that the asker sees.
+    pub async fn take(
+        &self,
+        pipeline: &Pipeline,
+        (session, lease): (SessionId, Duration),
+        tools: &[String],
+        n: usize,
+        sees: impl Fn(&str) -> bool + Send,
+    ) -> Result<Vec<Taken>, StoreError> {
+        let mut taken = Vec::new();
+        // From another one each time, or a backlog of the first starves the others.
+        let turn = usize::try_from(pipeline.rt().random() % tools.len().max(1) as u64).unwrap_or(0);
+        for tool in tools.iter().cycle().skip(turn).take(tools.len()) {
+            if taken.len() >= n {
+                break;
+            }
+            let queue = queue_of(tool);
+            let groups = pipeline.store().ready_groups(&queue).await?;
+            if !groups.iter().any(|(_, tenant)| sees(tenant)) {
+                continue;
+            }
+            let limit = n - taken.len();
+            let mut probes = {
+                let mut planners = self.planners();
+                let planner = planners.entry(queue.clone()).or_default();
+                planner.refresh(groups);
+                planner.plan(limit)
+            };
+            probes.retain(|p| sees(&p.tenant));
+            let id = pipeline.commit_id();
+            let request = ClaimRequest { id, session, lease, queue: queue.clone(), probes, limit };
+            let answer = pipeline.store().claim(request).await?;
+            pipeline.meter().claims.add(answer.claimed.len() as u64);
+            if let Some(planner) = self.planners().get_mut(&queue) {
+                planner.settle(&answer.claimed);
+            }
+            for claimed in answer.claimed {
+                // Only calls stand in these queues; what else did would be somebody's mistake, and lapses.
+                if claimed.head.kind() == Call::TABLE.kind {
+                    taken.push(read(pipeline, claimed.head).await?);
+                }
+            }
+        }
+        Ok(taken)
+    }
+}
+
+async fn read(pipeline: &Pipeline, head: Head) -> Result<Taken, StoreError> {
+    let state = state_of(&head)?;
+    let input = match &state.input {
+        Some(input) => input.clone(),
+        None => input_of(pipeline, head.id).await?,
+    };
+    Ok(Taken { head, state, input })
+}
+
+/// What the head of a call keeps.
+pub fn state_of(head: &Head) -> Result<CallState, StoreError> {
+    decode_state::<Call>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))
+}
+
+fn unreadable(e: LoadError) -> StoreError {
+    match e {
+        LoadError::Store(e) => e,
+        LoadError::Unreadable(why) => StoreError::Corrupt(why),
+    }
+}
+
+/// The input of a call, from its first event.
+pub async fn input_of(pipeline: &Pipeline, call: EntityId) -> Result<Value, StoreError> {
+    let gone = || StoreError::Corrupt(format!("the input of call {call} is gone"));
+    let records = pipeline.store().stream(call, 1, 1).await?;
+    let record = records.first().ok_or_else(gone)?;
+    let (_, events) = read_events_of::<Call>(pipeline.store(), record).await.map_err(unreadable)?;
+    for event in &events {
+        if let Ok(Some(CallEvent::CallCreated(new))) =
+            decode_event::<Call>(&event.name, &event.body)
+        {
+            return Ok(new.input);
+        }
+    }
+    Err(gone())
+}
+
+/// How a worker says that a call ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    /// The tool returned this.
+    Completed(Value),
+    /// It did not.
+    Failed(FailKind, String),
+}
+
+impl Said {
+    fn digest(&self) -> String {
+        canonical::short_digest(&match self {
+            Said::Completed(result) => json!({ "result": result }),
+            Said::Failed(kind, error) => json!({ "kind": kind, "error": error }),
+        })
+    }
+
+    fn event(&self, epoch: u64) -> CallEvent {
+        let answered = Answered { epoch, digest: self.digest() };
+        match self {
+            Said::Completed(result) => {
+                CallEvent::CallCompleted { result: result.clone(), answered }
+            }
+            Said::Failed(kind, error) => {
+                let error = kernel_limits::clip(error, limits::ERROR_BYTES_MAX).to_owned();
+                CallEvent::CallFailed { kind: *kind, error, answered }
+            }
+        }
+    }
+
+    fn testimony(&self) -> Testimony {
+        match self {
+            Said::Completed(result) => Testimony::Result(result.clone()),
+            Said::Failed(FailKind::NotCalled, _) => Testimony::NeverCalled,
+            Said::Failed(..) => Testimony::Over,
+        }
+    }
+}
+
+/// What became of a worker's word.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Heard {
+    /// It counts; also when it was said before.
+    Accepted,
+    /// The worker has the call no longer.
+    Stale {
+        /// Where the call stands.
+        status: &'static str,
+        /// Its epoch now.
+        epoch: u64,
+        /// What was said is kept as evidence about the job.
+        kept: bool,
+    },
+    /// There is no such call.
+    Unknown,
+    /// It can not be kept: a limit was passed.
+    Refused(String),
+}
+
+/// A worker says how its call ended. The same again is answered the same.
+pub async fn say(
+    pipeline: &Pipeline,
+    call: EntityId,
+    (session, epoch): (SessionId, u64),
+    said: &Said,
+) -> Result<Heard, StoreError> {
+    for _ in 0..TRIES {
+        let Some(head) = call_head(pipeline, call).await? else { return Ok(Heard::Unknown) };
+        let state = state_of(&head)?;
+        let answered = Answered { epoch, digest: said.digest() };
+        if state.answered.as_ref() == Some(&answered) {
+            return Ok(Heard::Accepted);
+        }
+        if !holds(&head, session, epoch) {
+            return too_late(pipeline, &head, &state, session, said).await;
+        }
+        let decision = finish(&state, said.event(epoch), Some(session)).regardless();
+        match commit(pipeline, &head, state, decision, &Input::Mail(&[])).await? {
+            CommitAnswer::Committed(_) => return Ok(Heard::Accepted),
+            CommitAnswer::Refused(why) => return Ok(Heard::Refused(why.to_string())),
+            // Somebody was faster: look again what is true now.
+            _ => {}
+        }
+    }
+    Err(StoreError::Unavailable(format!("call {call} is written by too many at once")))
+}
+
+/// A worker gives its call back and has not begun it: it goes to the queue, for anybody.
+pub async fn release(
+    pipeline: &Pipeline,
+    call: EntityId,
+    (session, epoch): (SessionId, u64),
+    why: Option<String>,
+) -> Result<Heard, StoreError> {
+    for _ in 0..TRIES {
+        let Some(head) = call_head(pipeline, call).await? else { return Ok(Heard::Unknown) };
+        let state = state_of(&head)?;
+        if !holds(&head, session, epoch) {
+            let said = Said::Failed(FailKind::NotCalled, String::new());
+            return too_late(pipeline, &head, &state, session, &said).await;
+        }
+        let why = why.as_deref().map(|w| kernel_limits::clip(w, 512).to_owned());
+        let decision = Decision::event(CallEvent::CallReleased { why });
+        match commit(pipeline, &head, state, decision, &Input::TenureEnded("released")).await? {
+            CommitAnswer::Committed(_) => return Ok(Heard::Accepted),
+            CommitAnswer::Refused(why) => return Ok(Heard::Refused(why.to_string())),
+            _ => {}
+        }
+    }
+    Err(StoreError::Unavailable(format!("call {call} is written by too many at once")))
+}
+
+async fn call_head(pipeline: &Pipeline, call: EntityId) -> Result<Option<Head>, StoreError> {
+    let head = pipeline.store().head(call).await?;
+    Ok(head.filter(|h| h.kind() == Call::TABLE.kind))
+}
+
+fn holds(head: &Head, session: SessionId, epoch: u64) -> bool {
+    head.class() == Class::Open && head.epoch == epoch && head.holder == Some(session)
+}
+
+async fn commit(
+    pipeline: &Pipeline,
+    head: &Head,
+    state: CallState,
+    decision: Decision<CallEvent>,
+    input: &Input<'_>,
+) -> Result<CommitAnswer, StoreError> {
+    let drafted = draft::<Call>(Some(head), state, decision, input)
+        .map_err(|e| StoreError::Refused(e.to_string()))?
+        .ok_or_else(|| StoreError::Refused("nothing to commit".into()))?;
+    let expect = Expect::Holder { epoch: head.epoch, version: head.version };
+    let mut commit = drafted.into_commit(pipeline.commit_id(), head.id, expect);
+    // A cancel that waits there asks for what happens now, or is answered from the queue.
+    commit.mail = MailStance::Regardless;
+    debug_assert!(commit.events.iter().any(|e| e.name != ke::TENURE_ENDED));
+    pipeline.commit(commit).await
+}
+
+/// Evidence about the job, in the words of any worker that has lost a call. What a probe or a compensation says is asked
+/// for again instead: it was true when it was said.
+async fn too_late(
+    pipeline: &Pipeline,
+    head: &Head,
+    state: &CallState,
+    session: SessionId,
+    said: &Said,
+) -> Result<Heard, StoreError> {
+    let (status, epoch) = (head.status.name(), head.epoch);
+    // Only of one that was handed out at all: nobody has evidence of what they never had.
+    if state.what != What::Call || epoch == 0 {
+        return Ok(Heard::Stale { status, epoch, kept: false });
+    }
+    let evidence = NewEvidence {
+        entity: state.job,
+        key: state.key.clone(),
+        epoch: state.job_epoch,
+        call: state.call,
+        who: format!("session {session}"),
+        body: Body::json(&said.testimony().to_json(&state.step)),
+    };
+    let kept = match pipeline.evidence(evidence).await? {
+        EvidenceAnswer::Recorded { .. } | EvidenceAnswer::Duplicate => true,
+        EvidenceAnswer::Unknown => false,
+        EvidenceAnswer::Refused(why) => return Ok(Heard::Refused(why.to_string())),
+    };
+    Ok(Heard::Stale { status, epoch, kept })
+}

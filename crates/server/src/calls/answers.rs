@@ -1,0 +1,183 @@
+//! How a worker says that a call ended. The same again is answered the same; what comes too late is kept as evidence.
+
+use crate::{
+    ApiCode, App, Caller, Problem,
+    extract::{Body, Named},
+    keys::Scope,
+    problem::ProblemDocument,
+};
+use axum::{Json, extract::State, http::StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tenure_jobs::call::{
+    Call, FailKind,
+    desk::{self, Heard, Said},
+};
+use tenure_kernel::{
+    error::Code,
+    ids::{EntityId, SessionId},
+    machine::Machine as _,
+};
+use utoipa::ToSchema;
+
+/// A call that returned.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CompleteRequest {
+    /// The session that has it.
+    #[schema(value_type = String)]
+    session: SessionId,
+    /// Under which epoch.
+    epoch: u64,
+    /// What the tool returned. Of a probe: `{"happened": true, "result": …}`, `{"happened": false}` or
+    /// `{"happened": null, "why": …}`.
+    #[serde(default)]
+    result: Value,
+}
+
+/// A call that did not.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FailRequest {
+    /// The session that has it.
+    #[schema(value_type = String)]
+    session: SessionId,
+    /// Under which epoch.
+    epoch: u64,
+    /// `retryable`, `permanent`, `cancelled` (nothing was applied), `not_called` (it was not begun), `unknown` (it may
+    /// have been applied) or `compensatable` (half of it was).
+    #[schema(value_type = String)]
+    kind: FailKind,
+    /// In words.
+    #[serde(default)]
+    error: String,
+}
+
+/// A call that was not begun.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReleaseRequest {
+    /// The session that has it.
+    #[schema(value_type = String)]
+    session: SessionId,
+    /// Under which epoch.
+    epoch: u64,
+    /// In words.
+    #[serde(default)]
+    why: Option<String>,
+}
+
+/// It counts.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Accepted {
+    /// Always true.
+    accepted: bool,
+}
+
+/// The call returned a result.
+#[utoipa::path(
+    post, path = "/v1/calls/{call}/complete", tag = "calls", request_body = CompleteRequest,
+    params(("call" = String, Path, description = "The call.")),
+    responses(
+        (status = 200, body = Accepted),
+        (status = 404, body = ProblemDocument),
+        (status = 409, description = "The worker has it no longer; `kept` says whether it is kept as evidence.", body = ProblemDocument),
+        (status = 413, body = ProblemDocument),
+    )
+)]
+pub(super) async fn complete(
+    State(app): State<App>,
+    caller: Caller,
+    Named(call): Named<EntityId>,
+    Body(request): Body<CompleteRequest>,
+) -> Result<Json<Accepted>, Problem> {
+    let CompleteRequest { session, epoch, result } = request;
+    admit(&app, &caller, call, session).await?;
+    let said = Said::Completed(result);
+    answer(call, desk::say(app.pipeline(), call, (session, epoch), &said).await?)
+}
+
+/// The call did not return a result.
+#[utoipa::path(
+    post, path = "/v1/calls/{call}/fail", tag = "calls", request_body = FailRequest,
+    params(("call" = String, Path, description = "The call.")),
+    responses(
+        (status = 200, body = Accepted),
+        (status = 404, body = ProblemDocument),
+        (status = 409, description = "The worker has it no longer; `kept` says whether it is kept as evidence.", body = ProblemDocument),
+    )
+)]
+pub(super) async fn fail(
+    State(app): State<App>,
+    caller: Caller,
+    Named(call): Named<EntityId>,
+    Body(request): Body<FailRequest>,
+) -> Result<Json<Accepted>, Problem> {
+    let FailRequest { session, epoch, kind, error } = request;
+    admit(&app, &caller, call, session).await?;
+    let said = Said::Failed(kind, error);
+    answer(call, desk::say(app.pipeline(), call, (session, epoch), &said).await?)
+}
+
+/// The call was not begun and goes back to the queue. Said only when no code of the tool has run for it.
+#[utoipa::path(
+    post, path = "/v1/calls/{call}/release", tag = "calls", request_body = ReleaseRequest,
+    params(("call" = String, Path, description = "The call.")),
+    responses(
+        (status = 200, body = Accepted),
+        (status = 404, body = ProblemDocument),
+        (status = 409, description = "The worker has it no longer.", body = ProblemDocument),
+    )
+)]
+pub(super) async fn release(
+    State(app): State<App>,
+    caller: Caller,
+    Named(call): Named<EntityId>,
+    Body(request): Body<ReleaseRequest>,
+) -> Result<Json<Accepted>, Problem> {
+    let ReleaseRequest { session, epoch, why } = request;
+    admit(&app, &caller, call, session).await?;
+    answer(call, desk::release(app.pipeline(), call, (session, epoch), why).await?)
+}
+
+fn absent(call: EntityId) -> Problem {
+    Problem::not_found(format!("call {call}")).field("call")
+}
+
+/// Whether call and session are the caller's. A session that is over may still bring what it knows.
+async fn admit(
+    app: &App,
+    caller: &Caller,
+    call: EntityId,
+    session: SessionId,
+) -> Result<(), Problem> {
+    caller.need(Scope::Worker)?;
+    if !app.identities().is_of(app, caller, call, Call::TABLE.kind).await? {
+        return Err(absent(call));
+    }
+    match app.identities().is_session_of(app, caller, session).await? {
+        true => Ok(()),
+        false => Err(Problem::not_found(format!("session {session}")).field("session")),
+    }
+}
+
+fn answer(call: EntityId, heard: Heard) -> Result<Json<Accepted>, Problem> {
+    match heard {
+        Heard::Accepted => Ok(Json(Accepted { accepted: true })),
+        Heard::Stale { status, epoch, kept } => {
+            let detail =
+                format!("this session has call {call} no longer: it is {status}, at epoch {epoch}");
+            Err(Problem::new(StatusCode::CONFLICT, Code::StaleAttempt, detail)
+                .field("epoch")
+                .with("status", status)
+                .with("kept", if kept { "evidence" } else { "nothing" })
+                .fix("stop working on it; what was said is kept as evidence where it can settle the call"))
+        }
+        Heard::Unknown => Err(absent(call)),
+        Heard::Refused(why) => {
+            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, ApiCode::PayloadTooLarge, why)
+                .field("result")
+                .fix("store large content elsewhere and return a reference to it"))
+        }
+    }
+}

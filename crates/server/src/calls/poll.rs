@@ -1,0 +1,237 @@
+//! A worker asks for calls. They are claimed before the answer is sent, so an answer that does not arrive would leave
+//! them with somebody who knows nothing of them. While the asker is seen to be gone they go back to the queue, unbegun;
+//! an answer that was written and lost on its way lapses with the lease, and then nobody knows, which is the truth.
+
+use super::session_of;
+use crate::{
+    App, Caller, Problem,
+    extract::{Body, Named},
+    problem::ProblemDocument,
+};
+use axum::{
+    body::{Body as HttpBody, Bytes},
+    extract::State,
+    http::header,
+    response::{IntoResponse, Response},
+};
+use futures_util::{future::select_all, stream};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::{convert::Infallible, time::Duration};
+use tenure_engine::pipeline::Pipeline;
+use tenure_jobs::call::{
+    desk::{self, Taken},
+    model::limits,
+    queue_of,
+};
+use tenure_kernel::{
+    bell::Topic,
+    ids::{EntityId, SessionId},
+    runtime::{First, first},
+    sessions::Session,
+    time::Timestamp,
+};
+use tenure_steps::events::{StepId, What};
+use utoipa::ToSchema;
+
+/// The longest wait.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// What a worker could do now.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PollRequest {
+    /// Only calls of these tools; without it, of all that the session was opened with.
+    #[serde(default)]
+    tools: Option<Vec<String>>,
+    /// At most so many, 1 to 64.
+    max: usize,
+    /// Wait so long for the first; at most 30 000.
+    #[serde(default)]
+    wait_ms: u64,
+}
+
+/// Calls that this session now has.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct PollAnswer {
+    /// In order of claim; empty when the time was up.
+    calls: Vec<CallDocument>,
+}
+
+/// One call.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct CallDocument {
+    /// Its id: what is answered to.
+    #[schema(value_type = String)]
+    call: EntityId,
+    /// Under which epoch this session has it: goes into every answer.
+    epoch: u64,
+    /// The tool.
+    tool: String,
+    /// `call`, `probe` or `compensate`.
+    #[schema(value_type = String)]
+    what: What,
+    /// What the tool gets.
+    input: Value,
+    /// The idempotency key, to pass downstream.
+    key: String,
+    /// Which call under this key, from 1.
+    call_number: u32,
+    /// The job.
+    #[schema(value_type = String)]
+    job: EntityId,
+    /// Its step.
+    #[schema(value_type = String)]
+    step: StepId,
+    /// Whose job it is.
+    tenant: String,
+    /// How long it may take, from when it was handed over.
+    timeout_ms: u64,
+    /// Nothing may take effect after this time: microseconds since 1970 on the store's clock.
+    #[schema(value_type = i64)]
+    not_after: Timestamp,
+}
+
+impl From<Taken> for CallDocument {
+    fn from(taken: Taken) -> Self {
+        let not_after = taken.not_after();
+        let Taken { head, state, input } = taken;
+        CallDocument {
+            call: head.id,
+            epoch: head.epoch,
+            tool: state.tool,
+            what: state.what,
+            input,
+            key: state.key,
+            call_number: state.call,
+            job: state.job,
+            step: state.step,
+            tenant: head.tenant,
+            timeout_ms: state.timeout_ms,
+            not_after,
+        }
+    }
+}
+
+/// Takes calls, and waits for the first one if there is none.
+#[utoipa::path(
+    post, path = "/v1/calls/sessions/{session}/poll", tag = "calls", request_body = PollRequest,
+    params(("session" = String, Path, description = "The session.")),
+    responses(
+        (status = 200, body = PollAnswer),
+        (status = 404, body = ProblemDocument),
+        (status = 410, description = "The session is over.", body = ProblemDocument),
+    )
+)]
+pub(super) async fn poll(
+    State(app): State<App>,
+    caller: Caller,
+    Named(id): Named<EntityId>,
+    Body(request): Body<PollRequest>,
+) -> Result<Response, Problem> {
+    let session = session_of(&app, &caller, id).await?;
+    if !(1..=limits::POLL_MAX).contains(&request.max) {
+        let detail = format!("max = {}: give 1 to {}", request.max, limits::POLL_MAX);
+        return Err(Problem::bad_field("max", detail).fix("ask again for more"));
+    }
+    let tools = tools_of(&app, id, request.tools).await?;
+    let wait = Duration::from_millis(request.wait_ms).min(WAIT_MAX);
+    let bell = app.pipeline().bell().clone();
+    // Ears first: what rings from here on is heard, what was there before is seen.
+    let mut ears: Vec<_> = tools.iter().map(|t| bell.listen(Topic::Queue(queue_of(t)))).collect();
+    let until = app.pipeline().rt().mono() + wait;
+    loop {
+        let undelivered = look(&app, &caller, &session, &tools, request.max).await?;
+        let left = until.saturating_sub(app.pipeline().rt().mono());
+        if !undelivered.calls.is_empty() || left.is_zero() {
+            return Ok(undelivered.deliver());
+        }
+        // Bells are hints: once per tick it looks without one.
+        let nap = app.pipeline().rt().sleep(left.min(session.lease / 3));
+        let rung = select_all(ears.iter_mut().map(|e| e.heard()));
+        match first(first(rung, app.closing()), nap).await {
+            First::Left(First::Right(())) => {
+                return Ok(Undelivered::none(app.pipeline()).deliver());
+            }
+            First::Left(First::Left(_)) | First::Right(()) => {}
+        }
+        session_of(&app, &caller, id).await?;
+    }
+}
+
+async fn tools_of(
+    app: &App,
+    session: SessionId,
+    asked: Option<Vec<String>>,
+) -> Result<Vec<String>, Problem> {
+    let own = desk::tools_of(app.pipeline(), session).await?.unwrap_or_default();
+    let Some(asked) = asked else { return Ok(own) };
+    if let Some(other) = asked.iter().find(|t| !own.contains(t)) {
+        let detail = format!("this session was not opened with the tool {other:?}");
+        let fix = format!("open a session with it; this one has {}", own.join(", "));
+        return Err(Problem::bad_field("tools", detail).fix(fix));
+    }
+    match asked.is_empty() {
+        true => Err(Problem::bad_field("tools", "no tool is named")
+            .fix("leave it out for all tools of the session")),
+        false => Ok(asked),
+    }
+}
+
+async fn look(
+    app: &App,
+    caller: &Caller,
+    session: &Session,
+    tools: &[String],
+    max: usize,
+) -> Result<Undelivered, Problem> {
+    let holder = (session.id, session.lease);
+    let taken = app.counter().take(app.pipeline(), holder, tools, max, |t| caller.sees(t)).await?;
+    let calls = taken.into_iter().map(CallDocument::from).collect();
+    Ok(Undelivered { pipeline: app.pipeline().clone(), session: session.id, calls })
+}
+
+/// Calls that were claimed and are not with their worker yet. Dropped, they go back to the queue.
+struct Undelivered {
+    pipeline: Pipeline,
+    session: SessionId,
+    calls: Vec<CallDocument>,
+}
+
+impl Undelivered {
+    fn none(pipeline: &Pipeline) -> Self {
+        let session = EntityId::fixed(0, 0);
+        Undelivered { pipeline: pipeline.clone(), session, calls: Vec::new() }
+    }
+
+    /// The answer. Its body is made when the connection wants to write it: then somebody is there.
+    fn deliver(self) -> Response {
+        let body = stream::once(async move {
+            let mut held = self;
+            let answer = PollAnswer { calls: std::mem::take(&mut held.calls) };
+            Ok::<_, Infallible>(Bytes::from(serde_json::to_vec(&answer).unwrap_or_default()))
+        });
+        let kind = [(header::CONTENT_TYPE, "application/json")];
+        (kind, HttpBody::from_stream(body)).into_response()
+    }
+}
+
+impl Drop for Undelivered {
+    fn drop(&mut self) {
+        let calls = std::mem::take(&mut self.calls);
+        if calls.is_empty() {
+            return;
+        }
+        let (pipeline, session) = (self.pipeline.clone(), self.session);
+        let rt = self.pipeline.rt().clone();
+        rt.spawn(Box::pin(async move {
+            for call in calls {
+                let why = Some("its worker was gone before it got it".to_owned());
+                let held = (session, call.epoch);
+                if let Err(e) = desk::release(&pipeline, call.call, held, why).await {
+                    tracing::warn!(call = %call.call, error = %e, "not given back; it will lapse");
+                }
+            }
+        }));
+    }
+}

@@ -1,0 +1,223 @@
+//! What people read of calls.
+
+use crate::{
+    ApiCode, App, Caller, Problem,
+    extract::{Named, Params},
+    keys::Scope,
+    problem::ProblemDocument,
+};
+use axum::{Json, extract::State, http::StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tenure_jobs::call::{
+    Call,
+    view::{self, CallView, Content},
+};
+use tenure_kernel::{ids::EntityId, machine::Machine as _, store::HeadFilter};
+use utoipa::{IntoParams, ToSchema};
+
+const LIMIT: usize = 50;
+const LIMIT_MAX: usize = 200;
+/// Calls that one request looks at: the store has no index over tools.
+const LOOKED_AT_MAX: usize = 2_000;
+
+/// Which calls.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// Only those of this job.
+    job: Option<String>,
+    /// Only those of this tool.
+    tool: Option<String>,
+    /// Only these statuses, with commas between them.
+    status: Option<String>,
+    /// How many, 1 to 200; 50 without it.
+    limit: Option<usize>,
+    /// Only calls after this one: `next` of the page before.
+    after: Option<String>,
+}
+
+/// A page of calls.
+#[derive(Serialize)]
+pub(super) struct Page {
+    calls: Vec<CallView>,
+    next: Option<EntityId>,
+}
+
+/// A call, its input and its result.
+#[derive(Serialize)]
+pub(super) struct Whole {
+    #[serde(flatten)]
+    call: CallView,
+    #[serde(flatten)]
+    content: Content,
+}
+
+/// Where a call stands.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct CallStands {
+    /// Which call.
+    id: String,
+    /// queued, running, unheld, completed, failed, lost, cancelled or expired.
+    status: String,
+    /// The tool.
+    tool: String,
+    /// call, probe or compensate.
+    what: String,
+    /// The job.
+    job: String,
+    /// Its step.
+    step: String,
+    /// The idempotency key.
+    key: String,
+    /// Which call under the key.
+    call_number: u32,
+    /// What settles it.
+    class: String,
+    /// Whose job it is.
+    tenant: String,
+    /// The fencing token.
+    epoch: u64,
+    /// The session that has it.
+    held_by: Option<String>,
+    /// How long the tool may take.
+    timeout_ms: u64,
+    /// When it was handed over.
+    created_at: i64,
+    /// When something happened to it last.
+    changed_at: i64,
+    /// It ends by then.
+    must_end_by: Option<i64>,
+    /// Whether it is over.
+    over: bool,
+    /// Why it failed, or ended without an answer.
+    error: Option<String>,
+    /// What the tool got; not in listings.
+    input: Option<Value>,
+    /// What it returned; not in listings.
+    result: Option<Value>,
+    /// The session that had it last; not in listings.
+    had_by: Option<String>,
+}
+
+/// A page of calls.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct CallPage {
+    /// The calls.
+    calls: Vec<CallStands>,
+    /// Where the next page begins; none after the last.
+    next: Option<String>,
+}
+
+fn bad(field: &str, detail: String, fix: &str) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, ApiCode::BadField, detail).field(field).fix(fix)
+}
+
+fn id(field: &str, text: Option<&String>) -> Result<Option<EntityId>, Problem> {
+    let read = |text: &String| {
+        let detail = |e| format!("{field} = {text:?} can not be read: {e}");
+        text.parse().map_err(|e| bad(field, detail(e), "use the id exactly as this API gave it"))
+    };
+    text.map(read).transpose()
+}
+
+fn statuses(text: Option<&str>) -> Result<Vec<String>, Problem> {
+    let known: Vec<&str> = Call::TABLE.statuses.iter().map(|s| s.name).collect();
+    let words = text.unwrap_or("").split(',').map(str::trim).filter(|w| !w.is_empty());
+    words
+        .map(|word| match known.contains(&word) {
+            true => Ok(word.to_owned()),
+            false => {
+                let detail = format!("status = {word:?}: there are {}", known.join(", "));
+                Err(bad("status", detail, "use one of these, or several with commas"))
+            }
+        })
+        .collect()
+}
+
+/// The ids around everything that was derived from an entity: they begin with the moment of its birth.
+fn around(job: EntityId) -> (EntityId, EntityId) {
+    let n = u128::from_be_bytes(*job.as_bytes()) >> 80;
+    let id = |n: u128| EntityId::from_bytes((n << 80).to_be_bytes());
+    (id(n), id(n.saturating_add(1).min((1 << 48) - 1)))
+}
+
+/// Calls, in the order of their ids. A page may be short and not be the last: go on while there is `next`.
+#[utoipa::path(
+    get, path = "/v1/calls", tag = "calls", params(Which),
+    responses((status = 200, body = CallPage), (status = 400, body = ProblemDocument))
+)]
+pub(super) async fn calls(
+    State(app): State<App>,
+    caller: Caller,
+    Params(which): Params<Which>,
+) -> Result<Json<Page>, Problem> {
+    caller.need(Scope::Read)?;
+    let limit = match which.limit.unwrap_or(LIMIT) {
+        n @ 1..=LIMIT_MAX => n,
+        n => {
+            let detail = format!("limit = {n}: give 1 to {LIMIT_MAX}");
+            return Err(bad("limit", detail, "read several pages"));
+        }
+    };
+    let job = id("job", which.job.as_ref())?;
+    let cursor = id("after", which.after.as_ref())?;
+    let (low, high) = job.map(around).unzip();
+    let mut filter = HeadFilter {
+        kind: Some(Call::TABLE.kind.into()),
+        statuses: statuses(which.status.as_deref())?,
+        tenant: caller.tenant.clone(),
+        after: cursor.max(low),
+        before: high,
+        ..HeadFilter::default()
+    };
+    let (mut calls, mut looked_at) = (Vec::new(), 0);
+    let next = loop {
+        let heads = app.pipeline().store().heads(filter.clone(), LIMIT_MAX).await?;
+        let all = heads.len() < LIMIT_MAX;
+        let mut last = None;
+        for head in &heads {
+            let call = view::of_head(head)?;
+            let wanted = which.tool.as_ref().is_none_or(|t| *t == call.tool)
+                && job.is_none_or(|j| j == call.job);
+            last = Some(head.id);
+            calls.extend(wanted.then_some(call));
+            if calls.len() == limit {
+                break;
+            }
+        }
+        looked_at += heads.len();
+        let through = all && last == heads.last().map(|h| h.id);
+        if through {
+            break None;
+        }
+        if calls.len() == limit || looked_at >= LOOKED_AT_MAX {
+            break last;
+        }
+        filter.after = last;
+    };
+    Ok(Json(Page { calls, next }))
+}
+
+/// One call, with its input and its result.
+#[utoipa::path(
+    get, path = "/v1/calls/{call}", tag = "calls",
+    params(("call" = String, Path, description = "The call.")),
+    responses((status = 200, body = CallStands), (status = 404, body = ProblemDocument))
+)]
+pub(super) async fn call(
+    State(app): State<App>,
+    caller: Caller,
+    Named(id): Named<EntityId>,
+) -> Result<Json<Whole>, Problem> {
+    caller.need(Scope::Read)?;
+    let absent = || Problem::not_found(format!("call {id}")).field("call");
+    let head = app.pipeline().store().head(id).await?;
+    let theirs = head.filter(|h| h.kind() == Call::TABLE.kind && caller.sees(&h.tenant));
+    let call = view::of_head(&theirs.ok_or_else(absent)?)?;
+    let content = view::content(app.pipeline().store(), id).await?.ok_or_else(absent)?;
+    Ok(Json(Whole { call, content }))
+}

@@ -1,0 +1,305 @@
+//! Sessions of workers that take calls: opened with the tools they have, renewed, ended.
+
+use super::{ended, session_of};
+use crate::{
+    App, Caller, Problem,
+    extract::{Body, Named},
+    keys::Scope,
+    problem::ProblemDocument,
+};
+use axum::{Json, extract::State, http::StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::{collections::BTreeSet, time::Duration};
+use tenure_jobs::{
+    call::{desk, model::limits},
+    catalogue::{CallTerms, CallTool, register_calls},
+};
+use tenure_kernel::{
+    error::StoreError,
+    ids::{EntityId, SessionId},
+    limits as kernel_limits,
+    sessions::{Executor, Hold, Opening, Renewal, RenewalAnswer},
+    store::{Answer, Op},
+};
+use tenure_steps::{canonical, tool::Class};
+use utoipa::ToSchema;
+
+/// The shortest lease: with less, a slow network costs calls.
+const LEASE_MIN: Duration = Duration::from_millis(200);
+
+/// A worker that takes calls.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct OpenRequest {
+    /// Who it is, for people: program, host, process.
+    name: String,
+    /// How long a renewal lasts; the server's own lease without it.
+    #[serde(default)]
+    lease_ms: Option<u64>,
+    /// What it can do.
+    tools: Vec<ToolOffer>,
+    /// The process behind it, where it can say: then others on the same machine can see that it is dead.
+    #[serde(default)]
+    executor: Option<ProcessName>,
+}
+
+/// A tool of a worker.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ToolOffer {
+    /// Its name in flows.
+    name: String,
+    /// One line for people.
+    #[serde(default)]
+    doc: Option<String>,
+    /// What settles a call of unknown outcome: idempotent, verifiable, compensatable or irreversible (the default).
+    #[serde(default)]
+    #[schema(value_type = Option<String>)]
+    class: Option<Class>,
+    /// How long one call may take, from when it is handed over.
+    #[serde(default)]
+    timeout_ms: Option<u64>,
+    /// Tries after the first.
+    #[serde(default)]
+    retry_max: Option<u32>,
+    /// Before the first of them; doubles.
+    #[serde(default)]
+    backoff_ms: Option<u64>,
+    /// JSON schema of the input.
+    #[serde(default)]
+    input_schema: Option<Value>,
+    /// JSON schema of the output.
+    #[serde(default)]
+    output_schema: Option<Value>,
+    /// It can be asked whether an earlier call happened.
+    #[serde(default)]
+    probe: bool,
+    /// It can undo an earlier call.
+    #[serde(default)]
+    compensate: bool,
+}
+
+/// A process, said so that others on the same machine can conclude that it is dead.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ProcessName {
+    /// The machine's id: `/etc/machine-id`.
+    machine: String,
+    /// The id of its boot: `/proc/sys/kernel/random/boot_id`.
+    boot: String,
+    /// The namespace in which the process has its number: the link `/proc/self/ns/pid`.
+    pid_namespace: String,
+    /// Its number.
+    pid: u32,
+    /// When it started, in clock ticks since the boot: the 22nd field of `/proc/self/stat`.
+    started: u64,
+}
+
+/// A session.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Opened {
+    /// Its id.
+    #[schema(value_type = String)]
+    session: SessionId,
+    /// How long a renewal lasts, from before it was sent.
+    lease_ms: u64,
+    /// Renew this often.
+    renew_ms: u64,
+}
+
+/// Opens a session and registers its tools.
+#[utoipa::path(
+    post, path = "/v1/calls/sessions", tag = "calls", request_body = OpenRequest,
+    responses(
+        (status = 201, body = Opened),
+        (status = 422, description = "A tool can not be used as it is.", body = ProblemDocument),
+    )
+)]
+pub(super) async fn open(
+    State(app): State<App>,
+    caller: Caller,
+    Body(request): Body<OpenRequest>,
+) -> Result<(StatusCode, Json<Opened>), Problem> {
+    caller.need(Scope::Worker)?;
+    let lease = request.lease_ms.map_or(app.options().lease, Duration::from_millis);
+    if !(LEASE_MIN..=app.options().lease_max).contains(&lease) {
+        let (min, max) = (LEASE_MIN.as_millis(), app.options().lease_max.as_millis());
+        return Err(Problem::bad_field("lease_ms", format!("a lease has {min} to {max} ms"))
+            .fix("leave it out for the server's own"));
+    }
+    if request.name.trim().is_empty() || request.name.len() > kernel_limits::NAME_BYTES_MAX {
+        let detail = format!("a name has 1 to {} bytes", kernel_limits::NAME_BYTES_MAX);
+        return Err(Problem::bad_field("name", detail).fix("say which program runs where"));
+    }
+    let tools = offers(request.tools)?;
+    register_calls(app.pipeline(), &tools).await?;
+    if let Some(jobs) = app.jobs() {
+        jobs.submitter().forget_flows();
+    }
+    let executor = request.executor.map(|e| Executor {
+        machine: e.machine,
+        boot: e.boot,
+        pid_namespace: e.pid_namespace,
+        pid: e.pid,
+        started: e.started,
+    });
+    let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
+    let opening = Opening { name: request.name, role: "worker".into(), lease_ms, executor };
+    let names: Vec<String> = tools.into_iter().map(|t| t.name).collect();
+    let tenant = caller.tenant.clone().unwrap_or_default();
+    let session = desk::open_session(app.pipeline(), &tenant, opening, &names).await?;
+    Ok((StatusCode::CREATED, Json(Opened { session, lease_ms, renew_ms: (lease_ms / 3).max(1) })))
+}
+
+fn offers(tools: Vec<ToolOffer>) -> Result<Vec<CallTool>, Problem> {
+    if tools.is_empty() || tools.len() > limits::TOOLS_MAX {
+        let detail = format!("{} tools; a session has 1 to {}", tools.len(), limits::TOOLS_MAX);
+        return Err(Problem::bad_field("tools", detail).fix("name the tools this worker has"));
+    }
+    let mut names = BTreeSet::new();
+    let mut offers = Vec::with_capacity(tools.len());
+    for (i, tool) in tools.into_iter().enumerate() {
+        let bad = |field: &str, detail: String, fix: &str| {
+            Err(Problem::bad_field(format!("tools[{i}].{field}"), detail).fix(fix))
+        };
+        let fits = (1..=limits::TOOL_NAME_BYTES_MAX).contains(&tool.name.len());
+        if !fits || tool.name.chars().any(|c| c.is_whitespace() || c.is_control()) {
+            let max = limits::TOOL_NAME_BYTES_MAX;
+            let detail =
+                format!("{:?}: a tool's name has 1 to {max} bytes and no spaces", tool.name);
+            return bad("name", detail, "choose another name");
+        }
+        if !names.insert(tool.name.clone()) {
+            return bad("name", format!("{:?} is there twice", tool.name), "name each tool once");
+        }
+        if tool.class == Some(Class::Verifiable) && !tool.probe {
+            let detail =
+                "a verifiable tool has to have a probe: it is what settles an unknown call";
+            return bad("probe", detail.into(), "offer a probe, or another class");
+        }
+        if tool.class == Some(Class::Compensatable) && !tool.compensate {
+            let detail = "a compensatable tool has to be able to undo a call";
+            return bad("compensate", detail.into(), "offer a compensation, or another class");
+        }
+        if tool.timeout_ms == Some(0) {
+            return bad("timeout_ms", "no call is over at once".into(), "give more than 0");
+        }
+        offers.push(CallTool {
+            name: tool.name,
+            doc: kernel_limits::clip(&tool.doc.unwrap_or_default(), 512).to_owned(),
+            class: tool.class,
+            terms: CallTerms {
+                timeout_ms: tool.timeout_ms,
+                retry_max: tool.retry_max,
+                backoff_ms: tool.backoff_ms,
+                probe: tool.probe,
+                compensate: tool.compensate,
+            },
+            input_schema: tool.input_schema.unwrap_or_default(),
+            output_schema: tool.output_schema.unwrap_or_default(),
+        });
+    }
+    Ok(offers)
+}
+
+/// What a worker still has.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RenewRequest {
+    /// Every call that it holds. One that is not named is taken from it.
+    calls: Vec<HeldCall>,
+}
+
+/// A call that a worker has.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HeldCall {
+    /// Which.
+    #[schema(value_type = String)]
+    call: EntityId,
+    /// Under which epoch.
+    epoch: u64,
+    /// How far it is: a number, or anything else that changes while the tool moves.
+    #[serde(default)]
+    progress: Option<Value>,
+}
+
+/// Another lease.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Renewed {
+    /// How long it lasts, from before the renewal was sent.
+    lease_ms: u64,
+    /// Calls that this session holds no longer: stop them. What they still return is sent all the same, and kept as
+    /// evidence.
+    #[schema(value_type = Vec<String>)]
+    lost: Vec<EntityId>,
+    /// Calls that nobody wants any more: stop them if that is possible, and say how they ended.
+    #[schema(value_type = Vec<String>)]
+    stop: Vec<EntityId>,
+}
+
+/// Renews a session, and says what of its calls is lost or should stop.
+#[utoipa::path(
+    post, path = "/v1/calls/sessions/{session}/renew", tag = "calls", request_body = RenewRequest,
+    params(("session" = String, Path, description = "The session.")),
+    responses(
+        (status = 200, body = Renewed),
+        (status = 404, body = ProblemDocument),
+        (status = 410, description = "The session is over.", body = ProblemDocument),
+    )
+)]
+pub(super) async fn renew(
+    State(app): State<App>,
+    caller: Caller,
+    Named(id): Named<EntityId>,
+    Body(request): Body<RenewRequest>,
+) -> Result<Json<Renewed>, Problem> {
+    let session = session_of(&app, &caller, id).await?;
+    if request.calls.len() > kernel_limits::HOLDS_MAX {
+        let detail =
+            format!("{} calls, the limit is {}", request.calls.len(), kernel_limits::HOLDS_MAX);
+        return Err(Problem::bad_field("calls", detail).fix("hold fewer in one session"));
+    }
+    let hold = |c: &HeldCall| Hold { entity: c.call, epoch: c.epoch, mark: mark(c) };
+    let holds = request.calls.iter().map(hold).collect();
+    match app.pipeline().submit(Op::Renew(Renewal { session: id, holds })).await? {
+        Answer::Renew(RenewalAnswer::Renewed { lost, mail, .. }) => {
+            let lease_ms = u64::try_from(session.lease.as_millis()).unwrap_or(u64::MAX);
+            // The only mail that a call gets is that its job does not want it any more.
+            let stop = mail.into_iter().filter(|c| !lost.contains(c)).collect();
+            Ok(Json(Renewed { lease_ms, lost, stop }))
+        }
+        Answer::Renew(RenewalAnswer::Ended) => Err(ended(id)),
+        other => Err(StoreError::Refused(format!("a renewal was answered with {other:?}")).into()),
+    }
+}
+
+/// What a session row keeps of progress: a number is itself, anything else is another number when it is something else.
+fn mark(call: &HeldCall) -> u64 {
+    let digits = |v: &Value| canonical::short_digest(v).get(..8).map(str::to_owned);
+    match &call.progress {
+        None => 0,
+        Some(Value::Number(n)) if n.as_u64().is_some() => n.as_u64().unwrap_or(0),
+        Some(other) => digits(other).and_then(|d| u64::from_str_radix(&d, 16).ok()).unwrap_or(0),
+    }
+}
+
+/// Ends a session. Calls that it still holds are lost to it at once.
+#[utoipa::path(
+    delete, path = "/v1/calls/sessions/{session}", tag = "calls",
+    params(("session" = String, Path, description = "The session.")),
+    responses((status = 204), (status = 404, body = ProblemDocument))
+)]
+pub(super) async fn end(
+    State(app): State<App>,
+    caller: Caller,
+    Named(id): Named<EntityId>,
+) -> Result<StatusCode, Problem> {
+    caller.need(Scope::Worker)?;
+    if !app.identities().is_session_of(&app, &caller, id).await? {
+        return Err(Problem::not_found(format!("session {id}")).field("session"));
+    }
+    desk::end_session(app.pipeline(), id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
