@@ -7,7 +7,7 @@ use crate::{
     catalogue::{self, Entry, Sort},
     decide::{self, finish},
     drive::{Ending, LoadError, Loaded, Reach, Run, Shop, Still, load},
-    model::{Fork, Job, JobEvent, JobState, NewJob, OwnEvent, Terms, limits},
+    model::{Failure, Fork, Job, JobEvent, JobState, NewJob, OwnEvent, Terms, limits},
     view::{self, Cut},
 };
 use serde_json::Value;
@@ -240,17 +240,66 @@ impl Submitter {
         Ok((submitted, ending))
     }
 
+    /// Creates a job under an id that somebody gave it before. Done again, it is the same job.
+    pub async fn submit_under(
+        &self,
+        id: EntityId,
+        submission: Submission,
+    ) -> Result<Submitted, SubmitError> {
+        let at = self.now().await?;
+        match self.submit_as(id, at, submission).await {
+            Err(SubmitError::OtherInput(found)) if found == id => {
+                Ok(Submitted { id, existed: true, near: false })
+            }
+            other => other,
+        }
+    }
+
+    /// Creates a job that has failed: somebody was given its id before anybody could see that it can not run. Done
+    /// again, it is the same job.
+    pub async fn submit_failed(
+        &self,
+        id: EntityId,
+        submission: Submission,
+        failure: Failure,
+    ) -> Result<Submitted, SubmitError> {
+        let tenant = submission.tenant.clone();
+        // Version 0 is no version of any flow: nobody knows which it would have been.
+        let version = submission.version.unwrap_or(0);
+        let new = self.wish(submission, version);
+        let mut state = JobState::default();
+        let decision = decide::create(new);
+        decision.events.iter().for_each(|e| Job::apply(&mut state, e));
+        let mut decision = finish(&state, decision, OwnEvent::JobFailed(failure), id);
+        decision.must_end_in = None;
+        decision.timers.clear();
+        match self.pipeline.commit(self.birth(id, &tenant, decision)).await? {
+            CommitAnswer::Committed(_) => Ok(Submitted { id, existed: false, near: false }),
+            CommitAnswer::Exists { entity, .. } if entity == id => {
+                Ok(Submitted { id, existed: true, near: false })
+            }
+            other => answered(other),
+        }
+    }
+
     async fn submit_as(
         &self,
         id: EntityId,
         at: Timestamp,
         submission: Submission,
     ) -> Result<Submitted, SubmitError> {
-        let Submission { flow, version, input, tenant, key, priority, must_end_in, terms, by } =
-            submission;
-        let version = self.version_of(&flow, version).await?;
-        let keys = key.map(|key| unique(&tenant, &key, &flow, &input)).into_iter().collect();
-        let new = NewJob {
+        let version = self.version_of(&submission.flow, submission.version).await?;
+        let tenant = submission.tenant.clone();
+        let key = submission.key.as_deref();
+        let key = key.map(|key| unique(&tenant, key, &submission.flow, &submission.input));
+        let keys = key.into_iter().collect();
+        let new = self.wish(submission, version);
+        self.create((id, at), &tenant, new, Vec::new(), keys).await
+    }
+
+    fn wish(&self, submission: Submission, version: u32) -> NewJob {
+        let Submission { flow, input, priority, must_end_in, terms, by, .. } = submission;
+        NewJob {
             flow,
             version,
             input,
@@ -263,8 +312,7 @@ impl Submitter {
             retry_of: None,
             forked_from: None,
             by,
-        };
-        self.create((id, at), &tenant, new, Vec::new(), keys).await
+        }
     }
 
     async fn version_of(&self, flow: &str, version: Option<u32>) -> Result<u32, SubmitError> {

@@ -11,6 +11,8 @@ pub enum Topic {
     Due,
     /// Something lies in the outbox.
     Outbox,
+    /// Somebody left a wish in the intake.
+    Intake,
     /// Something became ready in a queue.
     Queue(String),
     /// Mail came for something that this session holds.
@@ -21,6 +23,7 @@ impl fmt::Display for Topic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Topic::Due => f.write_str("due"),
+            Topic::Intake => f.write_str("intake"),
             Topic::Outbox => f.write_str("outbox"),
             Topic::Queue(q) => write!(f, "queue/{q}"),
             Topic::Session(s) => write!(f, "session/{s}"),
@@ -33,6 +36,7 @@ impl Topic {
     pub fn parse(text: &str) -> Option<Self> {
         match text.split_once('/') {
             None if text == "due" => Some(Topic::Due),
+            None if text == "intake" => Some(Topic::Intake),
             None if text == "outbox" => Some(Topic::Outbox),
             Some(("queue", q)) => Some(Topic::Queue(q.to_owned())),
             Some(("session", s)) => s.parse().ok().map(Topic::Session),
@@ -96,6 +100,7 @@ mod tests {
     fn topics_round_trip_as_text() {
         let all = [
             Topic::Due,
+            Topic::Intake,
             Topic::Outbox,
             Topic::Queue("a/b c".into()),
             Topic::Session(SessionId::fixed(9, 1)),

@@ -29,6 +29,8 @@ pub struct Health {
     pub ready: Vec<ReadyCount>,
     /// What waits to be delivered, by lane; no more than [`OUTBOX_COUNTED_MAX`] of each side in all.
     pub outbox: Vec<OutboxCount>,
+    /// Wishes of applications that are not jobs yet; `None` where none can be left.
+    pub intake: Option<IntakeCount>,
     /// Sessions that are alive, by role.
     pub sessions: Vec<(String, u64)>,
     /// When the oldest record was written that is committed and that the feed can not show yet.
@@ -76,6 +78,15 @@ pub struct OutboxCount {
     pub count: u64,
     /// When the oldest one was sent.
     pub oldest: Timestamp,
+}
+
+/// Wishes that wait to become jobs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IntakeCount {
+    /// How many; counting stops at [`COUNTED_MAX`].
+    pub count: u64,
+    /// When the oldest one was left there.
+    pub oldest: Option<Timestamp>,
 }
 
 /// A transaction that is open and has written: the feed shows nothing that came after it.

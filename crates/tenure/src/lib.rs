@@ -8,6 +8,7 @@ pub mod commands;
 pub mod config;
 pub mod drill;
 pub mod flows;
+pub mod intake;
 pub mod logs;
 pub mod open;
 pub mod service;

@@ -8,7 +8,7 @@ use tenure_kernel::{
     bell::Bell, error::StoreError, judge::Judge, runtime::Runtime as _, store::Store,
 };
 use tenure_store::{
-    postgres::{PostgresOptions, PostgresStore},
+    postgres::{Intake, PostgresOptions, PostgresStore},
     sqlite::SqliteStore,
 };
 
@@ -20,6 +20,8 @@ pub struct Opened {
     pub bell: Arc<dyn Bell>,
     /// Batches that make sense at once: one for a store with one writer.
     pub flights: usize,
+    /// What applications leave in the same database.
+    pub intake: Option<Intake>,
 }
 
 /// The directory of a `sqlite:` URL.
@@ -39,11 +41,15 @@ pub async fn open(settings: &Settings, judge: Judge) -> Result<Opened, StoreErro
     let incarnation = TokioRuntime::current().random();
     if let Some(dir) = sqlite_directory(url) {
         let store = SqliteStore::open(&dir, judge, Arc::new(SystemClock), incarnation)?;
-        return Ok(Opened { store: Arc::new(store), bell: Arc::new(InProcess::new()), flights: 1 });
+        let (store, bell) = (Arc::new(store), Arc::new(InProcess::new()));
+        return Ok(Opened { store, bell, flights: 1, intake: None });
     }
-    let store = PostgresStore::connect(url, judge, PostgresOptions::new(incarnation)).await?;
+    let options = PostgresOptions::new(incarnation);
+    let intake = Some(Intake::new(url, &options)?);
+    let store = PostgresStore::connect(url, judge, options).await?;
     let bell = PgNotify::start(url, CHANNEL).map_err(|e| StoreError::Refused(e.to_string()))?;
-    Ok(Opened { store: Arc::new(store), bell: Arc::new(bell), flights: POSTGRES_FLIGHTS })
+    let (store, bell) = (Arc::new(store), Arc::new(bell));
+    Ok(Opened { store, bell, flights: POSTGRES_FLIGHTS, intake })
 }
 
 /// Opens for reading, beside whoever writes.

@@ -157,7 +157,7 @@ impl Program {
         config.flights = opened.flights;
         let parts = Parts {
             store: opened.store.clone(),
-            bell: opened.bell,
+            bell: opened.bell.clone(),
             rt: Arc::new(TokioRuntime::current()),
             machines: machines(),
             config: config.clone(),
@@ -202,8 +202,18 @@ impl Program {
             .await
             .map_err(|e| Failure::System(e.to_string()))?;
         #[expect(clippy::disallowed_methods, reason = "a command is process edge")]
-        let http = tokio::spawn(tenure_server::serve_router(app, routes, listener, http_stop));
-        Ok(Service { store: opened.store, node, crew, submitter, address, http_stopper, http })
+        let http =
+            tokio::spawn(tenure_server::serve_router(app.clone(), routes, listener, http_stop));
+        let intake = opened.intake.map(|intake| {
+            let (stopper, stop) = stopper();
+            let (rt, tick) = (node.pipeline.rt().clone(), settings.seconds("server.tick_seconds"));
+            let serving = crate::intake::run(intake, app, opened.bell, rt, tick, stop);
+            #[expect(clippy::disallowed_methods, reason = "a command is process edge")]
+            let task = tokio::spawn(serving);
+            (stopper, task)
+        });
+        let store = opened.store;
+        Ok(Service { store, node, crew, submitter, address, http_stopper, http, intake })
     }
 }
 
@@ -285,6 +295,8 @@ pub struct Service {
     pub address: SocketAddr,
     http_stopper: Stopper,
     http: tokio::task::JoinHandle<Result<(), tenure_server::ServeError>>,
+    /// On a store in which applications can leave wishes.
+    intake: Option<(Stopper, tokio::task::JoinHandle<()>)>,
 }
 
 impl Service {
@@ -296,6 +308,10 @@ impl Service {
     /// Takes no more requests, drains the worker, and says goodbye.
     pub async fn stop(mut self) -> Result<(), Failure> {
         self.http_stopper.stop();
+        if let Some((stopper, task)) = self.intake.take() {
+            stopper.stop();
+            task.await.map_err(|e| Failure::System(e.to_string()))?;
+        }
         if let Some(crew) = &mut self.crew {
             crew.stop().await;
         }

@@ -15,6 +15,7 @@
 //! | `export` | everything of it in one signed file |
 //! | `catalogue`, `sessions` | `/v1/flows`, `/v1/tools`, `/v1/workers` |
 //! | `schedules` | `/v1/schedules` |
+//! | `intake` | no path: what applications ask for in the database itself |
 //! | `aliases` | the paths of the systems that came before |
 
 mod aliases;
@@ -26,6 +27,7 @@ mod documents;
 mod events;
 mod export;
 mod find;
+mod intake;
 mod list;
 mod read;
 mod refused;
@@ -36,6 +38,7 @@ mod submit;
 mod wait;
 
 pub use desk::Desk;
+pub use intake::{Taken, Wish, take_in};
 
 use crate::{ApiCode, App, Problem};
 use axum::http::StatusCode;

@@ -33,13 +33,13 @@ use tenure_steps::events::StepId;
 use utoipa::{IntoParams, ToSchema};
 
 /// The longest idempotency key.
-const KEY_BYTES_MAX: usize = 255;
+pub(super) const KEY_BYTES_MAX: usize = 255;
 /// The longest that a request waits for a job.
 pub(super) const WAIT_SECONDS_MAX: f64 = 300.0;
 /// The longest that a job may be given.
 const MUST_END_SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
 /// The tenant of jobs of callers who have none.
-const TENANT: &str = "default";
+pub(super) const TENANT: &str = "default";
 /// Words that are taken, for what is not built yet.
 const LATER: [&str; 3] = ["plan", "pod", "file_wait"];
 

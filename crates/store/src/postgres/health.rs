@@ -7,8 +7,8 @@ use super::{
 use tenure_kernel::{
     error::StoreError,
     health::{
-        COUNTED_MAX, HOLDERS_BACK_MAX, Health, HoldsBack, OUTBOX_COUNTED_MAX, OpenCount,
-        OutboxCount, ReadyCount,
+        COUNTED_MAX, HOLDERS_BACK_MAX, Health, HoldsBack, IntakeCount, OUTBOX_COUNTED_MAX,
+        OpenCount, OutboxCount, ReadyCount,
     },
     time::Timestamp,
 };
@@ -27,6 +27,7 @@ const OUTBOX: &str = "SELECT l.lane, w.wire, o.count, o.oldest
             SELECT at FROM outbox WHERE outbox.lane = l.lane AND outbox.wire = w.wire
             ORDER BY at LIMIT $2) oldest_first) o
     WHERE o.count > 0 ORDER BY w.wire, l.lane";
+const INTAKE: &str = "SELECT count(*), min(at) FROM (SELECT at FROM intake ORDER BY id LIMIT $1) i";
 const SESSIONS: &str = "SELECT role, count(*) FROM sessions, moment() AS now
     WHERE NOT ended AND now < expires_at GROUP BY role ORDER BY role";
 // Committed, as it is seen, and not below the horizon of running transactions: what the feed withholds.
@@ -83,6 +84,10 @@ pub(super) async fn health(store: &Inner) -> Result<Health, StoreError> {
         let lane = u16::try_from(get::<i16>(row, 0)?).map_err(rows::corrupt)?;
         let (wire, count, oldest) = (get(row, 1)?, rows::count(row, 2)?, rows::time(row, 3)?);
         health.outbox.push(OutboxCount { lane, wire, count, oldest });
+    }
+    for row in &store.query(INTAKE, &[&most]).await? {
+        let oldest = get::<Option<i64>>(row, 1)?.map(Timestamp::from_micros);
+        health.intake = Some(IntakeCount { count: rows::count(row, 0)?, oldest });
     }
     for row in &store.query(SESSIONS, &[]).await? {
         health.sessions.push((get(row, 0)?, rows::count(row, 1)?));

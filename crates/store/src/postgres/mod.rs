@@ -27,6 +27,7 @@ mod compose;
 mod error;
 mod floors;
 mod health;
+mod intake;
 mod keep;
 mod known;
 mod load;
@@ -35,6 +36,8 @@ mod read;
 mod rows;
 mod schema;
 mod write;
+
+pub use intake::{Intake, IntakeRow, Taken};
 
 use error::Fault;
 use floors::Floors;

@@ -11,6 +11,7 @@ mod doctor;
 mod drill;
 mod evidence;
 mod hostile;
+mod intake;
 mod kill;
 mod lab;
 mod server_kill;

@@ -119,6 +119,7 @@ pub fn diagnose(f: &Findings) -> Vec<Diagnosis> {
         kept::chains(f),
     ];
     all.extend(kept::outbox(f));
+    all.extend(kept::intake(f));
     all.extend(kept::feed(f));
     all.push(alive::clocks(f));
     all.extend(alive::server(f));

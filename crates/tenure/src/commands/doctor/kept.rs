@@ -93,6 +93,39 @@ pub(super) fn outbox(f: &Findings) -> Vec<Diagnosis> {
     vec![side(false), side(true)]
 }
 
+/// Wishes of applications: each is owed a job.
+pub(super) fn intake(f: &Findings) -> Option<Diagnosis> {
+    let intake = f.health.intake.as_ref()?;
+    let lag = intake.oldest.map(|at| f.health.now.since(at)).unwrap_or_default();
+    let numbers =
+        |d: Diagnosis| d.number("rows", intake.count).number("lag_seconds", lag.as_secs_f64());
+    if lag <= f.stuck_after {
+        let says = match intake.count {
+            0 => "no row of an application waits to become a job".to_owned(),
+            n => format!(
+                "{} on the way to become jobs, the oldest for {}",
+                plural(n, "row"),
+                long(lag)
+            ),
+        };
+        return Some(numbers(Diagnosis::ok("intake", says)));
+    }
+    let says = format!(
+        "{} in the table intake to become jobs, the oldest for {}: no server takes them",
+        waits(intake.count, "row"),
+        long(lag)
+    );
+    let d = match lag < STUCK_FOR_LONG {
+        true => Diagnosis::warning("intake", says),
+        false => Diagnosis::wrong("intake", says),
+    };
+    Some(numbers(
+        d.remedy("a server has to run on this store: see `servers`, then its log for `intake`")
+            .remedy("nothing is lost, and restarting the server is safe: a job is made once under the id of its row")
+            .page("rows-wait-in-the-intake"),
+    ))
+}
+
 /// Postgres: the feed is read below the oldest running transaction, whoever runs it.
 pub(super) fn feed(f: &Findings) -> Vec<Diagnosis> {
     let h = &f.health;

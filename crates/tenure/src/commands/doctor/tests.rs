@@ -10,7 +10,7 @@ use super::{
 use crate::config::Settings;
 use std::{path::PathBuf, time::Duration};
 use tenure_kernel::{
-    health::{Health, HoldsBack, OpenCount, OutboxCount, ReadyCount},
+    health::{Health, HoldsBack, IntakeCount, OpenCount, OutboxCount, ReadyCount},
     ids::EntityId,
     rules::{Tallies, Tally},
     time::Timestamp,
@@ -188,6 +188,16 @@ fn messages_that_wait_are_told_apart_by_where_they_go() {
     ill("outbox", Verdict::Warning, &["30.0 s"], |f| f.health.outbox.push(stuck(false, 30)));
     ill("wire", Verdict::Warning, &["broker"], |f| f.health.outbox.push(stuck(true, 3_600)));
     assert!(after(|f| f.health.outbox.push(stuck(false, 3))).is_empty(), "under way");
+}
+
+#[test]
+fn rows_of_the_intake_are_owed_a_job() {
+    let waits = |seconds| Some(IntakeCount { count: 2, oldest: Some(ago(seconds)) });
+    ill("intake", Verdict::Warning, &["2 rows wait", "30.0 s"], |f| f.health.intake = waits(30));
+    ill("intake", Verdict::Wrong, &["2 min", "no server takes them"], |f| {
+        f.health.intake = waits(120);
+    });
+    assert!(after(|f| f.health.intake = waits(3)).is_empty(), "under way");
 }
 
 fn transaction(pid: Option<i32>, prepared: Option<&str>, seconds: Option<u64>) -> HoldsBack {

@@ -1,0 +1,291 @@
+//! Jobs that an application asked for in a transaction of its own database: see docs/transactional-submission.md.
+//!
+//! The application was given the job's id before anybody looked at the wish, and has gone on. So nothing is refused
+//! here: a wish that can not run becomes a failed job under that id, with the reason that the API would have answered,
+//! visible like any other. Only a store that is away is an error, and then the wish waits.
+
+use super::submit::{KEY_BYTES_MAX, TENANT, check_input, must_end_in};
+use crate::{App, Problem, problem::ApiCode};
+use serde::Deserialize;
+use serde_json::Value;
+use std::time::Duration;
+use tenure_jobs::{
+    model::{Failure, Terms},
+    submit::{Submission, SubmitError},
+    terms::GateTerm,
+};
+use tenure_kernel::{
+    error::StoreError,
+    ids::EntityId,
+    limits::{NAME_BYTES_MAX, clip},
+};
+
+/// What an application asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Wish {
+    /// The flow.
+    pub flow: Option<String>,
+    /// The input as JSON; `None` where it is too large.
+    pub input: Option<String>,
+    /// The options as JSON.
+    pub options: String,
+    /// The only tenant it may ask for.
+    pub bound: Option<String>,
+    /// Who asked.
+    pub by: String,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// A job that runs.
+    Created,
+    /// It was there: this wish was served before.
+    Existed,
+    /// A job that has failed, for this reason.
+    Failed(String),
+}
+
+/// Options of a wish; the names of `POST /v1/jobs`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Options {
+    version: Option<u32>,
+    priority: i16,
+    key: Option<String>,
+    tenant: Option<String>,
+    must_end_in_seconds: Option<u64>,
+    start_in_seconds: Option<u64>,
+    gate: Option<Gate>,
+    queue: Option<String>,
+    needs: Vec<String>,
+    by: Option<String>,
+}
+
+/// A gate by its name, or with the limit it gets if nobody has said one.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Gate {
+    Name(String),
+    Whole(GateTerm),
+}
+
+/// Why a wish can not run: a word, and the whole sentence.
+#[derive(Debug, PartialEq, Eq)]
+struct Wrong(&'static str, String);
+
+/// The longest delay of a start, like the longest time of a job.
+const START_SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
+/// What is kept of a reason.
+const ERROR_BYTES_MAX: usize = 2_000;
+
+/// Makes the job that was asked for, under the id that was given, or the failed job that says why not.
+pub async fn take_in(app: &App, id: EntityId, wish: Wish) -> Result<Taken, StoreError> {
+    let submission = match read(&wish) {
+        Ok(submission) => submission,
+        Err(wrong) => return fail(app, id, &wish, wrong).await,
+    };
+    let Some(desk) = app.jobs() else {
+        return Err(StoreError::Refused("this server has no jobs".into()));
+    };
+    let (flow, version) = (&submission.flow, submission.version);
+    let version = match check_input(app, desk, flow, version, &submission.input).await {
+        Ok(version) => version,
+        Err(problem) => return fail(app, id, &wish, of_problem(problem)?).await,
+    };
+    let submission = Submission { version: Some(version), ..submission };
+    let wrong = match desk.submitter().submit_under(id, submission).await {
+        Ok(done) if done.id == id && done.existed => return Ok(Taken::Existed),
+        Ok(done) if done.id == id => return Ok(Taken::Created),
+        // Somebody asked for the same over HTTP, between the function's look and now.
+        Ok(done) => {
+            let says = format!(
+                "the key belongs to job {}, which has the same input: that one counts",
+                done.id
+            );
+            Wrong("same_key", says)
+        }
+        Err(SubmitError::Store(e)) => return Err(e),
+        Err(e @ SubmitError::OtherInput(_)) => Wrong("other_input", e.to_string()),
+        Err(e @ SubmitError::UnknownFlow { .. }) => Wrong("unknown_flow", e.to_string()),
+        Err(e) => Wrong("refused", e.to_string()),
+    };
+    fail(app, id, &wish, wrong).await
+}
+
+/// A job that has failed. Everything of the wish that fits is in it.
+async fn fail(app: &App, id: EntityId, wish: &Wish, wrong: Wrong) -> Result<Taken, StoreError> {
+    let Some(desk) = app.jobs() else {
+        return Err(StoreError::Refused("this server has no jobs".into()));
+    };
+    let Wrong(reason, error) = wrong;
+    let failure = Failure {
+        reason: reason.to_owned(),
+        error: clip(&error, ERROR_BYTES_MAX).to_owned(),
+        ..Failure::default()
+    };
+    let input = wish.input.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let whole = bare(wish, input.unwrap_or_default());
+    let failed = desk.submitter().submit_failed(id, whole, failure.clone()).await;
+    let failed = match failed {
+        // Its input can not be kept either: then without it.
+        Err(SubmitError::Refused(_)) => {
+            desk.submitter().submit_failed(id, bare(wish, Value::Null), failure).await
+        }
+        other => other,
+    };
+    match failed {
+        Ok(done) if done.existed => Ok(Taken::Existed),
+        Ok(_) => Ok(Taken::Failed(reason.to_owned())),
+        Err(SubmitError::Store(e)) => Err(e),
+        Err(e) => Err(StoreError::Refused(e.to_string())),
+    }
+}
+
+/// What can be kept of a wish, whatever it says.
+fn bare(wish: &Wish, input: Value) -> Submission {
+    let asked: Option<Value> = serde_json::from_str(&wish.options).ok();
+    let asked = asked.and_then(|o| o["tenant"].as_str().map(str::to_owned));
+    let tenant = wish.bound.clone().or(asked.filter(|t| is_tenant(t)));
+    Submission {
+        flow: clip(wish.flow.as_deref().unwrap_or(""), FLOW_BYTES_MAX).to_owned(),
+        input,
+        tenant: tenant.unwrap_or_else(|| TENANT.to_owned()),
+        by: Some(wish.by.clone()),
+        ..Submission::default()
+    }
+}
+
+/// A flow and its version are the name of a queue.
+const FLOW_BYTES_MAX: usize = NAME_BYTES_MAX - 16;
+
+fn is_tenant(name: &str) -> bool {
+    !name.is_empty() && !name.contains('/') && name.len() <= NAME_BYTES_MAX
+}
+
+fn read(wish: &Wish) -> Result<Submission, Wrong> {
+    let bad = |what: String| Wrong("bad_options", what);
+    let flow = wish.flow.clone().filter(|f| !f.is_empty());
+    let flow = flow.ok_or_else(|| Wrong("unknown_flow", "no flow was named".to_owned()))?;
+    if flow.len() > FLOW_BYTES_MAX {
+        let says = format!("the name of a flow has at most {FLOW_BYTES_MAX} bytes");
+        return Err(Wrong("unknown_flow", says));
+    }
+    let options: Options = serde_json::from_str(&wish.options).map_err(|e| {
+        bad(format!("options: {e}; give an object with the fields of the documentation"))
+    })?;
+    let tenant = match (&wish.bound, options.tenant) {
+        (Some(mine), Some(other)) if *mine != other => {
+            return Err(bad(format!(
+                "options.tenant = {other:?}: the role may submit for {mine:?} only"
+            )));
+        }
+        (Some(mine), _) => mine.clone(),
+        (None, Some(other)) if !is_tenant(&other) => {
+            return Err(bad(format!("options.tenant = {other:?} is no name of a tenant")));
+        }
+        (None, wanted) => wanted.unwrap_or_else(|| TENANT.to_owned()),
+    };
+    if options.key.as_ref().is_some_and(|k| !(1..=KEY_BYTES_MAX).contains(&k.len())) {
+        return Err(bad(format!("options.key: a key has 1 to {KEY_BYTES_MAX} bytes")));
+    }
+    let must_end_in = must_end_in(options.must_end_in_seconds)
+        .map_err(|p| bad(format!("options.must_end_in_seconds: {}", p.detail())))?;
+    let start = options.start_in_seconds;
+    if start.is_some_and(|s| s > START_SECONDS_MAX) {
+        return Err(bad(format!("options.start_in_seconds: give at most {START_SECONDS_MAX}")));
+    }
+    let input = wish.input.as_deref().ok_or_else(|| {
+        Wrong("payload_too_large", "the input is larger than server.payload_bytes_max".to_owned())
+    })?;
+    let input = serde_json::from_str(input)
+        .map_err(|e| Wrong("bad_json", format!("the input can not be read: {e}")))?;
+    let mut needs = options.needs;
+    needs.sort();
+    needs.dedup();
+    let gate = options.gate.map(|gate| match gate {
+        Gate::Name(name) => GateTerm { name, limit: None },
+        Gate::Whole(gate) => gate,
+    });
+    let start_in_ms = start.filter(|s| *s > 0).map(|s| Duration::from_secs(s).as_millis() as u64);
+    let terms = Terms { start_in_ms, gate, queue: options.queue, needs, tell: None };
+    let by =
+        Some(options.by.map_or_else(|| wish.by.clone(), |name| format!("{name} ({})", wish.by)));
+    let (version, priority, key) = (options.version, options.priority, options.key);
+    Ok(Submission { flow, version, input, tenant, key, priority, must_end_in, terms, by })
+}
+
+/// A problem of the wish is a reason; one of the store is an error, and the wish waits.
+fn of_problem(problem: Problem) -> Result<Wrong, StoreError> {
+    match problem.code() {
+        ApiCode::Kernel(code) => {
+            Err(StoreError::Unavailable(format!("{code}: {}", problem.detail())))
+        }
+        code => Ok(Wrong(code.as_str(), problem.detail().to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(options: &str) -> Wish {
+        let (flow, input) = (Some("greet".into()), Some("{\"a\":1}".into()));
+        Wish { flow, input, options: options.into(), bound: None, by: "role app".into() }
+    }
+
+    #[test]
+    fn every_option_is_read() {
+        let read = read(&wish(
+            r#"{"version":2,"priority":-3,"key":"k","tenant":"t","must_end_in_seconds":60,"start_in_seconds":5,
+                "gate":{"name":"g","limit":2},"queue":"q","needs":["gpu","arm","gpu"],"by":"ada"}"#,
+        ))
+        .unwrap();
+        assert_eq!((read.version, read.priority, read.tenant.as_str()), (Some(2), -3, "t"));
+        assert_eq!(read.must_end_in, Some(Duration::from_secs(60)));
+        assert_eq!(read.terms.start_in_ms, Some(5_000));
+        assert_eq!(read.terms.gate, Some(GateTerm { name: "g".into(), limit: Some(2) }));
+        assert_eq!(read.terms.needs, ["arm", "gpu"]);
+        assert_eq!(read.by.as_deref(), Some("ada (role app)"));
+    }
+
+    #[test]
+    fn a_wish_without_options_has_the_terms_of_any_job() {
+        let read = read(&wish("{}")).unwrap();
+        assert_eq!((read.terms, read.tenant.as_str()), (Terms::default(), "default"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_and_never_an_error() {
+        for (options, says) in [
+            ("[]", "options"),
+            ("7", "options"),
+            ("{\"prio\":1}", "prio"),
+            ("{\"priority\":\"high\"}", "options"),
+            ("{\"priority\":99999}", "options"),
+            ("{\"key\":\"\"}", "options.key"),
+            ("{\"tenant\":\"a/b\"}", "options.tenant"),
+            ("{\"must_end_in_seconds\":0}", "must_end_in_seconds"),
+            ("{\"start_in_seconds\":99999999999}", "start_in_seconds"),
+            ("{\"cut", "options"),
+        ] {
+            let Wrong(reason, error) = read(&wish(options)).unwrap_err();
+            assert_eq!(reason, "bad_options", "{options}");
+            assert!(error.contains(says), "{options}: {error}");
+        }
+        let large = Wish { input: None, ..wish("{}") };
+        assert_eq!(read(&large).unwrap_err().0, "payload_too_large");
+        let none = Wish { flow: None, ..wish("{}") };
+        assert_eq!(read(&none).unwrap_err().0, "unknown_flow");
+    }
+
+    #[test]
+    fn a_bound_role_submits_for_its_tenant_and_nobody_else() {
+        let bound = |options: &str| Wish { bound: Some("mine".into()), ..wish(options) };
+        assert_eq!(read(&bound("{}")).unwrap().tenant, "mine");
+        assert_eq!(read(&bound("{\"tenant\":\"mine\"}")).unwrap().tenant, "mine");
+        let theirs = bound("{\"tenant\":\"theirs\"}");
+        assert_eq!(read(&theirs).unwrap_err().0, "bad_options");
+        assert_eq!(bare(&theirs, Value::Null).tenant, "mine");
+    }
+}
