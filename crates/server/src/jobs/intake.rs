@@ -171,9 +171,13 @@ fn read(wish: &Wish) -> Result<Submission, Wrong> {
         let says = format!("the name of a flow has at most {FLOW_BYTES_MAX} bytes");
         return Err(Wrong("unknown_flow", says));
     }
-    let options: Options = serde_json::from_str(&wish.options).map_err(|e| {
+    // As a map and not at once: a list would be taken for the fields in their order.
+    let unread = |e: serde_json::Error| {
         bad(format!("options: {e}; give an object with the fields of the documentation"))
-    })?;
+    };
+    let options: serde_json::Map<String, Value> =
+        serde_json::from_str(&wish.options).map_err(unread)?;
+    let options: Options = serde_json::from_value(Value::Object(options)).map_err(unread)?;
     let tenant = match (&wish.bound, options.tenant) {
         (Some(mine), Some(other)) if *mine != other => {
             return Err(bad(format!(
