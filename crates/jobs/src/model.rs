@@ -314,9 +314,12 @@ pub struct OpenTimer {
     /// The step.
     #[serde(rename = "s")]
     pub step: StepId,
-    /// Sleep or retry.
+    /// Sleep, retry or limit.
     #[serde(rename = "w")]
     pub why: TimerWhy,
+    /// The tool whose limit it waits for.
+    #[serde(default, rename = "l", skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
 }
 
 /// A child that has not ended.
@@ -499,8 +502,9 @@ impl JobState {
                 }
             }
             StepEvent::SignalKept { key, .. } => self.kept.push(key.clone()),
-            StepEvent::TimerSet { step, why, .. } => {
-                self.timers.push(OpenTimer { step: step.clone(), why: *why });
+            StepEvent::TimerSet { step, why, limit, .. } => {
+                let tool = limit.as_ref().map(|l| l.tool.clone());
+                self.timers.push(OpenTimer { step: step.clone(), why: *why, tool });
             }
             StepEvent::TimerFired { step } => {
                 let sleep = |t: &OpenTimer| t.step == *step && t.why == TimerWhy::Sleep;

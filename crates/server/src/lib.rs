@@ -206,6 +206,7 @@ impl App {
         description = "Runs work that must not be lost, done twice, or left hanging."
     ),
     tags(
+        (name = "limits", description = "How often tools may be called; see docs/limits.md."),
         (name = "schedules", description = "Jobs at the times of a calendar; see docs/schedules.md."),
         (name = "jobs", description = "What people and programs ask of jobs; see docs/api.md."),
         (name = "calls", description = "Workers that run tools, in any language; see docs/api.md."),

@@ -7,7 +7,10 @@ use crate::tool::Class;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
-use tenure_kernel::ids::{EntityId, SessionId};
+use tenure_kernel::{
+    ids::{EntityId, SessionId},
+    time::Timestamp,
+};
 
 /// Names a step within its job: its number in the flow's order of calls; in a branch, the number of the
 /// branch and the number in it (`3.1`); after `continue_with`, the run in front (`2:1`).
@@ -164,6 +167,33 @@ pub enum TimerWhy {
     Sleep,
     /// A call is tried again later.
     Retry,
+    /// A call waits for the rate limit of its tool.
+    Limit,
+}
+
+/// Leave to make one call, from a limit: good within its time, void after it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Token {
+    /// The limit.
+    #[serde(rename = "l")]
+    pub limit: EntityId,
+    /// Not before.
+    #[serde(rename = "f")]
+    pub from: Timestamp,
+    /// Not after.
+    #[serde(rename = "u")]
+    pub until: Timestamp,
+}
+
+/// A tool step that waits for a limit: what it is, since it may have no call yet, and the tokens it has.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LimitWait {
+    /// The tool.
+    pub tool: String,
+    /// Digest of its arguments.
+    pub arguments_hash: String,
+    /// Kept for it.
+    pub tokens: Vec<Token>,
 }
 
 /// What is asked of a tool.
@@ -443,13 +473,16 @@ pub enum StepEvent {
     TimerSet {
         /// The step.
         step: StepId,
-        /// Sleep or backoff.
+        /// Sleep, backoff or limit.
         why: TimerWhy,
         /// From the time of this event.
         after_ms: u64,
         /// Where the flow asked for it.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         place: String,
+        /// What waits for a limit.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<Box<LimitWait>>,
     },
     /// The time came.
     TimerFired {

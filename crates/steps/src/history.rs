@@ -3,7 +3,7 @@
 
 use crate::{
     events::{
-        CallAnswer, CallEnd, CallOutcome, ResultType, StepEvent, StepId, TimerWhy, Verdict,
+        CallAnswer, CallEnd, CallOutcome, ResultType, StepEvent, StepId, TimerWhy, Token, Verdict,
         WaitKind, WaitOutcome, What,
     },
     flow::Failed,
@@ -153,6 +153,8 @@ pub struct StepRecord {
     pub attempts: u32,
     /// A timer that has not fired: why, and when it will.
     pub timer: Option<(TimerWhy, Timestamp)>,
+    /// Tokens of limits that are kept for its next call.
+    pub tokens: Vec<Token>,
     /// Until when it waits.
     pub deadline: Option<Timestamp>,
     /// Its number among the children.
@@ -240,6 +242,7 @@ impl History {
             calls: Vec::new(),
             attempts: 0,
             timer: None,
+            tokens: Vec::new(),
             deadline: None,
             child: None,
             compensating: false,
@@ -282,6 +285,7 @@ impl History {
                     Shape::Tool { tool: tool.clone(), arguments_hash: arguments_hash.clone() };
                 let record = self.begin(step, shape, place, at);
                 record.timer = None;
+                record.tokens.clear();
                 record.calls.push(Call {
                     key: key.clone(),
                     ordinal: *ordinal,
@@ -366,8 +370,15 @@ impl History {
                 let kept = Kept { outcome: *outcome, payload: payload.clone(), by: by.clone() };
                 self.kept.insert(key.clone(), kept);
             }
-            StepEvent::TimerSet { step, why, after_ms, place } => {
-                let record = self.begin(step, Shape::Sleep, place, at);
+            StepEvent::TimerSet { step, why, after_ms, place, limit } => {
+                let shape = limit.as_deref().map_or(Shape::Sleep, |l| Shape::Tool {
+                    tool: l.tool.clone(),
+                    arguments_hash: l.arguments_hash.clone(),
+                });
+                let record = self.begin(step, shape, place, at);
+                if let Some(limit) = limit {
+                    record.tokens.clone_from(&limit.tokens);
+                }
                 record.timer = Some((*why, at + Duration::from_millis(*after_ms)));
             }
             StepEvent::TimerFired { step } => {

@@ -46,6 +46,8 @@ pub enum Command {
     Worker(Worker),
     /// Submits, shows and moves jobs of a server, over HTTP
     Job(crate::commands::job::args::Job),
+    /// Sets and shows how often tools may be called
+    Limit(crate::commands::limit::Options),
     /// Sets, shows and moves schedules of a server: jobs at the times of a calendar
     Schedule(crate::commands::schedule::Options),
     /// Creates, lists and revokes API keys

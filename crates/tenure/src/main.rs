@@ -65,6 +65,7 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
             commands::serve::work(settings, &o.server, o.api_key.as_deref(), json).await
         }
         Command::Job(options) => commands::job::run(options, json).await,
+        Command::Limit(options) => commands::limit::run(options, json).await,
         Command::Schedule(options) => commands::schedule::run(options, json).await,
         Command::Key { action } => commands::key::run(settings, action, json).await,
         Command::Rules => commands::rules::run(settings, json).await,

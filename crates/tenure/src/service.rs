@@ -187,7 +187,9 @@ impl Program {
             listen: address,
             payload_bytes_max: usize::try_from(settings.number("server.payload_bytes_max"))
                 .unwrap_or(usize::MAX),
-            worker_kinds: ["worker", "job", "call", "catalogue"].map(str::to_owned).to_vec(),
+            worker_kinds: ["worker", "job", "call", "catalogue", "limit", "limit_book"]
+                .map(str::to_owned)
+                .to_vec(),
             lease: settings.seconds("worker.lease_seconds"),
             about: about(settings),
             ..ServerOptions::default()

@@ -184,7 +184,8 @@ impl Run {
                 }
                 self.pending.timers.push(TimerChange::set(timers::step(&step), time));
                 let after_ms = millis(time);
-                self.record(StepEvent::TimerSet { step, why: TimerWhy::Sleep, after_ms, place });
+                let (why, limit) = (TimerWhy::Sleep, None);
+                self.record(StepEvent::TimerSet { step, why, after_ms, place, limit });
             }
             Ask::Child { flow, version, input, arguments_hash } if !known => {
                 self.child(step, flow, version, input, arguments_hash, place).await?;
@@ -330,7 +331,9 @@ impl Run {
     pub(crate) async fn consider(&mut self, step: StepId) -> Go {
         let Some(asked) = self.core.asks.get(&step).cloned() else { return Ok(()) };
         let record = self.core.loaded.history.steps.get(&step);
-        if record.is_some_and(|r| r.timer.is_some() || r.outcome.is_some() || r.dropped) {
+        if record.is_some_and(|r| r.timer.is_some() || r.outcome.is_some() || r.dropped)
+            || self.limited.contains_key(&step)
+        {
             return Ok(());
         }
         if !self.core.driver.awaits(&step) && self.open_call(&step).is_none() {
@@ -344,7 +347,9 @@ impl Run {
         let shape = asked.ask.shape();
         match ledger::acquire(&self.core.loaded.history, &step, &shape, self.epoch) {
             Permit::AllowExecute { ordinal, call } => {
-                self.start_call(&asked, ordinal, call).await?;
+                if self.admitted(&asked).await? {
+                    self.start_call(&asked, ordinal, call).await?;
+                }
             }
             // With another worker, or on its way back.
             Permit::WaitOtherWorker { call, .. } if call.hand.out.is_some() => {}
@@ -592,6 +597,7 @@ impl Run {
             why,
             after_ms,
             place: String::new(),
+            limit: None,
         });
     }
 }

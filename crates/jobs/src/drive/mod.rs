@@ -9,19 +9,23 @@
 //! A commit that is refused means that somebody else holds the job. The flow is then dropped, running
 //! tools are told to stop, and nothing more is written but evidence of what they had done.
 
+mod admission;
 mod asks;
 mod calls;
 mod ends;
 mod hand;
+mod limits;
 mod load;
 mod memory;
 mod rest;
 mod run;
 mod settling;
 
+pub use admission::{HELD_AFTER_LATE_MAX, HELD_MAX, LEAD};
 pub use calls::Calls;
 pub(crate) use calls::Testimony;
 pub use ends::{Ending, Ends};
+pub use limits::{BOOK_GOOD_FOR, Limits};
 pub use load::{LoadError, Loaded, load, meta_of, read_events, read_events_of};
 pub use memory::Memory;
 pub(crate) use run::{Run, Still};
@@ -158,6 +162,8 @@ pub struct Shop {
     pub ends: Ends,
     /// Calls that run in this process.
     pub calls: Calls,
+    /// Limits that it knows of, and tokens that it has.
+    pub limits: Limits,
     /// See [`points`].
     pub probe: Option<Probe>,
 }
@@ -168,8 +174,8 @@ impl Shop {
         let memory = Memory::new(options.memory_bytes_max);
         let liveness = Arc::new(NothingKnown);
         let ends = Ends::default();
-        let (effects, calls, probe) = (None, Calls::default(), None);
-        Shop { flows, tools, options, effects, liveness, memory, ends, calls, probe }
+        let (effects, calls, limits, probe) = (None, Calls::default(), Limits::default(), None);
+        Shop { flows, tools, options, effects, liveness, memory, ends, calls, limits, probe }
     }
 
     /// Effects in a store of their own.

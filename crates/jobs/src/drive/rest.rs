@@ -6,9 +6,9 @@ use super::{
 };
 use crate::{
     decide::{self, AskMail, timers},
-    model::{Attention, Failure, Job, JobEvent, OwnEvent, limits},
+    model::{Attention, Failure, Job, JobEvent, OpenTimer, OwnEvent, limits},
 };
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 use tenure_engine::worker::{Held, HoldError};
 use tenure_kernel::{limits as kernel_limits, machine::Decision, timers::TimerChange};
 use tenure_steps::{
@@ -197,7 +197,12 @@ impl Run {
     pub(super) fn keys(&self) -> Vec<String> {
         let state = self.state();
         let mut keys: Vec<String> = state.waits.iter().map(|w| w.key.clone()).collect();
-        keys.extend((!state.timers.is_empty()).then(|| "timer".to_owned()));
+        let limited = |t: &&OpenTimer| t.why == TimerWhy::Limit;
+        let tools: BTreeSet<_> =
+            state.timers.iter().filter(limited).filter_map(|t| t.tool.as_deref()).collect();
+        keys.extend(tools.into_iter().map(|tool| format!("limit:{tool}")));
+        let others = state.timers.iter().any(|t| !limited(&t));
+        keys.extend(others.then(|| "timer".to_owned()));
         keys.extend((!state.children.is_empty()).then(|| "child".to_owned()));
         keys.extend(
             state.calls.iter().filter(|c| c.out.is_some()).map(|c| format!("call:{}", c.tool)),

@@ -10,11 +10,11 @@ use super::{
 };
 use crate::{
     decide::{self, AskMail, MailSays, timers},
-    model::{Attention, Job, JobEvent, JobState, NewJob, OwnEvent, limits},
+    model::{Attention, Job, JobEvent, JobState, NewJob, OpenTimer, OwnEvent, limits},
 };
 use serde_json::Value;
 use std::{
-    collections::{BTreeMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -38,7 +38,7 @@ use tenure_kernel::{
 use tenure_steps::{
     desk::Asked,
     driver::{Driver, End, Turn, World},
-    events::{CallOutcome, StepEvent, StepId, What},
+    events::{CallOutcome, StepEvent, StepId, TimerWhy, Token, What},
     flow::FlowError,
 };
 use tokio::sync::{mpsc, watch};
@@ -120,6 +120,14 @@ pub(crate) struct Run {
     /// When something was last committed, on this process's clock.
     pub moved_at: Duration,
     pub dropped: HashSet<StepId>,
+    /// It is being created, and not there yet.
+    pub unborn: bool,
+    /// Steps that wait here for a limit, and until when.
+    pub limited: BTreeMap<StepId, Timestamp>,
+    /// Steps that wait behind them.
+    pub aside: BTreeSet<StepId>,
+    /// Tokens of steps that wait here.
+    pub tokens: BTreeMap<StepId, Vec<Token>>,
     pub cancel: Option<AskMail>,
     pub pause: Option<AskMail>,
     pub draining: bool,
@@ -287,6 +295,10 @@ impl Run {
             foreign: BTreeMap::new(),
             moved_at: time.1,
             dropped: HashSet::new(),
+            unborn: false,
+            limited: BTreeMap::new(),
+            aside: BTreeSet::new(),
+            tokens: BTreeMap::new(),
             cancel: None,
             pause: None,
             draining: false,
@@ -333,6 +345,10 @@ impl Run {
             foreign: BTreeMap::new(),
             moved_at: time.1,
             dropped: HashSet::new(),
+            unborn: true,
+            limited: BTreeMap::new(),
+            aside: BTreeSet::new(),
+            tokens: BTreeMap::new(),
             cancel: None,
             pause: None,
             draining: false,
@@ -443,6 +459,7 @@ impl Run {
             }
             self.read_mail(held).await?;
             self.draining |= held.stopping();
+            self.wake_limited();
             self.advance().await?;
             if self.turn_over(held).await? == Next::Over {
                 return Ok(());
@@ -476,7 +493,8 @@ impl Run {
             return Ok(Next::Again);
         }
         let held_back = self.pause.is_some() || self.draining || self.core.end.is_some();
-        if quiet && (self.core.queue.is_empty() || held_back) && self.patience_left().is_none() {
+        let idle = self.core.queue.is_empty() && self.limited.is_empty();
+        if quiet && (idle || held_back) && self.patience_left().is_none() {
             return self.park(held).await;
         }
         self.wait(held).await?;
@@ -660,7 +678,8 @@ impl Run {
         let rt = self.reach.pipeline.rt().clone();
         // Nobody tells a process that its lease has lapsed: it looks itself, well within the margin.
         let look = self.keeper.config().lease / 20;
-        let look = rt.sleep(self.patience_left().map_or(look, |left| left.min(look)));
+        let next = [self.patience_left(), self.next_limited()].into_iter().flatten().min();
+        let look = rt.sleep(next.map_or(look, |next| next.min(look)));
         let stopping = held.until_stopping();
         let draining = self.draining;
         let drain = async {
@@ -758,8 +777,13 @@ impl Run {
             JobEvent::Step(
                 StepEvent::TimerFired { step } | StepEvent::EffectSettled { step, .. },
             ) => {
-                self.stuck.retain(|s| s.step != *step);
-                Some(step.clone())
+                let step = step.clone();
+                self.stuck.retain(|s| s.step != step);
+                let limit = |t: &OpenTimer| t.step == step && t.why == TimerWhy::Limit;
+                if self.state().timers.iter().any(limit) {
+                    self.wake_aside();
+                }
+                Some(step)
             }
             _ => None,
         };

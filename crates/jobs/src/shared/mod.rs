@@ -3,11 +3,13 @@
 //!
 //! | entity | what it shares |
 //! |---|---|
+//! | [`limit`] | how often a tool is called |
 //! | [`schedule`] | times at which jobs begin |
 //!
 //! Nobody holds them, so whoever wants to change one commits on the version it has seen ([`amend`]). The road not
 //! taken is mail for every change: the caller would then have to wait for the due loop to learn what became of it.
 
+pub mod limit;
 pub mod schedule;
 
 use tenure_engine::pipeline::Pipeline;

@@ -188,8 +188,11 @@ pub struct WaitView {
 pub struct TimerView {
     /// The step.
     pub step: StepId,
-    /// Sleep or retry.
+    /// Sleep, retry or limit.
     pub why: TimerWhy,
+    /// The tool whose limit it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
     /// When it goes on; a pause takes the timer away.
     pub at: Option<Timestamp>,
     /// Attempts that failed so far; from the stream.
@@ -238,6 +241,7 @@ pub fn of_head(head: &Head) -> Result<JobView, StoreError> {
     let timer = |t: &crate::model::OpenTimer| TimerView {
         step: t.step.clone(),
         why: t.why,
+        tool: t.tool.clone(),
         at: fires(timers::step(&t.step)),
         attempts: None,
         attempts_max: None,

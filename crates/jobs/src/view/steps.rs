@@ -110,8 +110,12 @@ impl Steps {
                 view.deadline = within_ms.map(|ms| at + Duration::from_millis(ms));
                 view.note.clone_from(note);
             }
-            StepEvent::TimerSet { step, after_ms, place, .. } => {
-                let view = self.begin(step, &Shape::Sleep, place, at);
+            StepEvent::TimerSet { step, after_ms, place, limit, .. } => {
+                let shape = limit.as_deref().map_or(Shape::Sleep, |l| Shape::Tool {
+                    tool: l.tool.clone(),
+                    arguments_hash: l.arguments_hash.clone(),
+                });
+                let view = self.begin(step, &shape, place, at);
                 view.pauses.push((at, at + Duration::from_millis(*after_ms), false));
             }
             StepEvent::ChildStarted { step, child, flow, arguments_hash, place, .. } => {

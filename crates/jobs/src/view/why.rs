@@ -111,7 +111,14 @@ fn waits(job: &JobView, now: Timestamp) -> String {
     }
     if let Some(timer) = sleeps.iter().min_by_key(|t| t.at) {
         let until = timer.at.map_or("a time that a pause took away".into(), |t| when(t, now));
-        return format!("Step {} sleeps until {until}{}", timer.step, more(1));
+        let step = &timer.step;
+        if let (TimerWhy::Limit, Some(tool)) = (timer.why, &timer.tool) {
+            return format!(
+                "Step {step} waits for the rate limit of {tool} until {until}{}",
+                more(1)
+            );
+        }
+        return format!("Step {step} sleeps until {until}{}", more(1));
     }
     match job.children.as_slice() {
         [] => format!("Woken {} and about to be queued", since(job.changed_at, now)),

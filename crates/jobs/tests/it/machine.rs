@@ -301,7 +301,13 @@ impl Walk {
             Happens::Sleep(n) if running && state.timers.len() < 4 => {
                 let why = if n % 2 == 0 { TimerWhy::Sleep } else { TimerWhy::Retry };
                 let step = StepId(format!("t{n}"));
-                self.hold(StepEvent::TimerSet { step, why, after_ms: 5, place: String::new() });
+                self.hold(StepEvent::TimerSet {
+                    step,
+                    why,
+                    after_ms: 5,
+                    place: String::new(),
+                    limit: None,
+                });
             }
             Happens::Child(n) if running => {
                 let ordinal = u32::from(*n);

@@ -3,6 +3,7 @@
 mod exports;
 mod flows;
 mod forks;
+mod limits;
 mod machine;
 mod promises;
 mod schedules;

@@ -88,7 +88,13 @@ pub struct World {
 }
 
 pub fn machines() -> Machines {
-    Machines::kernel().with::<Job>().with::<tenure_jobs::call::Call>().with::<Catalogue>()
+    Machines::kernel()
+        .with::<Job>()
+        .with::<tenure_jobs::call::Call>()
+        .with::<Catalogue>()
+        .with::<tenure_jobs::shared::limit::Limit>()
+        .with::<tenure_jobs::shared::limit::LimitBook>()
+        .with::<tenure_jobs::shared::schedule::Schedule>()
 }
 
 /// Leases of half a second: these tests are not about waiting.

@@ -14,7 +14,7 @@
 //! | `events` | its stream, by pages or live |
 //! | `export` | everything of it in one signed file |
 //! | `catalogue`, `sessions` | `/v1/flows`, `/v1/tools`, `/v1/workers` |
-//! | `schedules` | `/v1/schedules` |
+//! | `schedules`, `limits` | `/v1/schedules`, `/v1/limits` |
 //! | `intake` | no path: what applications ask for in the database itself |
 //! | `aliases` | the paths of the systems that came before |
 
@@ -28,6 +28,7 @@ mod events;
 mod export;
 mod find;
 mod intake;
+mod limits;
 mod list;
 mod read;
 mod refused;
@@ -77,6 +78,8 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(catalogue::tools))
         .routes(routes!(catalogue::tool))
         .routes(routes!(sessions::workers))
+        .routes(routes!(limits::list))
+        .routes(routes!(limits::show, limits::set, limits::remove))
         .routes(routes!(schedules::list))
         .routes(routes!(schedules::show, schedules::set, schedules::remove))
         .routes(routes!(schedules::pause))

@@ -4,6 +4,8 @@
 //! * Only the kinds that the server was told ([`ServerOptions::worker_kinds`](crate::ServerOptions)).
 //! * Only the caller's tenant. What is foreign is answered as if it were not there, message targets
 //!   and the session of a claim included.
+//! * Beside it the limits of all tenants together: whoever calls a tool takes tokens there. A worker is trusted to take
+//!   them as the limit says, as it is trusted to make the calls that they are for.
 //! * No tenure but the worker's own: `overrule` and `end_tenure` belong to the due loop.
 //! * No session that says it is a server (it would be given lanes), and no lease beyond a bound.
 //!
@@ -82,7 +84,8 @@ impl Identities {
         id: EntityId,
     ) -> Result<bool, StoreError> {
         let identity = self.of(app, id).await?;
-        Ok(identity.is_some_and(|i| self.admits(app, i.kind) && caller.sees(&i.tenant)))
+        let open = |i: &Identity| caller.sees(&i.tenant) || is_everybodys(i.kind, &i.tenant);
+        Ok(identity.is_some_and(|i| self.admits(app, i.kind) && open(&i)))
     }
 
     /// Whether the entity is there, of this kind, and the caller's.
@@ -232,6 +235,12 @@ async fn refused_target(
     let identity = app.identities().of(app, id).await?;
     let foreign = identity.is_some_and(|i| is_ours(i.kind) || !caller.sees(&i.tenant));
     Ok(foreign.then_some(Refusal::Unknown(id)))
+}
+
+/// Limits for all tenants together, and the book that lists them: a worker of any tenant takes tokens there.
+pub(super) fn is_everybodys(kind: &str, tenant: &str) -> bool {
+    use tenure_jobs::shared::limit::{book, model};
+    [model::TABLE.kind, book::TABLE.kind].contains(&kind) && tenant == model::EVERYBODY
 }
 
 /// Kinds that are the server's own business.

@@ -120,7 +120,10 @@ fn begin(asked: &Asked) -> StepEvent {
             let (kind, key) = (*kind, key.clone());
             StepEvent::WaitOpened { step, kind, key, within_ms: None, note: None, place }
         }
-        Ask::Sleep(_) => StepEvent::TimerSet { step, why: TimerWhy::Sleep, after_ms: 1, place },
+        Ask::Sleep(_) => {
+            let (why, limit) = (TimerWhy::Sleep, None);
+            StepEvent::TimerSet { step, why, after_ms: 1, place, limit }
+        }
         Ask::Child { flow, arguments_hash, .. } => StepEvent::ChildStarted {
             step,
             ordinal: 0,

@@ -8,6 +8,7 @@ pub mod drill;
 pub mod evidence;
 pub mod job;
 pub mod key;
+pub mod limit;
 pub mod rules;
 pub mod schedule;
 pub mod serve;
@@ -58,6 +59,8 @@ pub fn machines() -> Machines {
         .with::<tenure_jobs::Job>()
         .with::<tenure_jobs::call::Call>()
         .with::<tenure_jobs::catalogue::Catalogue>()
+        .with::<tenure_jobs::shared::limit::Limit>()
+        .with::<tenure_jobs::shared::limit::LimitBook>()
         .with::<tenure_jobs::shared::schedule::Schedule>()
         .with::<tenure_server::keys::Key>()
 }

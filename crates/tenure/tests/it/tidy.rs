@@ -51,6 +51,8 @@ fn the_pages_of_the_machines_are_what_their_tables_say() {
         .with::<tenure::jobs::Job>()
         .with::<tenure::jobs::call::Call>()
         .with::<tenure::jobs::catalogue::Catalogue>()
+        .with::<tenure::jobs::shared::limit::Limit>()
+        .with::<tenure::jobs::shared::limit::LimitBook>()
         .with::<tenure::jobs::shared::schedule::Schedule>()
         .with::<tenure_server::keys::Key>();
     for table in product.tables().iter() {

@@ -1,0 +1,163 @@
+//! Rate limits in front of a call: everything here happens before `started` is recorded, so a job that waits for a
+//! limit has begun nothing that anybody could wonder about.
+//!
+//! A short wait stays in memory with the job held. A longer one is recorded with its tokens, the job gives up its
+//! holder, and a timer wakes it a little early. Who comes back too late finds its tokens void and takes others; it then
+//! stays for them, or a busy worker could be too late for ever.
+
+use super::{limits, run::Run};
+use crate::{decide::timers, model::limits as job_limits};
+use std::time::Duration;
+use tenure_engine::worker::HoldError;
+use tenure_kernel::{time::Timestamp, timers::TimerChange};
+use tenure_steps::{
+    desk::{Ask, Asked},
+    events::{LimitWait, StepEvent, StepId, TimerWhy, Token},
+};
+
+/// A wait for a limit that is not longer stays in memory.
+pub const HELD_MAX: Duration = Duration::from_secs(2);
+/// The same for a step that came back too late for its token once.
+pub const HELD_AFTER_LATE_MAX: Duration = Duration::from_secs(30);
+/// So much before its token is good a waiting job is woken.
+pub const LEAD: Duration = Duration::from_secs(1);
+/// Steps of one job that wait for limits with a timer of their own; the rest comes after them.
+pub const WAITS_MAX: usize = 16;
+/// When to ask again where a limit could not be asked.
+const AGAIN: Duration = Duration::from_millis(500);
+
+impl Run {
+    /// Whether a call of this step may begin now. If not, the step comes back by itself.
+    pub(crate) async fn admitted(&mut self, asked: &Asked) -> Result<bool, HoldError> {
+        let Ask::Tool { tool, .. } = &asked.ask else { return Ok(true) };
+        let wanted = match limits::of(&self.reach, &self.tenant, tool).await {
+            Ok(wanted) if wanted.is_empty() => return Ok(true),
+            Ok(wanted) => wanted,
+            Err(e) => return self.ask_later(asked, e),
+        };
+        if self.unborn {
+            // A limit is asked by a worker that has the job, not by whoever creates it.
+            return Err(HoldError::Lost);
+        }
+        let step = &asked.step;
+        let now = self.now();
+        let mut tokens = self.reserved(step);
+        let before = tokens.len();
+        tokens.retain(|t| t.until >= now && wanted.contains(&t.limit));
+        let was_late = tokens.len() < before;
+        if tokens.is_empty() && !was_late && !self.room_for_a_limit() {
+            self.aside.insert(step.clone());
+            return Ok(false);
+        }
+        for limit in wanted {
+            if tokens.iter().any(|t| t.limit == limit) {
+                continue;
+            }
+            match self.reach.shop.limits.take(&self.reach.pipeline, limit).await {
+                Ok(token) => tokens.extend(token),
+                Err(e) => {
+                    self.tokens.insert(step.clone(), tokens);
+                    return self.ask_later(asked, e);
+                }
+            }
+        }
+        let now = self.now();
+        let from = tokens.iter().map(|t| t.from).max().unwrap_or(now);
+        let wait = from.since(now);
+        if wait.is_zero() {
+            return Ok(true);
+        }
+        let held_max = if was_late { HELD_AFTER_LATE_MAX } else { HELD_MAX };
+        if wait <= held_max {
+            self.tokens.insert(step.clone(), tokens);
+            self.limited.insert(step.clone(), from);
+        } else {
+            self.wait_for_limit(asked, tokens, wait.saturating_sub(LEAD));
+        }
+        Ok(false)
+    }
+
+    /// Tokens that this step has already: in memory, or on record from before it waited.
+    fn reserved(&mut self, step: &StepId) -> Vec<Token> {
+        let recorded = || {
+            self.core.loaded.history.steps.get(step).map(|r| r.tokens.clone()).unwrap_or_default()
+        };
+        self.tokens.remove(step).unwrap_or_else(recorded)
+    }
+
+    /// More than a few timers are of no use: what waits behind them waits longer anyway.
+    fn room_for_a_limit(&self) -> bool {
+        let state = &self.core.loaded.state;
+        let mine = state.timers.iter().filter(|t| t.why == TimerWhy::Limit).count();
+        let full = state.waits.len() + state.timers.len() >= job_limits::WAITS_MAX;
+        // Without a timer of its own kind nothing would bring it back.
+        mine < WAITS_MAX && !(full && mine > 0)
+    }
+
+    fn ask_later(
+        &mut self,
+        asked: &Asked,
+        e: tenure_kernel::error::StoreError,
+    ) -> Result<bool, HoldError> {
+        if self.unborn {
+            return Err(HoldError::Lost);
+        }
+        tracing::debug!(job = %self.id, step = %asked.step, error = %e, "a limit can not be asked now");
+        let at = self.now() + AGAIN;
+        self.limited.insert(asked.step.clone(), at);
+        Ok(false)
+    }
+
+    fn wait_for_limit(&mut self, asked: &Asked, tokens: Vec<Token>, after: Duration) {
+        let Ask::Tool { tool, arguments_hash, .. } = &asked.ask else { return };
+        let state = &self.core.loaded.state;
+        if state.waits.len() + state.timers.len() >= job_limits::WAITS_MAX {
+            // No room for a timer: the job stays here, and looks again.
+            let at = self.now() + HELD_MAX;
+            self.tokens.insert(asked.step.clone(), tokens);
+            self.limited.insert(asked.step.clone(), at);
+            return;
+        }
+        let (step, after_ms) = (asked.step.clone(), super::asks::millis(after));
+        self.pending.timers.push(TimerChange::set(timers::step(&step), after));
+        let (tool, arguments_hash) = (tool.clone(), arguments_hash.clone());
+        let limit = Some(Box::new(LimitWait { tool, arguments_hash, tokens }));
+        let place = asked.place.clone();
+        self.record(StepEvent::TimerSet { step, why: TimerWhy::Limit, after_ms, place, limit });
+    }
+
+    /// Steps whose token is good by now go on; all of them where the job is to stop.
+    pub(super) fn wake_limited(&mut self) {
+        if self.limited.is_empty() {
+            return;
+        }
+        let now = self.now();
+        let back = self.pause.is_some() || self.draining || self.cancel.is_some();
+        let due = |at: &Timestamp| back || *at <= now;
+        let awake: Vec<StepId> =
+            self.limited.iter().filter(|(_, at)| due(at)).map(|(step, _)| step.clone()).collect();
+        for step in awake {
+            self.limited.remove(&step);
+            self.requeue(step);
+        }
+    }
+
+    /// A limit's timer fired: who stood behind it may try as well.
+    pub(super) fn wake_aside(&mut self) {
+        for step in std::mem::take(&mut self.aside) {
+            self.requeue(step);
+        }
+    }
+
+    fn requeue(&mut self, step: StepId) {
+        if !self.core.queue.contains(&step) {
+            self.core.queue.push_back(step);
+        }
+    }
+
+    /// How long until the first of them goes on.
+    pub(super) fn next_limited(&self) -> Option<Duration> {
+        let now = self.now();
+        self.limited.values().min().map(|at| at.since(now))
+    }
+}

@@ -1,0 +1,211 @@
+//! What a worker knows of limits: which there are, and the tokens it has taken ahead.
+//!
+//! The road not taken is to ask a limit by mail for each call: two commits and a turn of the due loop between a step and
+//! the next. Here a block of tokens is one commit, and a call that finds one in memory pays nothing.
+
+use super::Reach;
+use crate::shared::limit::{
+    Limit, State, Token,
+    book::{self, LimitBook},
+    decide, desk,
+    model::EVERYBODY,
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, PoisonError, RwLock,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tenure_engine::pipeline::Pipeline;
+use tenure_kernel::{
+    commit::{Commit, CommitAnswer, Expect},
+    error::StoreError,
+    ids::EntityId,
+    machine::{Machine as _, decode_state, encode_state},
+    stream::{Body, NewEvent},
+    time::Timestamp,
+};
+
+/// How old the knowledge of which limits there are may get. A new limit counts so much later.
+pub const BOOK_GOOD_FOR: Duration = Duration::from_secs(2);
+/// How often a block is asked for when others are faster.
+const TRIES: u32 = 16;
+
+/// The limits that a worker knows of.
+#[derive(Default)]
+pub struct Limits {
+    /// Whether there are any.
+    any: AtomicBool,
+    /// When to look again, in microseconds of this process's clock; 0 before the first look.
+    look_at: AtomicU64,
+    by_tool: RwLock<HashMap<String, Vec<(String, EntityId)>>>,
+    pools: Mutex<HashMap<EntityId, Arc<tokio::sync::Mutex<Pool>>>>,
+}
+
+/// Tokens of one limit.
+#[derive(Default)]
+struct Pool {
+    tokens: VecDeque<Token>,
+    /// How many were asked for last.
+    size: u32,
+    /// Some became void before anybody used them.
+    wasted: bool,
+    base: Option<Base>,
+}
+
+/// A limit as it was when this worker saw it last.
+struct Base {
+    version: u64,
+    epoch: u64,
+    state: State,
+    /// The store's time then, and when that was on this process's clock.
+    time: (Timestamp, Duration),
+}
+
+impl Base {
+    async fn read(pipeline: &Pipeline, id: EntityId) -> Result<Option<Self>, StoreError> {
+        let at = pipeline.store().now().await?;
+        let time = (at, pipeline.rt().mono());
+        let Some(head) = pipeline.store().head(id).await? else { return Ok(None) };
+        let state =
+            decode_state::<Limit>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))?;
+        Ok(Some(Base { version: head.version, epoch: head.epoch, state, time }))
+    }
+}
+
+/// The limits that a call of this tool has to pass. Costs a look at two numbers where there are none at all.
+pub(crate) async fn of(
+    reach: &Reach,
+    tenant: &str,
+    tool: &str,
+) -> Result<Vec<EntityId>, StoreError> {
+    let limits = &reach.shop.limits;
+    let now = micros(reach.pipeline.rt().mono());
+    let look_at = limits.look_at.load(Relaxed);
+    if look_at == 0 {
+        limits.refresh(&reach.pipeline).await?;
+    }
+    if look_at == 0 || now >= look_at {
+        limits.look_at.store((now + micros(BOOK_GOOD_FOR)).max(1), Relaxed);
+    }
+    if look_at != 0 && now >= look_at {
+        // Beside the work: what was known a moment ago is good enough meanwhile.
+        let reach = reach.clone();
+        reach.pipeline.rt().clone().spawn(Box::pin(async move {
+            if let Err(e) = reach.shop.limits.refresh(&reach.pipeline).await {
+                tracing::debug!(error = %e, "which limits there are can not be read now");
+            }
+        }));
+    }
+    if !limits.any.load(Relaxed) {
+        return Ok(Vec::new());
+    }
+    let by_tool = limits.by_tool.read().unwrap_or_else(PoisonError::into_inner);
+    let found = by_tool.get(tool).into_iter().flatten();
+    Ok(found.filter(|(t, _)| t == tenant || t == EVERYBODY).map(|(_, id)| *id).collect())
+}
+
+fn micros(d: Duration) -> u64 {
+    u64::try_from(d.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl Limits {
+    /// Looks into the limit book.
+    pub async fn refresh(&self, pipeline: &Pipeline) -> Result<(), StoreError> {
+        let head = pipeline.store().head(book::id()).await?;
+        let book = match head {
+            Some(head) => decode_state::<LimitBook>(&head.state)
+                .map_err(|e| StoreError::Corrupt(e.to_string()))?,
+            None => book::Book::default(),
+        };
+        let mut known: HashMap<String, Vec<(String, EntityId)>> = HashMap::new();
+        for book::Entry { tool, tenant } in book.limits {
+            let id = desk::id_of(&tenant, &tool);
+            known.entry(tool).or_default().push((tenant, id));
+        }
+        self.any.store(!known.is_empty(), Relaxed);
+        *self.by_tool.write().unwrap_or_else(PoisonError::into_inner) = known;
+        Ok(())
+    }
+
+    fn pool(&self, id: EntityId) -> Arc<tokio::sync::Mutex<Pool>> {
+        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        pools.entry(id).or_default().clone()
+    }
+
+    /// One token of a limit, good now or later. `None`: the limit is gone.
+    pub(crate) async fn take(
+        &self,
+        pipeline: &Pipeline,
+        id: EntityId,
+    ) -> Result<Option<Token>, StoreError> {
+        let pool = self.pool(id);
+        let mut pool = pool.lock().await;
+        for round in 0..TRIES {
+            if pool.base.is_none() {
+                pool.base = Base::read(pipeline, id).await?;
+            }
+            let Some(base) = &pool.base else { return Ok(None) };
+            let now = base.time.0 + pipeline.rt().mono().saturating_sub(base.time.1);
+            if let Some(token) = pool.pop(now) {
+                return Ok(Some(token));
+            }
+            if pool.take_block(pipeline, id, now).await? {
+                continue;
+            }
+            if pool.base.as_ref().is_some_and(|b| b.state.spec.is_none()) {
+                pool.base = None;
+                return Ok(None);
+            }
+            // Others want the same row: not all again at the same moment.
+            pool.base = None;
+            let pause = pipeline.rt().random() % (1_000 * u64::from(round + 1));
+            pipeline.rt().sleep(Duration::from_micros(pause)).await;
+        }
+        Err(StoreError::Unavailable(format!("too many take tokens of limit {id} at once")))
+    }
+}
+
+impl Pool {
+    fn pop(&mut self, now: Timestamp) -> Option<Token> {
+        while let Some(token) = self.tokens.pop_front() {
+            if token.until >= now {
+                return Some(token);
+            }
+            self.wasted = true;
+        }
+        None
+    }
+
+    /// Takes a block. Whether it got one.
+    async fn take_block(
+        &mut self,
+        pipeline: &Pipeline,
+        id: EntityId,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let Some(base) = &self.base else { return Ok(false) };
+        // As many as are wanted, found out by doubling; those who did not use them all begin anew.
+        let size = if self.wasted { 1 } else { self.size.saturating_mul(2).max(1) };
+        let Some((event, tokens)) = decide::take(&base.state, size, now) else { return Ok(false) };
+        let mut state = base.state.clone();
+        Limit::apply(&mut state, &event);
+        let expect = Expect::Nobody { epoch: base.epoch, version: base.version };
+        let events = vec![NewEvent::new(Limit::name(&event), Body::json(&event))];
+        let mut commit = Commit::new(pipeline.commit_id(), id, expect, events);
+        commit.state = Some(encode_state::<Limit>(&state));
+        match pipeline.commit(commit).await? {
+            CommitAnswer::Committed(done) => {
+                let time = (done.at, pipeline.rt().mono());
+                (self.size, self.wasted) = (u32::try_from(tokens.len()).unwrap_or(1), false);
+                self.tokens = tokens.into();
+                self.base = Some(Base { version: done.version, epoch: done.epoch, state, time });
+                Ok(true)
+            }
+            CommitAnswer::Refused(why) => Err(StoreError::Refused(why.to_string())),
+            _ => Ok(false),
+        }
+    }
+}

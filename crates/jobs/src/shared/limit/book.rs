@@ -1,0 +1,123 @@
+//! The limit book: which limits there are. One row, so that a worker, also one in another process, learns of all of
+//! them with one read. It says nothing about rates: those stand in the limits.
+
+use crate::shared::named;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use tenure_kernel::{
+    ids::EntityId,
+    machine::{Cx, Decision, Input, Machine, Undecided},
+    table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table},
+};
+
+/// Limits of a store at once. The book lies in one head.
+pub const LIMITS_MAX: usize = 200;
+/// Bytes of their names together.
+pub const NAMES_BYTES_MAX: usize = 12 * 1024;
+
+/// A limit by what it is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Entry {
+    /// The tool.
+    #[serde(rename = "t")]
+    pub tool: String,
+    /// Whose calls.
+    #[serde(rename = "w")]
+    pub tenant: String,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Book {
+    /// In order.
+    pub limits: BTreeSet<Entry>,
+}
+
+/// What can happen to the book.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// A limit was set.
+    LimitListed {
+        /// Which.
+        limit: Entry,
+    },
+    /// A limit was removed.
+    LimitStruck {
+        /// Which.
+        limit: Entry,
+    },
+    /// Mail came that changes nothing.
+    BookMailNoted {
+        /// How much.
+        count: u64,
+    },
+}
+
+/// The machine.
+#[derive(Debug)]
+pub struct LimitBook;
+
+/// Its table.
+pub static TABLE: Table = Table {
+    kind: "limit_book",
+    doc: "Which limits there are.",
+    statuses: &[StatusRow {
+        name: "kept",
+        class: Class::Resting,
+        claimable: Claimable::No,
+        doc: "Lists all limits.",
+    }],
+    moves: &[
+        Move { from: BIRTH, event: "limit_listed", to: "kept" },
+        Move { from: &["kept"], event: "limit_listed", to: SAME },
+        Move { from: &["kept"], event: "limit_struck", to: SAME },
+        Move { from: &["kept"], event: "book_mail_noted", to: SAME },
+    ],
+    forced: "",
+};
+
+impl Machine for LimitBook {
+    type State = Book;
+    type Event = Event;
+    const TABLE: &'static Table = &TABLE;
+
+    fn name(event: &Event) -> &'static str {
+        match event {
+            Event::LimitListed { .. } => "limit_listed",
+            Event::LimitStruck { .. } => "limit_struck",
+            Event::BookMailNoted { .. } => "book_mail_noted",
+        }
+    }
+
+    fn apply(state: &mut Book, event: &Event) {
+        match event {
+            Event::LimitListed { limit } => {
+                state.limits.insert(limit.clone());
+            }
+            Event::LimitStruck { limit } => {
+                state.limits.remove(limit);
+            }
+            Event::BookMailNoted { .. } => {}
+        }
+    }
+
+    fn decide(
+        _state: Option<&Book>,
+        input: &Input<'_>,
+        _cx: &Cx,
+    ) -> Result<Decision<Event>, Undecided> {
+        match input {
+            Input::Mail(mail) => {
+                Ok(Decision::event(Event::BookMailNoted { count: mail.len() as u64 }))
+            }
+            other => Err(Undecided(format!("the limit book does not know {}", other.rule()))),
+        }
+    }
+}
+
+/// The entity of the book.
+pub fn id() -> EntityId {
+    named("limit_book", super::model::EVERYBODY, "all")
+}

@@ -1,0 +1,18 @@
+//! Rate limits: how often a tool may be called, by one tenant or by all together.
+//!
+//! A limit is a resting entity that nobody holds. A worker takes a *block* of tokens from it by one commit on the
+//! version it has read, so that no token is given twice; what a dead worker took is lost. Each token has a moment from
+//! which it is good and one until which it is: the virtual schedule of the limit spaces the former (see
+//! [`mod@decide`]), and the latter bounds how far the use may lag behind. So in every window, on the store's clock,
+//! at most `rate × window + burst + block` calls begin, whatever the clocks of the workers say.
+//!
+//! Which limits there are stands in one more entity, the *limit book*: a worker reads one row every couple of seconds,
+//! and a tool without a limit costs a look into memory.
+
+pub mod book;
+pub mod decide;
+pub mod desk;
+pub mod model;
+
+pub use book::LimitBook;
+pub use model::{Event, Limit, Spec, State, Token};

@@ -1,0 +1,362 @@
+//! Rate limits: the virtual schedule with takers whose clocks are wrong, and jobs that wait for it.
+
+use crate::support::{Outside, World, config, machines};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use std::{sync::Arc, time::Duration};
+use tenure_bell::InProcess;
+use tenure_edge::{SystemClock, TokioRuntime};
+use tenure_engine::pipeline::Pipeline;
+use tenure_jobs::{
+    crew::{Crew, CrewOptions},
+    drive::{JobOptions, Shop},
+    shared::limit::{
+        Limit, Spec, State, Token,
+        decide::take,
+        desk::{LimitError, Limits, check, id_of, rate},
+        model::EVERYBODY,
+    },
+    view,
+};
+use tenure_kernel::{
+    ids::EntityId,
+    judge::Judge,
+    machine::{Machine, decode_event},
+    store::{HeadFilter, Store},
+    time::Timestamp,
+};
+use tenure_steps::{
+    Ctx, FlowError,
+    flow::{FlowSpec, Flows},
+    tool::Tools,
+};
+
+fn spec(count: u32, per_ms: u64, burst: u32, block: u32) -> Spec {
+    Spec { tool: "raise".into(), tenant: EVERYBODY.into(), count, per_ms, burst, block }
+}
+
+fn at(ms: i64) -> Timestamp {
+    Timestamp::from_micros(1_800_000_000_000_000 + ms * 1_000)
+}
+
+/// In every window at most rate × window + burst + `more` of these moments.
+fn fits(spec: &Spec, mut moments: Vec<Timestamp>, more: u32) -> Result<(), String> {
+    moments.sort();
+    let interval = spec.interval().as_nanos();
+    for (i, first) in moments.iter().enumerate() {
+        for (n, last) in moments.iter().enumerate().skip(i) {
+            let window = last.since(*first).as_nanos();
+            // A token is good from the next whole microsecond.
+            let allowed = (window + 1_000) / interval + u128::from(spec.burst + more);
+            let found = (n - i + 1) as u128;
+            if found > allowed {
+                return Err(format!(
+                    "{found} in {window} ns from {first}, and {allowed} are allowed"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Eight takers read, think, and commit on the version they read. Their clocks are off by seconds and run backwards;
+    /// each uses its tokens when it likes, while they are good.
+    #[test]
+    fn no_window_has_more_than_the_limit_allows_whatever_the_clocks_say(
+        (count, per_ms) in prop_oneof![Just((10u32, 1_000u64)), Just((7, 1_000)), Just((90, 60_000)), Just((333, 1_000))],
+        burst in 1u32..30,
+        block in 1u32..20,
+        steps in prop::collection::vec((0usize..8, 0i64..120, -3_000i64..3_000, 1u32..24, 0u32..=100), 40..220),
+    ) {
+        let spec = spec(count, per_ms, burst, block);
+        let mut state = State { spec: Some(spec.clone()), ..State::default() };
+        let mut version = 0u64;
+        let mut seen: Vec<(u64, State)> = vec![(0, state.clone()); 8];
+        let (mut now, mut from, mut used) = (0i64, Vec::new(), Vec::new());
+        for (taker, pause, skew, size, when) in steps {
+            now += pause;
+            let (read, base) = seen[taker].clone();
+            let (event, tokens) = take(&base, size, at(now + skew)).unwrap();
+            // Compare and set: one that read an older version gets nothing, and reads anew.
+            if read == version {
+                Limit::apply(&mut state, &event);
+                version += 1;
+                for Token { from: good, until, .. } in tokens {
+                    from.push(good);
+                    let share = until.since(good).mul_f64(f64::from(when) / 100.0);
+                    used.push(good + share);
+                }
+            }
+            seen[taker] = (version, state.clone());
+        }
+        prop_assert_eq!(state.taken, from.len() as u64);
+        if let Err(why) = fits(&spec, from, 0) {
+            prop_assert!(false, "from: {}", why);
+        }
+        if let Err(why) = fits(&spec, used, block) {
+            prop_assert!(false, "used: {}", why);
+        }
+    }
+
+    /// Eight takers with good clocks, each waiting for its token: all that the rate allows is used, by all of them.
+    #[test]
+    fn nothing_starves_and_nothing_is_lost_among_takers_that_wait(
+        burst in 1u32..5, order in prop::collection::vec(0usize..8, 400),
+    ) {
+        let spec = spec(10, 1_000, burst, 1);
+        let mut state = State { spec: Some(spec), ..State::default() };
+        let mut free_at = [0i64; 8];
+        let mut calls = [0u32; 8];
+        for now in 0..20_000i64 {
+            for taker in &order[..8] {
+                if free_at[*taker] > now {
+                    continue;
+                }
+                let (event, tokens) = take(&state, 1, at(now)).unwrap();
+                Limit::apply(&mut state, &event);
+                free_at[*taker] = now + 1 + tokens[0].from.since(at(now)).as_millis() as i64;
+                calls[*taker] += 1;
+            }
+        }
+        let takers: std::collections::BTreeSet<_> = order[..8].iter().collect();
+        let total: u32 = calls.iter().sum();
+        prop_assert!(total >= 200, "{total} calls in 20 s at 10 a second");
+        for taker in takers {
+            prop_assert!(calls[*taker] > 0, "{calls:?}");
+        }
+    }
+}
+
+#[test]
+fn a_block_takes_nothing_that_is_good_much_later() {
+    let slow = State { spec: Some(spec(1, 60_000, 1, 5)), ..State::default() };
+    assert_eq!(take(&slow, 5, at(0)).unwrap().1.len(), 1, "one a minute is not hoarded");
+    let quick = State { spec: Some(spec(10, 1_000, 1, 100)), ..State::default() };
+    assert_eq!(take(&quick, 100, at(0)).unwrap().1.len(), 11, "no more than a second ahead");
+}
+
+#[test]
+fn what_is_wrong_with_a_limit_is_said_with_its_field() {
+    let field = |spec: &Spec| match check(spec) {
+        Err(LimitError::Bad { field, .. }) => field,
+        other => panic!("{other:?}"),
+    };
+    assert!(check(&spec(10, 1_000, 20, 10)).is_ok());
+    assert_eq!(field(&spec(0, 1_000, 1, 1)), "rate");
+    assert_eq!(field(&spec(10, 1_000, 0, 10)), "burst");
+    assert_eq!(field(&spec(1_000, 1_000, 1, 10)), "block", "each block would last 10 ms");
+    assert_eq!(field(&Spec { tool: String::new(), ..spec(1, 1_000, 1, 1) }), "tool");
+    assert_eq!(rate("10/s").unwrap(), (10, 1_000));
+    assert_eq!(rate("600/m").unwrap(), (600, 60_000));
+    for bad in ["", "10", "ten/s", "10/fortnight", "-1/s"] {
+        assert!(matches!(rate(bad), Err(LimitError::Bad { field: "rate", .. })), "{bad}");
+    }
+    assert!(check(&spec(1_000, 1_000, 1, Spec::block_for(1_000, 1_000))).is_ok());
+}
+
+async fn calls(ctx: Ctx, n: u32) -> Result<Value, FlowError> {
+    for i in 0..n {
+        let _: Value = ctx.tool("raise", json!({ "i": i })).await?;
+    }
+    Ok(json!(n))
+}
+
+async fn at_once(ctx: Ctx, n: u32) -> Result<Value, FlowError> {
+    let one = |ctx: Ctx, i: u32| async move { ctx.tool::<Value>("raise", json!({ "i": i })).await };
+    for call in ctx.parallel(0..n, one).await {
+        call?;
+    }
+    Ok(json!(n))
+}
+
+fn flows() -> Flows {
+    Flows::default().with(FlowSpec::new("calls", calls)).with(FlowSpec::new("at_once", at_once))
+}
+
+async fn start(outside: &Outside, options: JobOptions) -> World {
+    World::start(flows(), Tools::default().with(outside.tool("raise")), options).await
+}
+
+async fn limited(world: &World, spec: Spec) {
+    Limits(world.node.pipeline.clone()).set(spec, None).await.unwrap();
+    world.crew.local().shop.limits.refresh(&world.node.pipeline).await.unwrap();
+}
+
+/// When calls began, by the store's clock.
+async fn started(store: &Arc<dyn Store>) -> Vec<Timestamp> {
+    let filter = HeadFilter { kind: Some("job".into()), ..HeadFilter::default() };
+    let mut moments = Vec::new();
+    for head in store.heads(filter, 10_000).await.unwrap() {
+        for record in store.stream(head.id, 1, 10_000).await.unwrap() {
+            let events = record.events().unwrap();
+            let starts = events.iter().filter(|e| e.name == "tool_invocation_started");
+            moments.extend(starts.map(|e| e.at));
+        }
+    }
+    moments.sort();
+    moments
+}
+
+/// From the first call on, never more than the limit allows: a worker that is slow makes calls later, never sooner.
+fn never_ahead(spec: &Spec, moments: &[Timestamp]) {
+    let interval = spec.interval().as_nanos();
+    for (n, moment) in moments.iter().enumerate() {
+        let allowed =
+            moment.since(moments[0]).as_nanos() / interval + u128::from(spec.burst + spec.block);
+        assert!((n as u128) < allowed, "call {n} after {:?}", moment.since(moments[0]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_a_limited_tool_keep_to_its_rate_and_others_pay_nothing() {
+    let outside = Outside::default();
+    let world = start(&outside, JobOptions::default()).await;
+    let before = world.submit("calls", json!(3)).await;
+    world.until(before, "completed").await;
+    assert_eq!(world.commits(before).await, 4, "no limit, no more commits");
+    let spec = spec(40, 1_000, 4, 20);
+    limited(&world, spec.clone()).await;
+    let jobs: Vec<EntityId> =
+        futures_util::future::join_all((0..10).map(|_| world.submit("calls", json!(5)))).await;
+    for job in jobs {
+        world.until(job, "completed").await;
+    }
+    assert_eq!(outside.total(), 53);
+    let moments: Vec<_> = started(&world.store).await.split_off(3);
+    never_ahead(&spec, &moments);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_wait_is_on_record_and_says_what_for() {
+    let outside = Outside::default();
+    let world = start(&outside, JobOptions::default()).await;
+    limited(&world, spec(1, 50_000, 1, 1)).await;
+    let first = world.submit("calls", json!(1)).await;
+    world.until(first, "completed").await;
+    let second = world.submit("at_once", json!(40)).await;
+    world.until_seen(second, "job_waiting").await;
+    let head = world.head(second).await;
+    let seen = view::view(&world.store, &head).await.unwrap();
+    let why = view::why(&seen, world.store.now().await.unwrap());
+    assert!(why.contains("waits for the rate limit of raise until"), "{why}");
+    assert!(world.story(second).await.contains("\"limit:raise\""), "{}", world.story(second).await);
+    assert_eq!(
+        world.count(second, "tool_invocation_started").await,
+        0,
+        "it waits before it starts"
+    );
+    // Forty steps wait behind sixteen timers, and a cancel ends them all.
+    assert_eq!(world.count(second, "timer_set").await, 16);
+    world.cancel(second).await;
+    world.until(second, "cancelled").await;
+    assert_eq!(outside.total(), 1);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_comes_back_from_a_long_wait_and_uses_the_token_it_kept() {
+    for replay_always in [false, true] {
+        let outside = Outside::default();
+        let world = start(&outside, JobOptions { replay_always, ..JobOptions::default() }).await;
+        limited(&world, spec(20, 60_000, 1, 1)).await;
+        let job = world.submit("at_once", json!(2)).await;
+        world.until(job, "completed").await;
+        assert_eq!(outside.total(), 2);
+        assert_eq!(world.count(job, "timer_fired").await, 1, "{}", world.story(job).await);
+        let taken =
+            Limits(world.node.pipeline.clone()).show(EVERYBODY, "raise").await.unwrap().taken;
+        assert_eq!(taken, 2, "the token that was kept is the one that was used");
+        never_ahead(&spec(20, 60_000, 1, 0), &started(&world.store).await);
+        world.check().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_waits_for_a_limit_in_memory_can_be_paused_and_cancelled() {
+    let outside = Outside::default();
+    let world = start(&outside, JobOptions::default()).await;
+    limited(&world, spec(2, 3_000, 1, 1)).await;
+    let job = world.submit("calls", json!(20)).await;
+    world.until_seen(job, "tool_invocation_finished").await;
+    world.ask(job, tenure_jobs::decide::mail::PAUSE).await;
+    world.until_paused(job).await;
+    world.ask(job, tenure_jobs::decide::mail::RESUME).await;
+    world.until(job, "running").await;
+    world.cancel(job).await;
+    world.until(job, "cancelled").await;
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_is_removed_holds_nobody_back() {
+    let outside = Outside::default();
+    let world = start(&outside, JobOptions::default()).await;
+    let limits = Limits(world.node.pipeline.clone());
+    limited(&world, spec(1, 3_600_000, 1, 1)).await;
+    assert_eq!(limits.list(None).await.unwrap().len(), 1);
+    limits.remove(EVERYBODY, "raise", None).await.unwrap();
+    assert!(matches!(limits.show(EVERYBODY, "raise").await, Err(LimitError::Absent { .. })));
+    assert!(limits.list(None).await.unwrap().is_empty());
+    // Not refreshed: the worker still believes in it, asks, and learns.
+    let job = world.submit("calls", json!(5)).await;
+    world.until(job, "completed").await;
+    assert_eq!(outside.total(), 5);
+}
+
+/// Eight workers of their own on one store and one limit.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn eight_workers_on_one_limit_are_exact_on_sqlite() {
+    let dir = tempfile::tempdir().unwrap();
+    let judge = Judge::new(machines().tables());
+    let clock = Arc::new(SystemClock);
+    let store: Arc<dyn Store> =
+        Arc::new(tenure_store::sqlite::SqliteStore::open(dir.path(), judge, clock, 1).unwrap());
+    let outside = Outside::default();
+    let tools = || Tools::default().with(outside.tool("raise"));
+    let world = World::on(store.clone(), flows(), tools(), JobOptions::default()).await;
+    let spec = spec(60, 1_000, 5, 20);
+    limited(&world, spec.clone()).await;
+    let mut crews = Vec::new();
+    for n in 0..7 {
+        let rt = Arc::new(TokioRuntime::current());
+        let pipeline = Pipeline::new(store.clone(), Arc::new(InProcess::new()), rt, &config());
+        let shop = Arc::new(Shop::new(flows(), tools(), JobOptions::default()));
+        let (name, drain) = (format!("crew {n}"), Duration::from_secs(5));
+        let options = CrewOptions { name, executor: None, slots: 4, drain };
+        crews.push(Crew::start(pipeline, Arc::new(config()), shop, options).await.unwrap());
+    }
+    let jobs: Vec<EntityId> =
+        futures_util::future::join_all((0..40).map(|_| world.submit("calls", json!(4)))).await;
+    for job in jobs {
+        world.until(job, "completed").await;
+    }
+    assert_eq!(outside.total(), 160);
+    never_ahead(&spec, &started(&store).await);
+    let taken = given_out(&store, id_of(EVERYBODY, "raise")).await;
+    assert!(taken >= 160, "{taken}");
+    world.check().await;
+}
+
+/// Tokens by the limit's own stream; each block moves the schedule by at least as many intervals.
+async fn given_out(store: &Arc<dyn Store>, limit: EntityId) -> u64 {
+    use tenure_jobs::shared::limit::Event;
+    let (mut state, mut total) = (State::default(), 0);
+    for record in store.stream(limit, 1, 10_000).await.unwrap() {
+        for event in record.events().unwrap() {
+            let Some(event) = decode_event::<Limit>(&event.name, &event.body).unwrap() else {
+                continue;
+            };
+            if let (Event::TokensTaken { count, next_ns }, Some(spec)) = (&event, &state.spec) {
+                let least = i64::from(*count) * i64::try_from(spec.interval().as_nanos()).unwrap();
+                assert!(next_ns - state.next_ns >= least);
+                total += u64::from(*count);
+            }
+            Limit::apply(&mut state, &event);
+        }
+    }
+    total
+}

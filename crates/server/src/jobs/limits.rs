@@ -1,0 +1,158 @@
+//! Rate limits over HTTP. A limit is named by tool and tenant; `*` is everybody together.
+
+use super::{body::Json, body::required, catalogue::Name, find::who, submit::tenant};
+use crate::{
+    App, Caller, Problem,
+    extract::{Named, Params},
+    keys::Scope,
+    problem::{ApiCode, ProblemDocument},
+};
+use axum::{extract::State, http::StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tenure_jobs::shared::limit::{
+    Spec,
+    desk::{LimitError, LimitView, Limits, rate},
+    model::EVERYBODY,
+};
+use utoipa::{IntoParams, ToSchema};
+
+/// How often a tool may be called.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NewLimit {
+    /// `10/s`, `600/m`, `1000/h` or `5000/d`.
+    #[schema(required)]
+    rate: Option<String>,
+    /// So many at once after a silence; 1 without a word.
+    burst: Option<u32>,
+    /// The most tokens that a worker takes at once; what a second allows without a word.
+    block: Option<u32>,
+    /// Whose calls; `*` for all together, which needs a key without a tenant.
+    tenant: Option<String>,
+    /// Who asks, for people.
+    by: Option<String>,
+}
+
+/// Whose limit.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Whose {
+    /// The tenant; `*` for the limit of all together.
+    tenant: Option<String>,
+}
+
+impl From<LimitError> for Problem {
+    fn from(e: LimitError) -> Self {
+        match e {
+            LimitError::Bad { field, why, fix } => Problem::bad_field(field, why).fix(fix),
+            LimitError::Absent { tool, tenant } => {
+                Problem::not_found(format!("limit for {tool} of {tenant}"))
+                    .field("tool")
+                    .fix("GET /v1/limits lists them")
+            }
+            LimitError::Store(e) => e.into(),
+        }
+    }
+}
+
+fn whose(caller: &Caller, wanted: Option<String>) -> Result<String, Problem> {
+    match (&caller.tenant, wanted) {
+        (Some(mine), Some(all)) if all == EVERYBODY => {
+            let detail =
+                format!("the key is for the tenant {mine:?}, the limit would be everybody's");
+            Err(Problem::new(StatusCode::FORBIDDEN, ApiCode::Forbidden, detail)
+                .field("tenant")
+                .fix("use a key without a tenant"))
+        }
+        (_, wanted) => tenant(caller, wanted),
+    }
+}
+
+fn limits(app: &App) -> Limits {
+    Limits(app.pipeline().clone())
+}
+
+/// Sets a limit, for the first time or anew. Workers know of it within a few seconds.
+#[utoipa::path(
+    put, path = "/v1/limits/{tool}", tag = "limits", request_body = NewLimit,
+    params(("tool" = String, Path, description = "The tool.")),
+    responses((status = 200, body = Object), (status = 422, body = ProblemDocument))
+)]
+pub(super) async fn set(
+    State(app): State<App>,
+    caller: Caller,
+    Named(Name(tool)): Named<Name>,
+    Json(new): Json<NewLimit>,
+) -> Result<axum::Json<LimitView>, Problem> {
+    caller.need(Scope::Write)?;
+    let tenant = whose(&caller, new.tenant)?;
+    let (count, per_ms) = rate(&required("rate", new.rate)?)?;
+    let spec = Spec {
+        tool: tool.clone(),
+        tenant: tenant.clone(),
+        count,
+        per_ms,
+        burst: new.burst.unwrap_or(1),
+        block: new.block.unwrap_or_else(|| Spec::block_for(count, per_ms)),
+    };
+    limits(&app).set(spec, Some(who(&caller, new.by))).await?;
+    Ok(axum::Json(limits(&app).show(&tenant, &tool).await?))
+}
+
+/// One limit, and how long a call would wait.
+#[utoipa::path(
+    get, path = "/v1/limits/{tool}", tag = "limits",
+    params(("tool" = String, Path, description = "The tool."), Whose),
+    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+)]
+pub(super) async fn show(
+    State(app): State<App>,
+    caller: Caller,
+    Named(Name(tool)): Named<Name>,
+    Params(query): Params<Whose>,
+) -> Result<axum::Json<LimitView>, Problem> {
+    caller.need(Scope::Read)?;
+    let tenant = match query.tenant.as_deref() {
+        // What holds everybody back is everybody's to see.
+        Some(EVERYBODY) => EVERYBODY.to_owned(),
+        _ => tenant(&caller, query.tenant)?,
+    };
+    Ok(axum::Json(limits(&app).show(&tenant, &tool).await?))
+}
+
+/// All limits that hold the caller's calls back.
+#[utoipa::path(
+    get, path = "/v1/limits", tag = "limits", params(Whose), responses((status = 200, body = Object))
+)]
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Params(query): Params<Whose>,
+) -> Result<axum::Json<Value>, Problem> {
+    caller.need(Scope::Read)?;
+    let mine = match (&caller.tenant, query.tenant) {
+        (None, None) => None,
+        (_, wanted) => Some(tenant(&caller, wanted)?),
+    };
+    Ok(axum::Json(json!({ "limits": limits(&app).list(mine.as_deref()).await? })))
+}
+
+/// Removes a limit.
+#[utoipa::path(
+    delete, path = "/v1/limits/{tool}", tag = "limits",
+    params(("tool" = String, Path, description = "The tool."), Whose),
+    responses((status = 204, description = "It is gone."), (status = 404, body = ProblemDocument))
+)]
+pub(super) async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    Named(Name(tool)): Named<Name>,
+    Params(query): Params<Whose>,
+) -> Result<StatusCode, Problem> {
+    caller.need(Scope::Write)?;
+    let tenant = whose(&caller, query.tenant)?;
+    limits(&app).remove(&tenant, &tool, Some(who(&caller, None))).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

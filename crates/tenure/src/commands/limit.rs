@@ -1,0 +1,125 @@
+//! `tenure limit`: rate limits of a server, over HTTP.
+
+use super::{
+    Failure,
+    job::{args::Server, client::Api, fields, text::read},
+};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use std::fmt::Write as _;
+use tenure_jobs::shared::limit::desk::LimitView;
+
+/// Options of `limit`.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Where to ask.
+    #[command(flatten)]
+    pub server: Server,
+    /// Whose calls, where the key has no tenant; * for all together
+    #[arg(long, global = true)]
+    pub tenant: Option<String>,
+    /// What to do
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+/// What can be done with limits.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Action {
+    /// Sets how often a tool may be called
+    #[command(
+        after_help = "Example:\n  tenure limit set --tool http --tenant acme --rate 10/s --burst 20"
+    )]
+    Set {
+        /// The tool
+        #[arg(long)]
+        tool: String,
+        /// 10/s, 600/m, 1000/h or 5000/d
+        #[arg(long)]
+        rate: String,
+        /// So many at once after a silence
+        #[arg(long)]
+        burst: Option<u32>,
+        /// The most tokens that a worker takes at once; what a second allows without it
+        #[arg(long)]
+        block: Option<u32>,
+    },
+    /// Lists all limits
+    List,
+    /// Shows one, and how long a call would wait
+    Show {
+        /// The tool
+        #[arg(long)]
+        tool: String,
+    },
+    /// Removes one
+    Delete {
+        /// The tool
+        #[arg(long)]
+        tool: String,
+    },
+}
+
+/// Does what was asked for.
+pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
+    let api = Api::new(&options.server, json)?;
+    let tenant = options.tenant.clone();
+    let query: Vec<(&str, String)> = tenant.clone().map(|t| ("tenant", t)).into_iter().collect();
+    let answer = match &options.action {
+        Action::Set { tool, rate, burst, block } => {
+            let body = fields([
+                ("rate", Some(json!(rate))),
+                ("burst", burst.map(Value::from)),
+                ("block", block.map(Value::from)),
+                ("tenant", tenant.map(Value::from)),
+                ("by", options.server.by.clone().map(Value::from)),
+            ]);
+            api.put(&["limits", tool], &body).await?
+        }
+        Action::List => {
+            let answer = api.get(&["limits"], &query).await?;
+            if json {
+                return Ok(format!("{answer}\n"));
+            }
+            let all: Vec<LimitView> = read(answer["limits"].clone())?;
+            return Ok(match all.is_empty() {
+                true => "There are no limits.\n".to_owned(),
+                false => all.iter().map(line).collect(),
+            });
+        }
+        Action::Show { tool } => api.get(&["limits", tool], &query).await?,
+        Action::Delete { tool } => {
+            api.delete(&["limits", tool], &query).await?;
+            let gone = json!({ "removed": tool });
+            return Ok(if json {
+                format!("{gone}\n")
+            } else {
+                format!("The limit of {tool} is removed.\n")
+            });
+        }
+    };
+    if json {
+        return Ok(format!("{answer}\n"));
+    }
+    Ok(line(&read(answer)?))
+}
+
+fn line(limit: &LimitView) -> String {
+    let spec = &limit.spec;
+    let per = match spec.per_ms {
+        1_000 => "s".to_owned(),
+        60_000 => "m".to_owned(),
+        3_600_000 => "h".to_owned(),
+        ms => format!("{ms} ms"),
+    };
+    let mut text = format!(
+        "{:<20} {:<16} {}/{per}, burst {}, block {}; {} taken",
+        spec.tool, spec.tenant, spec.count, spec.burst, spec.block, limit.taken
+    );
+    // Writing to a String can not fail.
+    let _ = match limit.wait_ms {
+        0 => writeln!(text, "; a call goes at once"),
+        ms => writeln!(text, "; a call waits {:.1} s", ms as f64 / 1_000.0),
+    };
+    text
+}
