@@ -82,6 +82,12 @@ class Declarations(unittest.TestCase):
         def bad_type(x: bytes) -> None: ...
         def two(a: int, b: int) -> None: ...
 
+        @dataclasses.dataclass
+        class Hidden:
+            x: int
+
+        def hidden(x: Hidden) -> None: ...
+
         for make, problem in [
             (lambda: tool(class_="idempotant")(two), "class_='idempotant'"),  # type: ignore[call-overload]
             (lambda: tool(timeout=0)(two), "timeout=0"),
@@ -89,6 +95,7 @@ class Declarations(unittest.TestCase):
             (lambda: tool(variadic), "can not be filled from JSON"),
             (lambda: tool(bad_type), "bad_type: bytes has no JSON form"),
             (lambda: tool(whole=True)(two), "whole=True"),
+            (lambda: tool(hidden), "Hidden"),
             (lambda: tool(two).probe(lambda call: None), "must take what two takes"),
             (lambda: tool(class_="verifiable")(two)._declaration(), "has no probe"),
             (lambda: tool(class_="compensatable")(two)._declaration(), "nothing that undoes it"),

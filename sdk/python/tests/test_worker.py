@@ -384,11 +384,20 @@ class WorkerRules(unittest.TestCase):
         def quick() -> int:
             return 1
 
-        odd = [Drop(), (500, {}), GARBAGE, (200, {"calls": [{"tool": "quick"}]}), (200, {"calls": 3}), (200, None)]
-        self.fake.next_answers("poll", *odd)
+        self.fake.next_answers("poll", Drop(), (500, {}), GARBAGE, (200, {"calls": 3}), (200, None))
         self.work(quick)
         self.fake.give("c", "quick")
         self.only("complete")
+
+    def test_one_call_that_makes_no_sense_does_not_cost_the_others(self) -> None:
+        @tool
+        def quick() -> int:
+            return 1
+
+        fine = {"call": "c", "epoch": 1, "tool": "quick", "new_member": [1]}
+        self.fake.next_answers("poll", (200, {"calls": [{"tool": "quick"}, "odd", fine]}))
+        self.work(quick)
+        self.assertEqual(self.only("complete")["result"], 1)
 
     def test_a_server_that_is_not_there_yet_is_waited_for(self) -> None:
         @tool

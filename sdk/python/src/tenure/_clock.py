@@ -8,11 +8,11 @@ from typing import Callable
 Clock = Callable[[], float]
 """Seconds from some fixed moment. A parameter wherever a lease is counted, so that tests need not wait."""
 
-# Linux: CLOCK_MONOTONIC stands still in suspend, CLOCK_BOOTTIME does not. Where there is none (macOS), CLOCK_MONOTONIC is
-# the one that goes on.
-_ID: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+# Linux: CLOCK_MONOTONIC stands still in suspend, CLOCK_BOOTTIME does not. Elsewhere (macOS, Windows) time.monotonic is the one that
+# goes on.
+_BOOTTIME: int | None = getattr(time, "CLOCK_BOOTTIME", None)
 
 
 def boottime() -> float:
     """Now, on that clock."""
-    return time.clock_gettime(_ID)
+    return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)

@@ -119,7 +119,10 @@ class _Function:
     def __init__(self, function: Callable[..., Any], whole: bool | None) -> None:
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
-        hints = typing.get_type_hints(function, include_extras=False)
+        try:
+            hints = typing.get_type_hints(function, include_extras=False)
+        except NameError as problem:
+            raise TypeError(f"{function.__name__}: {problem}; types of a tool are named where its module sees them") from None
         parameters = list(inspect.signature(function).parameters.values())
         self.takes_call = bool(parameters) and hints.get(parameters[0].name) is Call
         if self.takes_call:

@@ -313,7 +313,7 @@ class Worker:
             sent = self._clock()
             try:
                 said = self._http.once("POST", path("calls", "sessions", session, "poll"), body, timeout=wait + 10).body
-                calls = [Running(call, session) for call in said["calls"]]
+                calls = list(said["calls"])
             except TenureError as problem:
                 if _is_over(problem):
                     self._ended(session)
@@ -328,7 +328,13 @@ class Worker:
                 self._draining.wait(next(waits))
                 continue
             waits = backoff()
-            for running in calls:
+            for call in calls:
+                try:
+                    running = Running(call, session)
+                except (KeyError, TypeError, ValueError, AttributeError) as problem:
+                    # Nothing can be said about what has no name; the others are not to blame.
+                    log.error("a call can not be read: %r in %.200r", problem, call)
+                    continue
                 self._take(running, sent)
 
     def _wait_for_room(self) -> int:
