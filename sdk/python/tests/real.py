@@ -85,12 +85,11 @@ class WorkerProcess:
 
     def __init__(self, url: str, outside: Path, tools: list[str], point: str = "", concurrency: int = 8) -> None:
         more = {"TENURE_PY_POINT": point} if point else {}
-        self.process = subprocess.Popen(
-            [sys.executable, str(HERE / "worker_main.py"), url, str(outside), str(concurrency), *tools],
-            stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, stderr=open(outside.parent / "workers.log", "ab"),
-            env=environment(**more),
-        )
-        self.reaped: int | None = None
+        with open(outside.parent / "workers.log", "ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(HERE / "worker_main.py"), url, str(outside), str(concurrency), *tools],
+                stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, stderr=log, env=environment(**more),
+            )
 
     def ready(self) -> "WorkerProcess":
         assert self.process.stdout is not None

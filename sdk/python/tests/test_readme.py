@@ -71,18 +71,21 @@ class Protocol(unittest.TestCase):
         self.assertEqual(set(examples), {"sessions", "poll", "renew", "complete", "fail", "release", "DELETE", "calls"})
         self.names["SESSION"] = self.run_example(examples["sessions"])["session"]
         for last in ("fail", "release", "complete"):
-            if last != "complete" or "JOB" not in self.names:
+            # What was given back comes again, and is completed; what failed has a second call that nobody here wants.
+            if last != "complete":
                 self.names["JOB"] = submit_call(self.server.client, "charge", {"order": "o-1"})
-            taken = self.run_example(examples["poll"])["calls"][0]
+            taken = until("the call", lambda: self.taken(examples["poll"]))
             self.names.update(CALL=taken["call"], EPOCH=str(taken["epoch"]))
             self.run_example(examples["renew"])
             self.run_example(examples[last])
-            if last == "release":
-                continue  # the same job's call comes again, and is completed
         done = self.server.client.wait(self.names["JOB"], BOUND)
         self.assertEqual((done.status, done.output), ("completed", {"receipt": "r-1"}), done.why)
         self.run_example(examples["calls"])
         self.assertIsNone(self.run_example(examples["DELETE"]))
+
+    def taken(self, poll: str) -> Any:
+        calls = self.run_example(poll, whole=False)["calls"]
+        return next((call for call in calls if call["job"] == self.names["JOB"]), None)
 
     @staticmethod
     def kind(block: str) -> str:
@@ -92,10 +95,10 @@ class Protocol(unittest.TestCase):
         assert url is not None
         return url.group(1).split("?")[0].rsplit("/", 1)[1]
 
-    def run_example(self, block: str) -> Any:
+    def run_example(self, block: str, whole: bool = True) -> Any:
         command, _, printed = block.partition("\n{")
         answer = self.send(command.removeprefix("$ "))
-        if printed:
+        if printed and (whole or answer["calls"]):
             self.compare(json.loads("{" + printed), answer, "answer")
         return answer
 
