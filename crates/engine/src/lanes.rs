@@ -27,7 +27,7 @@ use tenure_kernel::{
     ids::{EntityId, MessageId},
     limits,
     machine::{Input, Machines},
-    mail::kinds,
+    mail::{expects_answer, kinds},
     outbox::{Delivery, DeliveryAnswer, Handover, Posted, Target},
     runtime::{BoxFuture, First, first},
     sessions::{LANE, lane_id},
@@ -92,16 +92,35 @@ pub struct LaneServer {
     wire: Arc<dyn Wire>,
     /// Holds less than its share: looks again whenever it is rung.
     short: AtomicBool,
+    /// Targets that were there when somebody wanted to create them: shared entities (a gate, a limit), each asked by
+    /// very many. What expects an answer goes to them as mail at once, so that a batch carries any number of asks;
+    /// as creations it would carry one. Only a hint: one that is gone is created after all, one that is over
+    /// sends the mail back.
+    known: Mutex<HashSet<EntityId>>,
 }
+
+/// Targets that are remembered; then the memory starts over.
+const KNOWN_MAX: usize = 4_096;
 
 impl LaneServer {
     /// For this server's session.
     pub fn new(keeper: Keeper, machines: Machines, lanes: Lanes, wire: Arc<dyn Wire>) -> Self {
-        LaneServer { keeper, machines, lanes, wire, short: AtomicBool::new(true) }
+        let (short, known) = (AtomicBool::new(true), Mutex::default());
+        LaneServer { keeper, machines, lanes, wire, short, known }
     }
 
     fn pipeline(&self) -> &Pipeline {
         self.keeper.pipeline()
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashSet<EntityId>> {
+        // Nothing panics while it holds this lock.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// See [`LaneServer::known`].
+    fn is_known(&self, id: EntityId, posted: &Posted) -> bool {
+        expects_answer(&posted.message.kind) && self.known().contains(&id)
     }
 
     /// Creates the lanes that do not exist yet.
@@ -256,6 +275,7 @@ impl LaneServer {
                 Target::Create { id, .. } if posted.message.kind == kinds::CANCEL => {
                     mail_to(*id, &posted)
                 }
+                Target::Create { id, .. } if self.is_known(*id, &posted) => mail_to(*id, &posted),
                 Target::Create { id, .. } => {
                     born.insert(*id);
                     match self.creation(&posted, &Input::Create(&posted.message.body)).await? {
@@ -288,6 +308,7 @@ impl LaneServer {
                 Answer::Deliver(DeliveryAnswer::TargetExists) => {
                     Some(self.for_existing(posted).await?)
                 }
+                Answer::Deliver(DeliveryAnswer::Unanswered) => Some(returned(posted, OVER)),
                 Answer::Deliver(DeliveryAnswer::Refused(why)) => {
                     tracing::warn!(message = %posted.id, %why, "a delivery was refused");
                     Some(returned(posted, why))
@@ -313,9 +334,12 @@ impl LaneServer {
         let mut back = Vec::new();
         for (posted, answer) in rows.iter().zip(&answers) {
             moved |= self.arrived(answer, None);
-            if let Answer::Deliver(DeliveryAnswer::Refused(why)) = answer {
-                back.extend(self.delivery(posted.id, returned(posted, why)));
-            }
+            let why = match answer {
+                Answer::Deliver(DeliveryAnswer::Refused(why)) => why,
+                Answer::Deliver(DeliveryAnswer::Unanswered) => OVER,
+                _ => continue,
+            };
+            back.extend(self.delivery(posted.id, returned(posted, why)));
         }
         for answer in if back.is_empty() { Vec::new() } else { store.apply(back).await? } {
             moved |= self.arrived(&answer, None);
@@ -380,8 +404,15 @@ impl LaneServer {
         let Target::Create { id, .. } = &posted.message.to else { return Ok(Handover::Nothing) };
         let head = self.pipeline().store().head(*id).await?;
         let over = head.is_some_and(|h| h.class() == Class::Final);
+        if !over && expects_answer(&posted.message.kind) {
+            let mut known = self.known();
+            if known.len() >= KNOWN_MAX {
+                known.clear();
+            }
+            known.insert(*id);
+        }
         Ok(if over && posted.message.kind != kinds::CANCEL {
-            returned(posted, "it is over")
+            returned(posted, OVER)
         } else {
             mail_to(*id, posted)
         })
@@ -390,7 +421,14 @@ impl LaneServer {
     /// What becomes of mail to nobody.
     async fn for_unknown(&self, posted: &Posted) -> Result<Option<Handover>, StoreError> {
         match &posted.message.to {
-            Target::Create { .. } => self.creation(posted, &Input::CancelUnborn).await,
+            Target::Create { .. } if posted.message.kind == kinds::CANCEL => {
+                self.creation(posted, &Input::CancelUnborn).await
+            }
+            // It was there, and is gone since.
+            Target::Create { id, .. } => {
+                self.known().remove(id);
+                self.creation(posted, &Input::Create(&posted.message.body)).await
+            }
             // An answer that finds nobody ends here, or two unknowns would write to each other for ever.
             _ if posted.message.kind == kinds::RETURNED => Ok(Some(Handover::Nothing)),
             _ => Ok(Some(returned(posted, "no such entity"))),
@@ -431,6 +469,9 @@ impl LaneServer {
         Ok(true)
     }
 }
+
+/// Why mail comes back from somebody who has ended.
+const OVER: &str = "it is over";
 
 fn mail_to(to: EntityId, posted: &Posted) -> Handover {
     Handover::Mail { to, kind: posted.message.kind.clone(), body: posted.message.body.clone() }

@@ -1,10 +1,13 @@
 //! What follows from mail, timers and lost holders, from the head alone. The due loop decides this for a
 //! job without a holder; the holder asks the same functions about its mail.
 
-use crate::call::decide::{CALL_ENDED, CallMail};
-use crate::model::{
-    EVIDENCE, Failure, JobEvent, JobState, NewJob, OpenCall, OwnEvent, Parent, RECHECK, limits,
-    small,
+use crate::{
+    call::decide::{CALL_ENDED, CallMail},
+    gate,
+    model::{
+        EVIDENCE, Failure, HeldBack, JobEvent, JobState, NewJob, OpenCall, OwnEvent, Parent,
+        RECHECK, limits, small,
+    },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,18 +15,15 @@ use std::time::Duration;
 use tenure_kernel::{
     ids::EntityId,
     limits as kernel_limits,
-    machine::{Cx, Decision, Input, Placement, Undecided},
+    machine::{Cx, Decision, Input, Machine, Placement, Undecided},
     mail::{Mail, kinds},
-    outbox::Message,
+    outbox::{Message, Target},
     stream::Body,
     timers::TimerChange,
 };
-use tenure_steps::{
-    events::{
-        CallAnswer, CallEnd, CallOutcome, ResultType, SettledBy, StepEvent, StepId, Verdict,
-        WaitKind, WaitOutcome, What,
-    },
-    flow::queue_of,
+use tenure_steps::events::{
+    CallAnswer, CallEnd, CallOutcome, ResultType, SettledBy, StepEvent, StepId, Verdict, WaitKind,
+    WaitOutcome, What,
 };
 
 /// Kinds of mail that a job understands, beside the kernel's.
@@ -36,6 +36,8 @@ pub mod mail {
     pub const RESUME: &str = "resume";
     /// Says what became of an unknown effect; body [`super::ResolveMail`].
     pub const RESOLVE: &str = "resolve";
+    /// From a job to whom its terms name: how it ended; body [`super::EndedMail`].
+    pub const ENDED: &str = "job_ended";
 }
 
 /// The body of a signal.
@@ -104,12 +106,23 @@ pub struct ChildMail {
     pub error: Option<String>,
 }
 
+/// The body of `job_ended`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndedMail {
+    /// Which job.
+    pub job: EntityId,
+    /// Its final status.
+    pub status: String,
+}
+
 /// Names of timers.
 pub mod timers {
     use tenure_steps::events::StepId;
 
     /// The guard over a holder that does not move.
     pub const PROGRESS: &str = "progress";
+    /// The time before which it does not begin.
+    pub const START: &str = "start";
     /// A look again at something that may have cleared up.
     pub const RECHECK: &str = "recheck";
 
@@ -130,7 +143,7 @@ pub fn decide(
     input: &Input<'_>,
     cx: &Cx,
 ) -> Result<Decision<JobEvent>, Undecided> {
-    let Some(state) = state else { return born(input) };
+    let Some(state) = state else { return born(input, cx) };
     match input {
         Input::Create(_) | Input::CancelUnborn => Err(Undecided("the job exists".into())),
         Input::Mail(mail) => on_mail(state, mail, cx.id),
@@ -140,7 +153,7 @@ pub fn decide(
     }
 }
 
-fn born(input: &Input<'_>) -> Result<Decision<JobEvent>, Undecided> {
+fn born(input: &Input<'_>, cx: &Cx) -> Result<Decision<JobEvent>, Undecided> {
     match input {
         Input::Create(body) => {
             let bytes = body
@@ -148,7 +161,11 @@ fn born(input: &Input<'_>) -> Result<Decision<JobEvent>, Undecided> {
                 .ok_or_else(|| Undecided("load the body of the new job first".into()))?;
             let new: NewJob = serde_json::from_slice(bytes)
                 .map_err(|e| Undecided(format!("a job can not be made from this: {e}")))?;
-            Ok(create(new))
+            if let Some(gate) = new.terms.gate.as_ref().filter(|g| g.id.is_none()) {
+                let why = format!("terms.gate {:?} has no id: see Terms::of_tenant", gate.name);
+                return Err(Undecided(why));
+            }
+            Ok(create(new, cx.id))
         }
         Input::CancelUnborn => {
             let (by, why) = (None, Some("cancelled before it was created".to_owned()));
@@ -159,14 +176,72 @@ fn born(input: &Input<'_>) -> Result<Decision<JobEvent>, Undecided> {
     }
 }
 
-/// The first events of a job.
-pub fn create(new: NewJob) -> Decision<JobEvent> {
-    let must_end_in = Duration::from_millis(new.must_end_in_ms);
-    let placement = Placement { queue: queue_of(&new.flow, new.version), priority: new.priority };
-    let mut decision =
-        Decision::event(OwnEvent::JobCreated(Box::new(new)).into()).must_end_in(must_end_in);
+/// A start that is further away than this is told as `parked`.
+const LONG_DELAY: Duration = Duration::from_secs(60);
+
+/// The first events of a job: it is queued, or held back until its time and its gate let it through.
+/// The time it is given counts from its start: a job for tomorrow that may take an hour ends tomorrow.
+pub fn create(new: NewJob, id: EntityId) -> Decision<JobEvent> {
+    let held_back = new.terms.start_in_ms.unwrap_or(0);
+    let must_end_in = Duration::from_millis(new.must_end_in_ms.saturating_add(held_back));
+    let queue = new.terms.queue_of(&new.flow, new.version);
+    let placement = Placement { queue, priority: new.priority };
+    let mut state = JobState::default();
+    let mut decision = Decision::default().must_end_in(must_end_in);
+    let delay = new.terms.start_in_ms.map(Duration::from_millis);
+    push(&mut state, &mut decision, OwnEvent::JobCreated(Box::new(new)).into());
+    if let (HeldBack::Start, Some(delay)) = (state.held_back, delay) {
+        decision.timers.push(TimerChange::set(timers::START, delay));
+        let event = match delay > LONG_DELAY {
+            true => OwnEvent::JobParked { why: "start".into(), by: None },
+            false => OwnEvent::JobWaiting { keys: held_back_by(&state) },
+        };
+        push(&mut state, &mut decision, event.into());
+    }
+    if state.held_back == HeldBack::Gate {
+        decision.messages.extend(ask_gate(&state, id));
+        let waits = OwnEvent::JobWaiting { keys: held_back_by(&state) };
+        push(&mut state, &mut decision, waits.into());
+    }
     decision.placement = Some(placement);
     decision
+}
+
+/// What a job that is held back waits for, as its `job_waiting` names it.
+fn held_back_by(state: &JobState) -> Vec<String> {
+    match (state.held_back, &state.terms.gate) {
+        (HeldBack::Start, _) => vec!["start".to_owned()],
+        (HeldBack::Gate, Some(gate)) => vec![format!("gate:{}", gate.name)],
+        _ => Vec::new(),
+    }
+}
+
+fn ask_gate(state: &JobState, id: EntityId) -> Option<Message> {
+    let gate = state.terms.gate.as_ref()?;
+    let said = gate::decide::Said::Ask {
+        name: gate.name.clone(),
+        job: id,
+        priority: state.priority,
+        limit: gate.limit,
+    };
+    let to = Target::Create { id: gate.id?, kind: gate::Gate::TABLE.kind.into() };
+    Some(Message { to, kind: gate::mail::ASK.into(), body: Body::json(&said) })
+}
+
+/// Its time has come. With a gate it stands in the line from now on.
+fn start(state: &mut JobState, decision: &mut Decision<JobEvent>, id: EntityId) {
+    push(state, decision, OwnEvent::JobReady { why: "start".into() }.into());
+    if state.held_back == HeldBack::Gate {
+        decision.messages.extend(ask_gate(state, id));
+    }
+}
+
+/// The gate has let it through. Mail comes at least once, and a job may be over its gate already: then it is nothing.
+fn granted(state: &JobState) -> MailSays {
+    match state.held_back {
+        HeldBack::Gate => MailSays::Events(vec![OwnEvent::JobReady { why: "gate".into() }.into()]),
+        _ => MailSays::Nothing("gate_granted: it does not wait for a gate".into()),
+    }
 }
 
 /// What a mail leads to.
@@ -184,6 +259,8 @@ pub enum MailSays {
     CallEnded(Box<CallMail>),
     /// A timer of this name fired while the job was held.
     Timer(String),
+    /// Its gate will never let it through, for this reason.
+    GateClosed(String),
     /// Nothing, for this reason.
     Nothing(String),
 }
@@ -207,6 +284,9 @@ pub fn read_mail(state: &JobState, mail: &Mail, id: EntityId) -> MailSays {
             .map(|v| MailSays::Timer(v["timer"].as_str().unwrap_or_default().to_owned())),
         CALL_ENDED => parse(mail).map(|c| call_ended(state, c)),
         kinds::RETURNED => Ok(returned(state, mail, id)),
+        gate::mail::GRANTED => Ok(granted(state)),
+        // Mail that finds it over comes back; that it did not is what the gate wants to know.
+        gate::mail::HOLDS => Ok(MailSays::Nothing("gate_holds: it is still there".into())),
         other => Err(format!("no job understands mail of kind {other:?}")),
     };
     read.unwrap_or_else(|why| MailSays::Nothing(format!("{}: {why}", mail.kind)))
@@ -377,6 +457,9 @@ fn returned(state: &JobState, mail: &Mail, id: EntityId) -> MailSays {
         mail.body.inline().and_then(|b| serde_json::from_slice(b).ok()).unwrap_or_default();
     let why = body["why"].as_str().unwrap_or("it could not be delivered").to_owned();
     let to: Option<EntityId> = body["to"].as_str().and_then(|t| t.parse().ok());
+    if body["kind"] == gate::mail::ASK && state.held_back == HeldBack::Gate {
+        return MailSays::GateClosed(why);
+    }
     let child = state.children.iter().find(|c| to == Some(JobState::child_id(id, c.0)));
     if body["kind"] == kinds::CANCEL {
         return MailSays::Nothing(format!("returned: {why}"));
@@ -417,8 +500,21 @@ fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<Job
             MailSays::Pause(ask) => {
                 let park = OwnEvent::JobParked { why: "pause".into(), by: ask.by };
                 push(&mut state, &mut decision, park.into());
-                // Whoever resumes it sets them again from what is recorded.
-                decision.timers.push(TimerChange::ClearAll);
+                // Whoever resumes it sets them again from what is recorded. Not the start: that is what it waits for
+                // while nobody has ever held it, and a pause does not stop its clock.
+                if state.held_back == HeldBack::No {
+                    decision.timers.push(TimerChange::ClearAll);
+                }
+            }
+            MailSays::GateClosed(why) => {
+                let gate = state.terms.gate.as_ref().map_or("", |g| g.name.as_str());
+                let failure = Failure {
+                    reason: "gate_closed".into(),
+                    error: format!("the gate {gate:?} can not let it through: {why}"),
+                    ..Failure::default()
+                };
+                let end = OwnEvent::JobFailed(failure);
+                return Ok(finish(&state, decision, end, id).regardless());
             }
             MailSays::Evidence(_) if state.attention.is_some() => {
                 let event = OwnEvent::JobResumed { by: EVIDENCE.into() };
@@ -467,7 +563,7 @@ fn nothing_out(state: &JobState) -> bool {
     state.children.is_empty() && !state.is_out()
 }
 
-/// A paused job takes in what comes, and stays where it is.
+/// A paused job takes in what comes, and stays where it is. So does one that is held back before its first step.
 fn repark(state: &mut JobState, decision: &mut Decision<JobEvent>) {
     let woke = |e: &JobEvent| {
         matches!(
@@ -478,7 +574,7 @@ fn repark(state: &mut JobState, decision: &mut Decision<JobEvent>) {
                     | StepEvent::ChildEnded { .. }
                     | StepEvent::CallAnswered { .. }
                     | StepEvent::EffectSettled { .. }
-            )
+            ) | JobEvent::Own(OwnEvent::JobReady { .. } | OwnEvent::JobResumed { .. })
         )
     };
     let parked = |e: &JobEvent| matches!(e, JobEvent::Own(OwnEvent::JobParked { .. }));
@@ -486,6 +582,9 @@ fn repark(state: &mut JobState, decision: &mut Decision<JobEvent>) {
     if state.paused && state.attention.is_none() && last(&woke) > last(&parked) {
         let park = OwnEvent::JobParked { why: "pause".into(), by: None };
         push(state, decision, park.into());
+    } else if state.held_back != HeldBack::No && last(&woke) > last(&parked) {
+        let waits = OwnEvent::JobWaiting { keys: held_back_by(state) };
+        push(state, decision, waits.into());
     }
 }
 
@@ -537,6 +636,21 @@ pub fn finish(
     if let Some(parent) = state.parent {
         decision.messages.push(report(parent, &end));
     }
+    // Whoever has asked a gate has a permit, or a place in its line, or one on the way.
+    let asked = state.held_back != HeldBack::Start;
+    if let Some(gate) = state.terms.gate.as_ref().and_then(|g| g.id).filter(|_| asked) {
+        let said = gate::decide::Said::Release { job: id };
+        decision.messages.push(Message::mail(gate, gate::mail::RELEASE, Body::json(&said)));
+    }
+    if let Some(to) = state.terms.tell {
+        let status = match &end {
+            OwnEvent::JobCompleted { .. } => "completed",
+            OwnEvent::JobFailed(_) => "failed",
+            _ => "cancelled",
+        };
+        let told = EndedMail { job: id, status: status.to_owned() };
+        decision.messages.push(Message::mail(to, mail::ENDED, Body::json(&told)));
+    }
     decision.events.push(end.into());
     decision
 }
@@ -583,6 +697,9 @@ fn on_timer(state: &JobState, name: &str, id: EntityId) -> Result<Decision<JobEv
     let mut decision = Decision::default();
     match timer_events(&state, name) {
         Some(event) => push(&mut state, &mut decision, event),
+        None if name == timers::START && state.held_back == HeldBack::Start => {
+            start(&mut state, &mut decision, id);
+        }
         None if name == timers::PROGRESS => {
             // A guard: the holder renews, and does not move. Its tenure ends with this commit.
             return Ok(lost_holder(&state, "no progress past the step timeout", id));

@@ -8,6 +8,7 @@
 //! | [`decide`] | what follows from mail, timers and lost holders, without history |
 //! | [`call`] | calls of tools that are handed to workers in other languages |
 //! | [`drive`] | the worker that holds a job and drives its flow |
+//! | [`terms`], [`gate`] | when and where a job may run; the gate that several jobs share |
 //! | [`submit`] | how a job comes into being |
 //! | [`ask`] | what outsiders may ask of it |
 //! | [`shared`] | what several jobs share: schedules |
@@ -21,6 +22,7 @@ pub mod crew;
 pub mod decide;
 pub mod drive;
 pub mod export;
+pub mod gate;
 pub mod model;
 pub mod shared;
 pub mod submit;

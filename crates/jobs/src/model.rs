@@ -128,13 +128,18 @@ pub enum OwnEvent {
     },
     /// Nothing but waits is left.
     JobWaiting {
-        /// Their correlation keys; `timer` and `child` for those without.
+        /// Their correlation keys; `timer` and `child` for those without; `start` or `gate:…` before the first step.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         keys: Vec<String>,
     },
-    /// Nothing but long waits is left, or somebody paused it.
+    /// Its time has come, or its gate has let it through: what held it back before its first step is over.
+    JobReady {
+        /// `start` or `gate`.
+        why: String,
+    },
+    /// Nothing but long waits is left, somebody paused it, or it starts much later.
     JobParked {
-        /// `pause`, or `wait`.
+        /// `pause`, `wait` or `start`.
         why: String,
         /// Who paused it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -382,6 +387,15 @@ pub struct JobState {
     /// A person has to look.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention: Option<Attention>,
+    /// See [`NewJob::terms`].
+    #[serde(skip_serializing_if = "is_default")]
+    pub terms: Terms,
+    /// What holds it back before its first step.
+    #[serde(skip_serializing_if = "is_default")]
+    pub held_back: HeldBack,
+    /// Its priority before its gate: kept only where it has one.
+    #[serde(skip_serializing_if = "is_default")]
+    pub priority: i16,
     /// Who waits for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<Parent>,
@@ -403,6 +417,20 @@ pub struct JobState {
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
+}
+
+/// What holds a job back before its first step. The delay comes first, then the gate: a job that waits for its time
+/// has no place in the line yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldBack {
+    /// Nothing: it may run.
+    #[default]
+    No,
+    /// Its time has not come.
+    Start,
+    /// Its gate has not let it through.
+    Gate,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -551,6 +579,17 @@ impl JobState {
                 self.parent = new.parent;
                 self.retry_of = new.retry_of;
                 self.forked_from.clone_from(&new.forked_from);
+                self.held_back = new.terms.hold_back();
+                self.terms.clone_from(&new.terms);
+                if new.terms.gate.is_some() {
+                    self.priority = new.priority;
+                }
+            }
+            OwnEvent::JobReady { .. } => {
+                self.held_back = match self.held_back {
+                    HeldBack::Start if self.terms.gate.is_some() => HeldBack::Gate,
+                    _ => HeldBack::No,
+                };
             }
             OwnEvent::HistoryCopied { events, .. } => {
                 for event in events {
@@ -675,6 +714,7 @@ impl OwnEvent {
             OwnEvent::JobStarted {} => "job_started",
             OwnEvent::HistoryCopied { .. } => "history_copied",
             OwnEvent::JobWaiting { .. } => "job_waiting",
+            OwnEvent::JobReady { .. } => "job_ready",
             OwnEvent::JobParked { .. } => "job_parked",
             OwnEvent::JobRetrying { .. } => "job_retrying",
             OwnEvent::JobAttention(_) => "job_attention",

@@ -8,6 +8,7 @@ use crate::{
     decide::{self, finish},
     drive::{Ending, LoadError, Loaded, Reach, Run, Shop, Still, load},
     model::{Failure, Fork, Job, JobEvent, JobState, NewJob, OwnEvent, Terms, limits},
+    terms::BadTerm,
     view::{self, Cut},
 };
 use serde_json::Value;
@@ -36,7 +37,6 @@ use tenure_kernel::{
 use tenure_steps::{
     canonical,
     events::{StepEvent, StepId},
-    flow::queue_of,
 };
 
 /// Events that a flow may record before its first tool or wait and still start with its job.
@@ -90,6 +90,9 @@ pub enum SubmitError {
         /// In which version.
         version: Option<u32>,
     },
+    /// The terms can not be kept.
+    #[error(transparent)]
+    BadTerms(BadTerm),
     /// The key belongs to another job.
     #[error("the key belongs to job {0}, which has other input")]
     OtherInput(EntityId),
@@ -266,9 +269,11 @@ impl Submitter {
         let tenant = submission.tenant.clone();
         // Version 0 is no version of any flow: nobody knows which it would have been.
         let version = submission.version.unwrap_or(0);
-        let new = self.wish(submission, version);
+        let mut new = self.wish(submission, version);
+        // It waits for nothing, and its terms may be what is wrong with it.
+        new.terms = Terms { tell: new.terms.tell, ..Terms::default() };
         let mut state = JobState::default();
-        let decision = decide::create(new);
+        let decision = decide::create(new, id);
         decision.events.iter().for_each(|e| Job::apply(&mut state, e));
         let mut decision = finish(&state, decision, OwnEvent::JobFailed(failure), id);
         decision.must_end_in = None;
@@ -288,8 +293,10 @@ impl Submitter {
         at: Timestamp,
         submission: Submission,
     ) -> Result<Submitted, SubmitError> {
-        let version = self.version_of(&submission.flow, submission.version).await?;
+        let mut submission = submission;
         let tenant = submission.tenant.clone();
+        submission.terms = submission.terms.of_tenant(&tenant).map_err(SubmitError::BadTerms)?;
+        let version = self.version_of(&submission.flow, submission.version).await?;
         let key = submission.key.as_deref();
         let key = key.map(|key| unique(&tenant, key, &submission.flow, &submission.input));
         let keys = key.into_iter().collect();
@@ -387,8 +394,8 @@ impl Submitter {
         {
             return Ok(done);
         }
-        let queue = queue_of(&new.flow, new.version);
-        if let Some(outposts) = &self.outposts {
+        let queue = new.terms.queue_of(&new.flow, new.version);
+        if let Some(outposts) = self.outposts.as_ref().filter(|_| new.terms.at_once()) {
             if copied.is_empty()
                 && let Some(room) = outposts.reserve(&queue, tenant)
             {
@@ -396,8 +403,9 @@ impl Submitter {
             }
             outposts.queued(&queue);
         }
-        let mut decision = decide::create(new);
-        decision.events.extend(copied);
+        let mut decision = decide::create(new, id);
+        // Behind the birth: what it waits for is the last that is said.
+        decision.events.splice(1..1, copied);
         decision.keys = keys;
         let commit = self.birth(id, tenant, decision);
         match self.pipeline.commit(commit).await? {
@@ -408,9 +416,9 @@ impl Submitter {
 
     fn free_slot(&self, new: &NewJob) -> Option<(&Local, Slot)> {
         let local = self.local.as_ref()?;
-        let queue = queue_of(&new.flow, new.version);
+        let queue = new.terms.queue_of(&new.flow, new.version);
         let known = local.shop.flows.get(&new.flow, new.version).is_some();
-        if !known || !local.slots.queue_is_known_empty(&queue) {
+        if !known || !new.terms.at_once() || !local.slots.queue_is_known_empty(&queue) {
             return None;
         }
         Some((local, local.slots.try_take()?))
@@ -454,7 +462,7 @@ impl Submitter {
         if run.first_turn().await.is_err() || run.pending.events.len() > EVENTS_AT_BIRTH_MAX {
             return Ok(None);
         }
-        let mut decision = decide::create(new.clone()).and(OwnEvent::JobStarted {}.into());
+        let mut decision = decide::create(new.clone(), id).and(OwnEvent::JobStarted {}.into());
         decision.keys = keys.to_vec();
         let pending = std::mem::take(&mut run.pending);
         decision.events.extend(pending.events);
@@ -500,7 +508,7 @@ impl Submitter {
         new: NewJob,
         keys: Vec<UniqueKey>,
     ) -> Result<Submitted, SubmitError> {
-        let mut decision = decide::create(new).and(OwnEvent::JobStarted {}.into());
+        let mut decision = decide::create(new, id).and(OwnEvent::JobStarted {}.into());
         decision.keys = keys;
         let mut commit = self.birth(id, tenant, decision);
         commit.tenure = TenureChange::Take { session: room.session, lease: room.lease };
@@ -589,7 +597,8 @@ impl Submitter {
             priority: head.priority,
             must_end_in_ms: ms(self.must_end_in),
             takeovers_max: self.takeovers_max,
-            terms: Terms::default(),
+            // The same gate, queue and needs; the time was for the first try.
+            terms: Terms { start_in_ms: None, ..loaded.state.terms.clone() },
             scheduled: None,
             parent: None,
             retry_of: retries.then_some(origin),

@@ -35,7 +35,7 @@ pub static TABLE: Table = Table {
         open(
             "waiting",
             Claimable::No,
-            "Waits for a signal, a time, a child or a call; no worker holds it.",
+            "Waits for a signal, a time, a child, a call or its gate; no worker holds it.",
         ),
         open("parked", Claimable::No, "The same for a long time, or somebody paused it."),
         open("retrying", Claimable::No, "A failed call is tried again after a pause."),
@@ -60,6 +60,7 @@ pub static TABLE: Table = Table {
         at(&["queued"], "job_requeued", SAME),
         at(&["queued", "waiting"], "job_waiting", "waiting"),
         at(&["queued", "waiting", "retrying", "parked"], "job_parked", "parked"),
+        at(BLOCKED, "job_ready", "queued"),
         at(&["queued"], "job_retrying", "retrying"),
         at(&["queued"], "job_attention", "attention"),
         at(&["running"], "pause_asked", SAME),

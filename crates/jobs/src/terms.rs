@@ -1,7 +1,23 @@
-//! The terms of a job: when and where it may run. A job without any costs nothing more than before.
+//! The terms of a job: when and where it may run. A job without any costs nothing more than before: the same bytes,
+//! the same commits, no more reads.
+//!
+//! A child has default terms. It does not take its parent's gate, or a parent that waits for its child would hold the
+//! permit that the child needs, for ever. It does not take queue and needs either: they say what the parent's own steps
+//! need, and a flow whose children need the same names a plan or submits them with terms of their own.
 
+use crate::{
+    gate::{self, gate_id},
+    model::HeldBack,
+};
 use serde::{Deserialize, Serialize};
 use tenure_kernel::ids::EntityId;
+
+/// Labels that one job may need, and one worker may have: a worker looks into a queue for every subset of its own.
+pub const LABELS_MAX: usize = 4;
+/// Bytes of the name of a gate, a queue or a label.
+pub const NAME_BYTES_MAX: usize = 40;
+/// A start can not be further away than this: a year.
+pub const START_IN_MS_MAX: u64 = 366 * 24 * 3_600 * 1_000;
 
 /// When and where a job may run, and who hears of its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,7 +28,7 @@ pub struct Terms {
     pub start_in_ms: Option<u64>,
     /// Of the jobs that name the same gate only so many are open at once.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub gate: Option<GateTerm>,
+    pub gate: Option<Box<GateTerm>>,
     /// The named queue it stands in; the flow's own without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
@@ -32,4 +48,211 @@ pub struct GateTerm {
     /// How many at once, if nobody has said so before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
+    /// The gate itself; set by [`Terms::of_tenant`]. A job knows its tenant only from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<EntityId>,
+}
+
+/// Terms that can not be kept: which field, and what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {why}")]
+pub struct BadTerm {
+    /// The field.
+    pub field: &'static str,
+    /// What is wrong, and what would be right.
+    pub why: String,
+}
+
+impl Terms {
+    /// The same terms, checked and made ready for a tenant. Whoever writes terms down (a submission, a schedule, a
+    /// batch) calls this first: a job that is created from others is refused.
+    pub fn of_tenant(mut self, tenant: &str) -> Result<Self, BadTerm> {
+        if self.start_in_ms == Some(0) {
+            self.start_in_ms = None;
+        }
+        if self.start_in_ms.is_some_and(|ms| ms > START_IN_MS_MAX) {
+            let why = "a start is at most 366 days away".to_owned();
+            return Err(BadTerm { field: "start", why });
+        }
+        if let Some(gate) = &mut self.gate {
+            name("gate", &gate.name)?;
+            if gate.limit.is_some_and(|n| !(1..=gate::limits::LIMIT_MAX).contains(&n)) {
+                let why =
+                    format!("the limit of a gate is between 1 and {}", gate::limits::LIMIT_MAX);
+                return Err(BadTerm { field: "gate", why });
+            }
+            gate.id = Some(gate_id(tenant, &gate.name));
+        }
+        if let Some(queue) = &self.queue {
+            name("queue", queue)?;
+        }
+        self.needs = labels("needs", self.needs)?;
+        Ok(self)
+    }
+
+    /// What holds a job with these terms back at its birth.
+    pub fn hold_back(&self) -> HeldBack {
+        match (self.start_in_ms, &self.gate) {
+            (Some(_), _) => HeldBack::Start,
+            (None, Some(_)) => HeldBack::Gate,
+            (None, None) => HeldBack::No,
+        }
+    }
+
+    /// Whether it may start in the commit that creates it.
+    pub fn at_once(&self) -> bool {
+        self.hold_back() == HeldBack::No
+    }
+
+    /// The ready queue of a job with these terms: only workers that serve it look there.
+    pub fn queue_of(&self, flow: &str, version: u32) -> String {
+        ready_queue(flow, version, self.queue.as_deref(), &self.needs)
+    }
+}
+
+/// `flow@version`, then `/queue` if one is named, then `+label` for everything that is needed.
+pub fn ready_queue(flow: &str, version: u32, queue: Option<&str>, needs: &[String]) -> String {
+    let mut name = tenure_steps::flow::queue_of(flow, version);
+    if let Some(queue) = queue {
+        name.push('/');
+        name.push_str(queue);
+    }
+    for label in needs {
+        name.push('+');
+        name.push_str(label);
+    }
+    name
+}
+
+/// Checks the name of a gate, a queue or a label.
+pub fn name(field: &'static str, name: &str) -> Result<(), BadTerm> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+    let good = !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(plain);
+    if good {
+        return Ok(());
+    }
+    let shown = tenure_kernel::limits::clip(name, 60);
+    let why = format!(
+        "{shown:?} is not a name: use 1 to {NAME_BYTES_MAX} of a-z, 0-9, point, dash and underscore"
+    );
+    Err(BadTerm { field, why })
+}
+
+/// Checks labels, and puts them in order, each once.
+pub fn labels(field: &'static str, mut labels: Vec<String>) -> Result<Vec<String>, BadTerm> {
+    labels.iter().try_for_each(|label| name(field, label))?;
+    labels.sort();
+    labels.dedup();
+    if labels.len() > LABELS_MAX {
+        let why = format!("{} labels, and at most {LABELS_MAX} are possible", labels.len());
+        return Err(BadTerm { field, why });
+    }
+    Ok(labels)
+}
+
+/// What a worker serves: named queues beside the unnamed one, and what it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Serves {
+    /// Queues; `None` is the unnamed one.
+    queues: Vec<Option<String>>,
+    /// Capabilities, sorted.
+    can: Vec<String>,
+}
+
+impl Default for Serves {
+    /// The unnamed queue, and nothing special.
+    fn default() -> Self {
+        Serves { queues: vec![None], can: Vec::new() }
+    }
+}
+
+impl Serves {
+    /// A worker for these queues with these capabilities. `default` is the unnamed queue; without any queue it is
+    /// that one alone.
+    pub fn new(queues: Vec<String>, can: Vec<String>) -> Result<Self, BadTerm> {
+        queues.iter().try_for_each(|queue| name("queue", queue))?;
+        let mut queues: Vec<Option<String>> =
+            queues.into_iter().map(|q| Some(q).filter(|q| q != UNNAMED)).collect();
+        queues.sort();
+        queues.dedup();
+        if queues.is_empty() {
+            queues.push(None);
+        }
+        Ok(Serves { queues, can: labels("capabilities", can)? })
+    }
+
+    /// The ready queues of a flow that it looks into: of every queue, and every subset of what it can.
+    pub fn of_flow(&self, flow: &str, version: u32) -> Vec<String> {
+        let mut found = Vec::new();
+        for queue in &self.queues {
+            for subset in 0u32..1 << self.can.len() {
+                let has =
+                    |(i, label): (usize, &String)| (subset & (1 << i) != 0).then(|| label.clone());
+                let needs: Vec<String> = self.can.iter().enumerate().filter_map(has).collect();
+                found.push(ready_queue(flow, version, queue.as_deref(), &needs));
+            }
+        }
+        found
+    }
+}
+
+/// The name under which the unnamed queue is asked for.
+pub const UNNAMED: &str = "default";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(queue: &str, needs: &[&str]) -> Terms {
+        let needs = needs.iter().map(|n| (*n).to_owned()).collect();
+        Terms { queue: Some(queue.into()), needs, ..Terms::default() }
+    }
+
+    #[test]
+    fn a_worker_finds_a_job_exactly_if_it_serves_the_queue_and_has_all_that_is_needed() {
+        let serves = |queues: &[&str], can: &[&str]| {
+            let own = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
+            Serves::new(own(queues), own(can)).unwrap().of_flow("f", 1)
+        };
+        let job = terms("night", &["gpu", "big"]).of_tenant("t").unwrap().queue_of("f", 1);
+        assert_eq!(job, "f@1/night+big+gpu");
+        assert!(serves(&["night"], &["gpu", "big"]).contains(&job));
+        assert!(serves(&["night", "default"], &["disk", "gpu", "big"]).contains(&job));
+        assert!(!serves(&["night"], &["gpu"]).contains(&job), "it has not all that is needed");
+        assert!(!serves(&[], &["gpu", "big"]).contains(&job), "it does not serve the queue");
+        assert_eq!(serves(&[], &[]), ["f@1"]);
+        assert_eq!(serves(&["default"], &[]), ["f@1"]);
+        assert_eq!(Serves::default().of_flow("f", 1), ["f@1"]);
+        assert_eq!(Terms::default().queue_of("f", 1), "f@1");
+    }
+
+    #[test]
+    fn bad_terms_say_which_field_and_what_would_be_right() {
+        let long = "x".repeat(NAME_BYTES_MAX + 1);
+        for bad in ["", "Night", "a b", "a+b", "a/b", &long] {
+            let error = terms(bad, &[]).of_tenant("t").unwrap_err();
+            assert_eq!(error.field, "queue", "{bad:?}");
+        }
+        assert!(terms(&long[1..], &[]).of_tenant("t").is_ok());
+        assert!(terms("q", &["a", "b", "c", "d", "a"]).of_tenant("t").is_ok());
+        assert_eq!(
+            terms("q", &["a", "b", "c", "d", "e"]).of_tenant("t").unwrap_err().field,
+            "needs"
+        );
+        let gate = |limit| Terms {
+            gate: Some(Box::new(GateTerm { name: "g".into(), limit: Some(limit), id: None })),
+            ..Terms::default()
+        };
+        assert!(gate(0).of_tenant("t").is_err());
+        assert!(gate(gate::limits::LIMIT_MAX).of_tenant("t").is_ok());
+        assert!(gate(gate::limits::LIMIT_MAX + 1).of_tenant("t").is_err());
+        assert_ne!(gate(1).of_tenant("t").unwrap(), gate(1).of_tenant("u").unwrap());
+        let late = |ms| Terms { start_in_ms: Some(ms), ..Terms::default() }.of_tenant("t");
+        assert!(late(START_IN_MS_MAX).is_ok() && late(START_IN_MS_MAX + 1).is_err());
+    }
+
+    #[test]
+    fn default_terms_write_nothing() {
+        assert_eq!(serde_json::to_string(&Terms::default()).unwrap(), "{}");
+    }
 }

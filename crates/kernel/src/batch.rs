@@ -11,7 +11,7 @@ use crate::{
     head::{Head, lane_of},
     ids::{CommitId, EntityId, MailId, MessageId, SessionId},
     judge::{Judge, Written},
-    mail::{Mail, MailAnswer, NewMail, judge_mail, kinds},
+    mail::{Mail, MailAnswer, NewMail, expects_answer, judge_mail, kinds},
     outbox::{Delivery, DeliveryAnswer, Handover, Posted},
     sessions::{Hold, Opening, Renewal, RenewalAnswer, Session, lane_id},
     store::{Answer, Op, Touch},
@@ -413,6 +413,7 @@ impl Batch<'_> {
                 match self.mail(&mail) {
                     MailAnswer::Accepted { holder, .. } => DeliveryAnswer::Delivered { holder },
                     MailAnswer::Duplicate => DeliveryAnswer::Delivered { holder: None },
+                    MailAnswer::Final { .. } if expects_answer(kind) => DeliveryAnswer::Unanswered,
                     MailAnswer::Final { .. } => DeliveryAnswer::TargetFinal,
                     MailAnswer::Unknown => DeliveryAnswer::UnknownTarget,
                     MailAnswer::Refused(refusal) => DeliveryAnswer::Refused(refusal.to_string()),

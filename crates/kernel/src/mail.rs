@@ -28,6 +28,14 @@ pub mod kinds {
     pub const CHILD_ENDED: &str = "child_ended";
 }
 
+/// Whether mail of this kind expects an answer: its name ends in `?`. The target of such mail answers it, or the
+/// mail comes back to its sender as [`kinds::RETURNED`]: also from a target that is over, where other mail just
+/// ends. So whoever hands something out by mail (a permit, a block of tokens) always learns where it is. A mark in
+/// the name and not a column: the rule is then in every store, and in every row that was ever written.
+pub fn expects_answer(kind: &str) -> bool {
+    kind.ends_with('?')
+}
+
 /// Mail that somebody wants to send.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewMail {

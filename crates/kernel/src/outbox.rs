@@ -102,6 +102,9 @@ pub enum DeliveryAnswer {
     UnknownTarget,
     /// The target is over; the row is gone.
     TargetFinal,
+    /// The target is over and will never give the answer that is expected
+    /// ([`crate::mail::expects_answer`]). The row is still there: the caller returns the message.
+    Unanswered,
     /// A creation found its entity there, and the row still is: the caller hands it over as mail.
     TargetExists,
     /// The new entity was refused, and the row is still there: the caller returns the message.

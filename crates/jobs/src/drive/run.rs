@@ -741,7 +741,8 @@ impl Run {
                 self.record(OwnEvent::PauseAsked { by: ask.by.clone() });
                 self.pause = Some(ask);
             }
-            MailSays::Nothing(why) => self.note(&why),
+            // A job that runs is past its gate.
+            MailSays::Nothing(why) | MailSays::GateClosed(why) => self.note(&why),
             MailSays::Evidence(key) => {
                 self.note(&format!("evidence: for {key}"));
                 let stuck: Vec<StepId> = self.stuck.iter().map(|s| s.step.clone()).collect();

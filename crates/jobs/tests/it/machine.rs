@@ -7,7 +7,9 @@ use std::time::Duration;
 use tenure_jobs::{
     Job, JobEvent, JobState,
     decide::{AskMail, ChildMail, ResolveMail, SignalMail, create, mail, timers},
-    model::{NewJob, OwnEvent, TABLE},
+    gate,
+    model::{HeldBack, NewJob, OwnEvent, TABLE, Terms},
+    terms::GateTerm,
 };
 use tenure_kernel::{
     commit::{Birth, Commit, CommitAnswer, Expect, MailStance},
@@ -52,6 +54,9 @@ enum Happens {
     Cancel,
     MustEnd,
     Garbage,
+    StartTime,
+    Granted,
+    GateClosed,
 }
 
 fn happens() -> impl Strategy<Value = Happens> {
@@ -88,7 +93,21 @@ fn happens() -> impl Strategy<Value = Happens> {
         1 => Just(Happens::Cancel),
         1 => Just(Happens::MustEnd),
         1 => Just(Happens::Garbage),
+        3 => Just(Happens::StartTime),
+        4 => Just(Happens::Granted),
+        1 => Just(Happens::GateClosed),
     ]
+}
+
+fn terms() -> impl Strategy<Value = Terms> {
+    let gate = Some(Box::new(GateTerm { name: "g".into(), limit: None, id: None }));
+    let (plain, start_in_ms) = (Terms::default(), Some(90_000));
+    prop::sample::select(vec![
+        plain.clone(),
+        Terms { start_in_ms: Some(5), ..plain.clone() },
+        Terms { gate: gate.clone(), ..plain.clone() },
+        Terms { start_in_ms, gate, ..plain },
+    ])
 }
 
 struct Walk {
@@ -97,6 +116,8 @@ struct Walk {
     replayed: JobState,
     now: i64,
     commits: u64,
+    asked: usize,
+    released: usize,
 }
 
 fn step(n: u8) -> StepId {
@@ -104,7 +125,7 @@ fn step(n: u8) -> StepId {
 }
 
 impl Walk {
-    fn new() -> Self {
+    fn new(terms: Terms) -> Self {
         let judge =
             Judge::new(Machines::kernel().with::<Job>().with::<tenure_jobs::call::Call>().tables());
         let new = NewJob {
@@ -114,27 +135,29 @@ impl Walk {
             priority: 0,
             must_end_in_ms: 1_000_000_000,
             takeovers_max: 3,
-            terms: tenure_jobs::model::Terms::default(),
+            terms: terms.of_tenant("t").unwrap(),
             scheduled: None,
             parent: None,
             retry_of: None,
             forked_from: None,
             by: None,
         };
-        let decision = create(new);
+        let id = EntityId::fixed(9, 9);
+        let decision = create(new, id);
         let mut state = JobState::default();
         decision.events.iter().for_each(|e| Job::apply(&mut state, e));
         let events =
             decision.events.iter().map(|e| NewEvent::new(Job::name(e), Body::json(e))).collect();
         let birth =
             Birth { kind: TABLE.kind, tenant: "t".into(), queue: "f@1".into(), priority: 0 };
-        let id = EntityId::fixed(9, 9);
         let mut commit = Commit::new(CommitId::new(0, 0), id, Expect::Absent(birth), events);
         commit.state = Some(encode_state::<Job>(&state));
         commit.must_end_in = decision.must_end_in;
+        commit.timers = decision.timers;
+        let asked = decision.messages.iter().filter(|m| m.kind == gate::mail::ASK).count();
         let now = 1_000_000;
         let written = judge.commit(None, &commit, Timestamp::from_micros(now)).unwrap();
-        Walk { judge, head: written.head, replayed: state, now, commits: 1 }
+        Walk { judge, head: written.head, replayed: state, now, commits: 1, asked, released: 0 }
     }
 
     fn state(&self) -> JobState {
@@ -153,6 +176,8 @@ impl Walk {
     fn commit(&mut self, decision: Decision<JobEvent>, input: &Input<'_>, park: bool) {
         self.now += 1_000;
         let events = decision.events.clone();
+        let sent = |kind: &str| decision.messages.iter().filter(|m| m.kind == kind).count();
+        let (asked, released) = (sent(gate::mail::ASK), sent(gate::mail::RELEASE));
         let drafted = draft::<Job>(Some(&self.head), self.state(), decision, input);
         let drafted =
             drafted.unwrap_or_else(|e| panic!("{input:?} in {:?}: {e}", self.head.status));
@@ -176,6 +201,8 @@ impl Walk {
         });
         events.iter().for_each(|e| Job::apply(&mut self.replayed, e));
         self.head = written.head;
+        self.asked += asked;
+        self.released += released;
     }
 
     /// The loop's decision about an input.
@@ -367,6 +394,12 @@ impl Walk {
                 let names = [format!("t:t{n}"), format!("w:w{n}")];
                 self.decide(&Input::Timer(&names[usize::from(n % 2)]));
             }
+            Happens::StartTime if !held => self.decide(&Input::Timer(timers::START)),
+            Happens::Granted => self.mail(gate::mail::GRANTED, Body::json(&json!({}))),
+            Happens::GateClosed => {
+                let body = json!({ "kind": gate::mail::ASK, "why": "it is over" });
+                self.mail(kinds::RETURNED, Body::json(&body));
+            }
             Happens::Recheck if !held => self.decide(&Input::Timer(timers::RECHECK)),
             Happens::Cancel if !held => {
                 self.mail(kinds::CANCEL, Body::json(&AskMail::default()));
@@ -387,6 +420,18 @@ impl Walk {
         if self.head.class() == Class::Open {
             assert!(self.head.must_end_by.is_some() && self.head.due.is_some(), "open means due");
         }
+        let held_back = self.state().held_back;
+        if held_back != HeldBack::No && self.head.class() == Class::Open {
+            let stands = ["waiting", "parked"].contains(&status.name());
+            assert!(stands, "held back by {held_back:?}, and {}", status.name());
+        }
+        if held_back == HeldBack::Start && self.head.class() == Class::Open {
+            assert!(self.head.timers.get(timers::START).is_some(), "nothing will start it");
+        }
+        let gated = self.state().terms.gate.is_some() && held_back != HeldBack::Start;
+        assert_eq!(self.asked, usize::from(gated), "a gate is asked once");
+        let over = self.head.class() == Class::Final;
+        assert_eq!(self.released, usize::from(gated && over), "and released once, at the end");
         if self.held() {
             assert!(["running", "cancelling"].contains(&status.name()));
         } else {
@@ -406,8 +451,11 @@ impl Walk {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1_500, max_shrink_iters: 4_000, ..ProptestConfig::default() })]
     #[test]
-    fn every_walk_keeps_the_laws_and_can_end(path in prop::collection::vec(happens(), 1..60)) {
-        let mut walk = Walk::new();
+    fn every_walk_keeps_the_laws_and_can_end(
+        terms in terms(), path in prop::collection::vec(happens(), 1..60)
+    ) {
+        let mut walk = Walk::new(terms);
+        walk.check();
         for what in &path {
             if walk.head.class() == Class::Final {
                 break;

@@ -3,6 +3,7 @@
 mod exports;
 mod flows;
 mod forks;
+mod gate;
 mod limits;
 mod machine;
 mod promises;

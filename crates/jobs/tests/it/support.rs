@@ -19,6 +19,7 @@ use tenure_jobs::{
     crew::{Crew, CrewOptions},
     decide::{AskMail, ResolveMail, SignalMail, mail},
     drive::{JobOptions, Shop},
+    gate::{Gate, GatePage},
     submit::{Submission, Submitter},
 };
 use tenure_kernel::{
@@ -91,6 +92,8 @@ pub fn machines() -> Machines {
     Machines::kernel()
         .with::<Job>()
         .with::<tenure_jobs::call::Call>()
+        .with::<Gate>()
+        .with::<GatePage>()
         .with::<Catalogue>()
         .with::<tenure_jobs::shared::limit::Limit>()
         .with::<tenure_jobs::shared::limit::LimitBook>()

@@ -143,6 +143,43 @@ pub async fn a_message_to_nobody_stays_and_one_to_a_final_entity_goes(world: &Wo
     assert!(outbox(world).await.is_empty());
 }
 
+/// Mail that expects an answer is not swallowed by an entity that is over: the row stays, and its return arrives
+/// once. A return expects none, so two ends never write to each other for ever.
+pub async fn mail_that_expects_an_answer_comes_back_from_a_final_entity(world: &World) {
+    let source = world.specimen("made_blocked").await;
+    let done = world.specimen("made_done").await;
+    let ask = Message::mail(done, "grant?", Body::Inline(b"1".to_vec()));
+    send(world, source, vec![ask]).await;
+    let epochs = serve_lanes(world).await;
+    let posted = outbox(world).await.remove(0);
+    for _ in 0..2 {
+        let answer = world.deliver(handover(&posted, &epochs)).await;
+        assert_eq!(answer, DeliveryAnswer::Unanswered);
+        assert_eq!(world.store().outbox_has(posted.id).await, Ok(true), "nothing is lost");
+    }
+    let back = |to| Delivery {
+        with: Handover::Mail { to, kind: "returned".into(), body: Body::Inline(b"back".to_vec()) },
+        ..handover(&posted, &epochs)
+    };
+    let answer = world.deliver(back(source)).await;
+    assert_eq!(answer, DeliveryAnswer::Delivered { holder: None });
+    assert_eq!(world.deliver(back(source)).await, DeliveryAnswer::Gone, "exactly once");
+    let mail = world.store().mail(source, 0, 9).await.expect("mail");
+    assert_eq!(mail.len(), 1);
+    assert_eq!((mail[0].id.clone(), mail[0].kind.as_str()), (MailId::from(posted.id), "returned"));
+    assert_eq!(world.store().mail(done, 0, 9).await.expect("mail"), []);
+    // What comes back to a sender that is over by now ends there.
+    send(world, source, vec![Message::mail(done, "grant?", Body::Inline(Vec::new()))]).await;
+    let posted = outbox(world).await.remove(0);
+    assert_eq!(world.deliver(handover(&posted, &epochs)).await, DeliveryAnswer::Unanswered);
+    let late = Delivery {
+        with: Handover::Mail { to: done, kind: "returned".into(), body: Body::Inline(Vec::new()) },
+        ..handover(&posted, &epochs)
+    };
+    assert_eq!(world.deliver(late).await, DeliveryAnswer::TargetFinal);
+    assert!(outbox(world).await.is_empty());
+}
+
 /// A message creates its entity once; a second one that wants the same is told that it exists and
 /// keeps its row, so that nothing it says is lost.
 pub async fn a_create_is_delivered_once_and_a_second_one_is_told(world: &World) {

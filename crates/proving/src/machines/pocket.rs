@@ -240,6 +240,24 @@ impl Pocket {
                 self.mail(source, &format!("returned/{}", posted.id), kinds::RETURNED, body);
             }
             Answer::Deliver(DeliveryAnswer::TargetFinal) => {}
+            Answer::Deliver(DeliveryAnswer::Unanswered) => {
+                let kind = &message.kind;
+                let (Target::Create { id, .. } | Target::Mail(id)) = &message.to else { return };
+                let body = serde_json::json!({ "to": id, "kind": kind, "why": "it is over" });
+                let (kind, body) = (kinds::RETURNED.into(), Body::json(&body));
+                let with = Handover::Mail { to: source, kind, body };
+                let op = Op::Deliver(Box::new(Delivery { id: posted.id, lane_epoch, with }));
+                let answer = self.store.apply(&[op]).remove(0);
+                assert!(
+                    matches!(
+                        answer,
+                        Answer::Deliver(
+                            DeliveryAnswer::Delivered { .. } | DeliveryAnswer::TargetFinal
+                        )
+                    ),
+                    "{answer:?}"
+                );
+            }
             other => panic!("{other:?} to {posted:?}"),
         }
         let second = self.store.apply(&[again]).remove(0);

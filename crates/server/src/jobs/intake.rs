@@ -208,11 +208,12 @@ fn read(wish: &Wish) -> Result<Submission, Wrong> {
     needs.sort();
     needs.dedup();
     let gate = options.gate.map(|gate| match gate {
-        Gate::Name(name) => GateTerm { name, limit: None },
+        Gate::Name(name) => GateTerm { name, ..GateTerm::default() },
         Gate::Whole(gate) => gate,
     });
     let start_in_ms = start.filter(|s| *s > 0).map(|s| Duration::from_secs(s).as_millis() as u64);
-    let terms = Terms { start_in_ms, gate, queue: options.queue, needs, tell: None };
+    let terms =
+        Terms { start_in_ms, gate: gate.map(Box::new), queue: options.queue, needs, tell: None };
     let by =
         Some(options.by.map_or_else(|| wish.by.clone(), |name| format!("{name} ({})", wish.by)));
     let (version, priority, key) = (options.version, options.priority, options.key);
@@ -248,7 +249,10 @@ mod tests {
         assert_eq!((read.version, read.priority, read.tenant.as_str()), (Some(2), -3, "t"));
         assert_eq!(read.must_end_in, Some(Duration::from_secs(60)));
         assert_eq!(read.terms.start_in_ms, Some(5_000));
-        assert_eq!(read.terms.gate, Some(GateTerm { name: "g".into(), limit: Some(2) }));
+        assert_eq!(
+            read.terms.gate,
+            Some(Box::new(GateTerm { name: "g".into(), limit: Some(2), id: None }))
+        );
         assert_eq!(read.terms.needs, ["arm", "gpu"]);
         assert_eq!(read.by.as_deref(), Some("ada (role app)"));
     }

@@ -165,6 +165,9 @@ pub(super) async fn set(
         return Err(Problem::bad_field("terms.tell", "who is told is the schedule's own affair")
             .fix("leave the field out"));
     }
+    let terms = new.terms.of_tenant(&tenant).map_err(|bad| {
+        Problem::bad_field(format!("terms.{}", bad.field), bad.why).fix("change the terms")
+    })?;
     let (default_end, takeovers_max) = desk.submitter().defaults();
     let must_end_in = must_end_in(new.must_end_in_seconds)?.unwrap_or(default_end);
     let spec = Spec {
@@ -177,7 +180,7 @@ pub(super) async fn set(
         priority: new.priority,
         must_end_in_ms: millis(must_end_in),
         takeovers_max,
-        terms: new.terms,
+        terms,
         missed: new.missed,
         overlap: new.overlap,
         jitter_ms: new.jitter_seconds.saturating_mul(1_000),

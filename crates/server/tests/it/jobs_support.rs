@@ -19,6 +19,7 @@ use tenure_jobs::{
     catalogue::Catalogue,
     crew::{Crew, CrewOptions},
     drive::{JobOptions, Shop},
+    gate::{Gate, GatePage},
 };
 use tenure_kernel::{
     ids::EntityId,
@@ -41,7 +42,13 @@ use tenure_store::sqlite::SqliteStore;
 use tokio::{net::TcpListener, sync::watch};
 
 fn machines() -> Machines {
-    Machines::kernel().with::<Job>().with::<Call>().with::<Catalogue>().with::<keys::Key>()
+    Machines::kernel()
+        .with::<Job>()
+        .with::<Call>()
+        .with::<Gate>()
+        .with::<GatePage>()
+        .with::<Catalogue>()
+        .with::<keys::Key>()
 }
 
 /// Input of `greet`.

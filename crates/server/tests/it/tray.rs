@@ -18,6 +18,7 @@ use tenure_jobs::{
     catalogue::{self, Catalogue},
     crew::{Crew, CrewOptions},
     drive::{JobOptions, Shop},
+    gate::{Gate, GatePage},
     submit::{Submission, Submitter},
 };
 use tenure_kernel::{bell::Topic, head::Head, ids::EntityId, judge::Judge, machine::Machines};
@@ -32,7 +33,12 @@ use tenure_store::sqlite::SqliteStore;
 use tokio::net::TcpListener;
 
 fn machines() -> Machines {
-    Machines::kernel().with::<Job>().with::<Catalogue>().with::<keys::Key>()
+    Machines::kernel()
+        .with::<Job>()
+        .with::<Gate>()
+        .with::<GatePage>()
+        .with::<Catalogue>()
+        .with::<keys::Key>()
 }
 
 async fn echo(ctx: Ctx, times: u32) -> Result<u32, FlowError> {

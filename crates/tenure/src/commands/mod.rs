@@ -58,6 +58,8 @@ pub fn machines() -> Machines {
     tenure_proving::machines::machines()
         .with::<tenure_jobs::Job>()
         .with::<tenure_jobs::call::Call>()
+        .with::<tenure_jobs::gate::Gate>()
+        .with::<tenure_jobs::gate::GatePage>()
         .with::<tenure_jobs::catalogue::Catalogue>()
         .with::<tenure_jobs::shared::limit::Limit>()
         .with::<tenure_jobs::shared::limit::LimitBook>()

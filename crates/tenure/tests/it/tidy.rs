@@ -50,6 +50,8 @@ fn the_pages_of_the_machines_are_what_their_tables_say() {
     let product = Machines::kernel()
         .with::<tenure::jobs::Job>()
         .with::<tenure::jobs::call::Call>()
+        .with::<tenure::jobs::gate::Gate>()
+        .with::<tenure::jobs::gate::GatePage>()
         .with::<tenure::jobs::catalogue::Catalogue>()
         .with::<tenure::jobs::shared::limit::Limit>()
         .with::<tenure::jobs::shared::limit::LimitBook>()

@@ -25,7 +25,11 @@ pub use town::Town;
 
 use crate::{faults::Fault, run::Options, world::World};
 use std::{sync::Arc, time::Duration};
-use tenure_jobs::{Job, catalogue::Catalogue};
+use tenure_jobs::{
+    Job,
+    catalogue::Catalogue,
+    gate::{Gate, GatePage},
+};
 use tenure_kernel::{judge::Judge, machine::Machines};
 
 /// A protection of jobs that is switched off, from outside of them: to show that something then breaks.
@@ -67,7 +71,12 @@ pub(crate) struct Setup {
 
 /// Machines of jobs.
 pub(super) fn machines() -> Machines {
-    Machines::kernel().with::<Job>().with::<tenure_jobs::call::Call>().with::<Catalogue>()
+    Machines::kernel()
+        .with::<Job>()
+        .with::<tenure_jobs::call::Call>()
+        .with::<Gate>()
+        .with::<GatePage>()
+        .with::<Catalogue>()
 }
 
 fn judge() -> Judge {
