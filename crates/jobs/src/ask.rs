@@ -11,7 +11,7 @@ mod stop;
 
 pub use settle::{LeftUnknown, dead_letters, discard, left_unknown, resolve};
 pub use signal::signal;
-pub use stop::{cancel, pause, resume};
+pub use stop::{cancel, pause, pause_once, resume, resume_once};
 
 use crate::view::JobView;
 use serde::{Deserialize, Serialize};

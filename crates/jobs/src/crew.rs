@@ -46,9 +46,20 @@ impl Crew {
         shop: Arc<Shop>,
         options: CrewOptions,
     ) -> Result<Self, StoreError> {
+        Self::start_as("worker", pipeline, config, shop, options).await
+    }
+
+    /// The same under another role: what a server runs for itself is not counted among the workers.
+    pub async fn start_as(
+        role: &str,
+        pipeline: Pipeline,
+        config: Arc<EngineConfig>,
+        shop: Arc<Shop>,
+        options: CrewOptions,
+    ) -> Result<Self, StoreError> {
         catalogue::register(&pipeline, shop.flows.iter(), shop.tools.iter()).await?;
         let CrewOptions { name, executor, slots, drain } = options;
-        let keeper = Keeper::open(pipeline.clone(), config, &name, "worker", executor).await?;
+        let keeper = Keeper::open(pipeline.clone(), config, &name, role, executor).await?;
         let handler = Arc::new(JobWorker(shop.clone()));
         let worker =
             Worker::new(keeper.clone(), shop.queues(), slots, handler).drains_within(drain);

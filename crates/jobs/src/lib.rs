@@ -12,10 +12,12 @@
 //! | [`submit`] | how a job comes into being |
 //! | [`ask`] | what outsiders may ask of it |
 //! | [`shared`] | what several jobs share: schedules |
+//! | [`bulk`] | the same ask for many jobs |
 //! | [`view`] | what people read of it |
 //! | [`export`] | a job as one file that can be checked without us |
 
 pub mod ask;
+pub mod bulk;
 pub mod call;
 pub mod catalogue;
 pub mod crew;

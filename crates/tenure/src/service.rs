@@ -21,12 +21,14 @@ use tenure_engine::{
     stop::{Stopper, stopper},
 };
 use tenure_jobs::{
+    bulk,
     crew::{Crew, CrewOptions},
-    drive::{Calls, Liveness, Shop},
+    drive::{Calls, JobOptions, Liveness, Shop},
     submit::Submitter,
 };
 use tenure_kernel::{
     error::StoreError,
+    judge::Judge,
     runtime::{Clock as _, Rt, Runtime as _},
     sessions::Executor,
     store::Store,
@@ -173,6 +175,7 @@ impl Program {
             true => Some(crew(node.pipeline.clone(), config, shop.clone(), settings).await?),
             false => None,
         };
+        let house = house(&node.pipeline, &judge, settings, options.clone()).await?;
         let submitter = match &crew {
             Some(crew) => crew.submitter(judge),
             None => Submitter::new(
@@ -215,7 +218,7 @@ impl Program {
             (stopper, task)
         });
         let store = opened.store;
-        Ok(Service { store, node, crew, submitter, address, http_stopper, http, intake })
+        Ok(Service { store, node, crew, house, submitter, address, http_stopper, http, intake })
     }
 }
 
@@ -238,6 +241,33 @@ async fn crew(
         drain: settings.seconds("worker.drain_seconds"),
     };
     Crew::start(pipeline, Arc::new(config), shop, options).await
+}
+
+/// Bulk actions of one server at once.
+const HOUSE_SLOTS: usize = 4;
+
+/// Runs what a server does for itself: bulk actions, so far. In every server, because workers elsewhere may not reach
+/// jobs that are not in their hands; under a role of its own, because it is no worker that anybody could count on.
+async fn house(
+    pipeline: &Pipeline,
+    judge: &Judge,
+    settings: &Settings,
+    options: JobOptions,
+) -> Result<Crew, StoreError> {
+    let (must_end_in, takeovers_max) = (options.must_end_in, options.takeovers_max);
+    let jobs = Submitter::new(pipeline.clone(), judge.clone(), must_end_in, takeovers_max);
+    let (flows, tools) = (Flows::default().with(bulk::flow()), bulk::tools(pipeline, &jobs));
+    let shop = Shop::new(flows, tools, options)
+        .with_liveness(Arc::new(SameMachine))
+        .with_calls(CALLS.get_or_init(Calls::default).clone());
+    let crew = CrewOptions {
+        name: format!("house, pid {}", std::process::id()),
+        executor: executor_of_this_process(),
+        slots: HOUSE_SLOTS,
+        drain: settings.seconds("worker.drain_seconds"),
+    };
+    let config = Arc::new(settings.engine());
+    Crew::start_as("house", pipeline.clone(), config, Arc::new(shop), crew).await
 }
 
 /// What a server says about itself to whoever scrapes it.
@@ -291,6 +321,8 @@ pub struct Service {
     pub node: Node,
     /// The worker in its process.
     pub crew: Option<Crew>,
+    /// What runs the server's own jobs.
+    house: Crew,
     /// Creates jobs.
     pub submitter: Submitter,
     /// Where it listens.
@@ -317,6 +349,7 @@ impl Service {
         if let Some(crew) = &mut self.crew {
             crew.stop().await;
         }
+        self.house.stop().await;
         let served = self.http.await.map_err(|e| Failure::System(e.to_string()))?;
         self.node.stop().await;
         served.map_err(|e| Failure::System(e.to_string()))

@@ -38,8 +38,32 @@ pub async fn pause(
     tenant: Option<&str>,
     ask: AskMail,
 ) -> Result<AskAnswer, AskError> {
+    pausing(pipeline, job, tenant, ask, None).await
+}
+
+/// The same, once for ever: whoever asks again under this id has asked, also if the job was resumed meanwhile.
+pub async fn pause_once(
+    pipeline: &Pipeline,
+    job: EntityId,
+    tenant: Option<&str>,
+    ask: AskMail,
+    id: String,
+) -> Result<AskAnswer, AskError> {
+    pausing(pipeline, job, tenant, ask, Some(id)).await
+}
+
+async fn pausing(
+    pipeline: &Pipeline,
+    job: EntityId,
+    tenant: Option<&str>,
+    ask: AskMail,
+    id: Option<String>,
+) -> Result<AskAnswer, AskError> {
     words(ask.by.as_deref(), ask.why.as_deref())?;
     let (head, state) = look(pipeline, job, tenant).await?;
+    if was_asked(pipeline.store(), &head, id.as_deref()).await? {
+        return Ok(AskAnswer::Already);
+    }
     let status = head.status.name();
     if head.class() == Class::Final {
         return Err(finished(&head));
@@ -51,7 +75,7 @@ pub async fn pause(
         return Err(AskError::NothingToPause { job, status: status.to_owned() });
     }
     // A job can be paused again after it was resumed, so the id names where it stood.
-    let id = format!("pause/{}", head.version);
+    let id = id.unwrap_or_else(|| format!("pause/{}", head.version));
     Ok(send(pipeline, job, mail::PAUSE, id, Body::json(&ask)).await?.into())
 }
 
@@ -62,8 +86,32 @@ pub async fn resume(
     tenant: Option<&str>,
     ask: AskMail,
 ) -> Result<AskAnswer, AskError> {
+    resuming(pipeline, job, tenant, ask, None).await
+}
+
+/// The same, once for ever: see [`pause_once`].
+pub async fn resume_once(
+    pipeline: &Pipeline,
+    job: EntityId,
+    tenant: Option<&str>,
+    ask: AskMail,
+    id: String,
+) -> Result<AskAnswer, AskError> {
+    resuming(pipeline, job, tenant, ask, Some(id)).await
+}
+
+async fn resuming(
+    pipeline: &Pipeline,
+    job: EntityId,
+    tenant: Option<&str>,
+    ask: AskMail,
+    id: Option<String>,
+) -> Result<AskAnswer, AskError> {
     words(ask.by.as_deref(), ask.why.as_deref())?;
     let (head, state) = look(pipeline, job, tenant).await?;
+    if was_asked(pipeline.store(), &head, id.as_deref()).await? {
+        return Ok(AskAnswer::Already);
+    }
     if head.class() == Class::Final {
         return Err(finished(&head));
     }
@@ -72,8 +120,28 @@ pub async fn resume(
         let status = head.status.name().to_owned();
         return Err(AskError::NothingToResume { job, status });
     }
-    let id = format!("resume/{}", head.version);
+    let id = id.unwrap_or_else(|| format!("resume/{}", head.version));
     Ok(send(pipeline, job, mail::RESUME, id, Body::json(&ask)).await?.into())
+}
+
+/// Whether mail under this id has come before, read or not.
+async fn was_asked(
+    store: &Arc<dyn Store>,
+    head: &Head,
+    id: Option<&str>,
+) -> Result<bool, AskError> {
+    const PAGE: usize = 200;
+    let (Some(id), mut after) = (id, 0) else { return Ok(false) };
+    loop {
+        let mail = store.mail(head.id, after, PAGE).await?;
+        if mail.iter().any(|m| m.id.0 == id) {
+            return Ok(true);
+        }
+        match mail.last() {
+            Some(last) if mail.len() == PAGE => after = last.seq,
+            _ => return Ok(false),
+        }
+    }
 }
 
 /// Whether somebody has asked for a pause that nobody has read yet.

@@ -290,7 +290,7 @@ pub(super) async fn discard(
     asked(id, ask::discard(app.pipeline(), id, caller.tenant.as_deref(), &by).await)
 }
 
-fn verdict(word: &str, result: Option<Value>) -> Result<(Verdict, Value), Problem> {
+pub(super) fn verdict(word: &str, result: Option<Value>) -> Result<(Verdict, Value), Problem> {
     match (word, result) {
         ("happened", Some(result)) => Ok((Verdict::Happened, result)),
         ("happened", None) => Err(Problem::bad_field("result", "what happened has a result")

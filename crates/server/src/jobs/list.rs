@@ -81,7 +81,7 @@ fn limit(limit: Option<usize>) -> Result<usize, Problem> {
     }
 }
 
-fn statuses(text: Option<&str>) -> Result<Vec<String>, Problem> {
+pub(super) fn statuses(text: Option<&str>) -> Result<Vec<String>, Problem> {
     let known: Vec<&str> = Job::TABLE.statuses.iter().map(|s| s.name).collect();
     let words = text.unwrap_or("").split(',').map(str::trim).filter(|w| !w.is_empty());
     words

@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `submit` | `POST /v1/jobs`, `…/retry`, `…/fork` |
 //! | `asks` | `…/signal`, `…/approve`, `…/reject`, `…/cancel`, `…/pause`, `…/resume`, `…/resolve`, `…/discard`, webhooks |
+//! | `bulk` | `POST /v1/jobs/bulk`: one ask for many |
 //! | `list` | `GET /v1/jobs`, `/v1/dead-letters` |
 //! | `read` | one job: itself, `…/steps`, `…/why`, `…/trace`, `…/verify`, `…/replay` |
 //! | `events` | its stream, by pages or live |
@@ -21,6 +22,7 @@
 mod aliases;
 mod asks;
 mod body;
+mod bulk;
 mod catalogue;
 mod desk;
 mod documents;
@@ -53,6 +55,7 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
     OpenApiRouter::new()
         .routes(routes!(list::jobs, submit::submit))
         .routes(routes!(list::dead_letters))
+        .routes(routes!(bulk::bulk))
         .routes(routes!(read::job))
         .routes(routes!(read::why))
         .routes(routes!(read::steps))

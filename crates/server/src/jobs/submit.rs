@@ -241,7 +241,7 @@ pub(super) fn must_end_in(seconds: Option<u64>) -> Result<Option<Duration>, Prob
 }
 
 /// The answer to everything that made a job.
-async fn created(
+pub(super) async fn created(
     app: &App,
     submitted: Submitted,
     wait: Option<Duration>,

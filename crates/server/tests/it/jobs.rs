@@ -335,3 +335,54 @@ async fn an_export_is_a_file_and_of_another_tenants_job_there_is_none() {
     assert!(first["exported_by"].as_str().unwrap().starts_with("ada (key "), "{first}");
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_jobs_are_asked_only_with_the_token_of_a_preview_and_within_the_tenant() {
+    server!(server);
+    let ada = server.key(Some("ada"), &[Scope::Read, Scope::Write]).await;
+    let eve = server.key(Some("eve"), &[Scope::Read, Scope::Write]).await;
+    for _ in 0..3 {
+        let wish = json!({"flow": "listen", "input": "go"});
+        let made = server.with_key(Method::POST, "/v1/jobs", &ada, wish).await;
+        assert_eq!(made.status, 202, "{made:?}");
+    }
+    let path = "/v1/jobs/bulk";
+    let ask =
+        json!({"action": "cancel", "filter": {"flow": "listen"}, "preview": true, "by": "ada"});
+    let mut blunt = ask.clone();
+    blunt["preview"] = json!(false);
+    let refused = server.with_key(Method::POST, path, &ada, blunt).await;
+    assert_eq!((refused.status, refused.text("field")), (422, "preview"));
+    let preview = server.with_key(Method::POST, path, &ada, ask.clone()).await;
+    assert_eq!(
+        (preview.status, &preview.body["count"], &preview.body["exact"]),
+        (200, &json!(3), &json!(true))
+    );
+    assert_eq!(preview.body["first"].as_array().unwrap().len(), 3);
+    let theirs = server.with_key(Method::POST, path, &eve, ask.clone()).await;
+    assert_eq!(theirs.body["count"], 0);
+    let mut across = ask;
+    across["filter"]["tenant"] = json!("ada");
+    assert_eq!(server.with_key(Method::POST, path, &eve, across).await.status, 403);
+    // A token is no permission.
+    let token = json!({"token": preview.body["token"]});
+    assert_eq!(server.with_key(Method::POST, path, &eve, token.clone()).await.status, 403);
+    for (bad, field) in [
+        (json!({"token": "nonsense"}), "token"),
+        (json!({"token": preview.body["token"], "action": "pause"}), "token"),
+        (json!({"action": "explode", "preview": true}), "action"),
+        (json!({"action": "signal", "preview": true}), "key"),
+        (json!({"action": "resolve", "step": "1", "preview": true}), "verdict"),
+    ] {
+        let answer = server.with_key(Method::POST, path, &ada, bad.clone()).await;
+        assert_eq!((answer.status, answer.text("field")), (422, field), "{bad}");
+    }
+    // Nobody runs the flow in this server: the order stands all the same, once.
+    server.register_bulk().await;
+    let made = server.with_key(Method::POST, path, &ada, token.clone()).await;
+    assert_eq!((made.status, made.text("flow")), (202, "bulk"), "{made:?}");
+    let again = server.with_key(Method::POST, path, &ada, token).await;
+    assert_eq!((again.status, &again.body["id"]), (200, &made.body["id"]));
+    assert_eq!(made.text("tenant"), "ada");
+    server.stop().await;
+}

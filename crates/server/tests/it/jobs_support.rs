@@ -237,6 +237,18 @@ impl Jobs {
         Answered { status, location, body }
     }
 
+    /// The flow of bulk actions is known, and nobody runs it.
+    pub async fn register_bulk(&self) {
+        let flow = tenure_jobs::bulk::flow();
+        tenure_jobs::catalogue::register(
+            self.app.pipeline(),
+            [&flow].into_iter(),
+            std::iter::empty(),
+        )
+        .await
+        .unwrap();
+    }
+
     /// The bytes behind a path.
     pub async fn fetch(&self, path: &str, key: &str) -> Vec<u8> {
         let request = self.client.get(format!("{}{path}", self.base)).bearer_auth(key);

@@ -1,6 +1,7 @@
 //! Tests on real processes: one binary, a module per promise.
 
 mod bench_smoke;
+mod bulk;
 mod cli;
 mod console;
 mod console_browser;

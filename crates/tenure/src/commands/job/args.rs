@@ -108,6 +108,76 @@ pub enum Action {
     /// Says in one sentence why a job is where it is, and what moves it
     #[command(after_help = "Example:\n  tenure job why 0190b5e0-1234")]
     Why(One),
+    /// Asks many jobs at once: shows what would be done, asks, and has it done by a job of its own
+    #[command(
+        after_help = "Example:\n  tenure job bulk cancel --flow import --status queued,parked\n  tenure job bulk retry --status failed --reason step_failed --older-than 600 --yes --wait\n  tenure job bulk signal --key go --payload '{\"n\": 1}' --flow listen --preview"
+    )]
+    Bulk(Box<Bulk>),
+}
+
+/// Options of `bulk`. Only jobs that are there now are touched, of one tenant.
+#[derive(Args, Clone, Debug)]
+pub struct Bulk {
+    /// What to do
+    #[arg(value_parser = ["cancel", "pause", "resume", "retry", "signal", "approve", "reject", "resolve", "discard"])]
+    pub action: String,
+    /// Only this flow
+    #[arg(long)]
+    pub flow: Option<String>,
+    /// Only these statuses, with commas between them
+    #[arg(long)]
+    pub status: Option<String>,
+    /// Only those that a person has to look at
+    #[arg(long)]
+    pub attention: bool,
+    /// Only those that failed, or are in attention, for this reason
+    #[arg(long)]
+    pub reason: Option<String>,
+    /// Only those created more than so many seconds ago
+    #[arg(long, value_name = "SECONDS")]
+    pub older_than: Option<u64>,
+    /// Only those created less than so many seconds ago
+    #[arg(long, value_name = "SECONDS")]
+    pub newer_than: Option<u64>,
+    /// Whose jobs, where the key has no tenant
+    #[arg(long)]
+    pub tenant: Option<String>,
+    /// Of cancel, pause and resume: why, for the history
+    #[arg(long)]
+    pub why: Option<String>,
+    /// Of signal, approve and reject: the correlation key
+    #[arg(long)]
+    pub key: Option<String>,
+    /// Of signal, approve and reject: what the flows get, as JSON
+    #[arg(long, value_name = "JSON")]
+    pub payload: Option<String>,
+    /// Of signal: keep it where nobody waits yet
+    #[arg(long)]
+    pub early: bool,
+    /// Of resolve: which step
+    #[arg(long)]
+    pub step: Option<String>,
+    /// Of resolve: happened, did_not_happen or abandoned
+    #[arg(long)]
+    pub verdict: Option<String>,
+    /// Of resolve: the result of what happened, as JSON
+    #[arg(long, value_name = "JSON")]
+    pub result: Option<String>,
+    /// Of resolve: how you know
+    #[arg(long)]
+    pub note: Option<String>,
+    /// Of retry: the flow's version; each job's own without it
+    #[arg(long = "flow-version", value_name = "NUMBER")]
+    pub flow_version: Option<u32>,
+    /// Only show what would be done
+    #[arg(long, conflicts_with = "yes")]
+    pub preview: bool,
+    /// Do it without asking
+    #[arg(long)]
+    pub yes: bool,
+    /// Waits for the end, or for so many seconds, and shows the account
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "inf")]
+    pub wait: Option<f64>,
 }
 
 /// Options of `submit`.

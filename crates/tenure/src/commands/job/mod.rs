@@ -1,6 +1,7 @@
 //! `tenure job`: jobs of a server, over HTTP. Nothing here knows a store: what the CLI can do, every program can.
 
 pub mod args;
+mod bulk;
 pub mod client;
 mod follow;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub async fn run(options: &Job, json: bool) -> Result<String, Failure> {
         Action::Verify(o) => cli.verify(&o.id).await,
         Action::Replay(o) => cli.replay(&o.id).await,
         Action::Why(o) => cli.why(&o.id).await,
+        Action::Bulk(o) => cli.bulk(o).await,
     }
 }
 

@@ -1,0 +1,122 @@
+//! Asks each of a list of jobs. Asked again by the same bulk job, each has been asked before, and counts as done.
+
+use super::{Action, Order, Reasons};
+use crate::{
+    ask::{self, AskError, ResolveAsk, SignalAsk},
+    decide::AskMail,
+    submit::{SubmitError, Submitter},
+};
+use futures_util::future::join_all;
+use serde::{Deserialize, Serialize};
+use tenure_engine::pipeline::Pipeline;
+use tenure_kernel::{error::StoreError, ids::EntityId, limits::clip};
+
+/// What became of a page.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Acted {
+    /// Asked, and it is durable.
+    pub done: u64,
+    /// The action did not fit any more.
+    #[serde(default, skip_serializing_if = "Reasons::is_empty")]
+    pub skipped: Reasons,
+    /// It could not be asked.
+    #[serde(default, skip_serializing_if = "Reasons::is_empty")]
+    pub failed: Reasons,
+}
+
+enum One {
+    Done,
+    Skipped(&'static str),
+    Failed(&'static str),
+}
+
+/// Asks all of them, for the bulk job `bulk` of this tenant. An error is the store's: asking again is safe.
+pub async fn act(
+    pipeline: &Pipeline,
+    jobs: &Submitter,
+    order: &Order,
+    (bulk, tenant): (EntityId, &str),
+    ids: &[EntityId],
+) -> Result<Acted, StoreError> {
+    let mut acted = Acted::default();
+    // All at once: they share batches.
+    let asked = ids.iter().map(|id| one(pipeline, jobs, order, bulk, tenant, *id));
+    for one in join_all(asked).await {
+        match one? {
+            One::Done => acted.done += 1,
+            One::Skipped(why) => *acted.skipped.entry(why.to_owned()).or_default() += 1,
+            One::Failed(why) => *acted.failed.entry(why.to_owned()).or_default() += 1,
+        }
+    }
+    Ok(acted)
+}
+
+async fn one(
+    pipeline: &Pipeline,
+    jobs: &Submitter,
+    order: &Order,
+    bulk: EntityId,
+    tenant: &str,
+    id: EntityId,
+) -> Result<One, StoreError> {
+    let said = format!("{} (bulk {bulk})", order.by.as_deref().unwrap_or("somebody"));
+    let said = clip(&said, tenure_kernel::limits::NAME_BYTES_MAX).to_owned();
+    let by = Some(said.clone());
+    let mine = Some(tenant);
+    let why = |why: &Option<String>| AskMail { by: by.clone(), why: why.clone() };
+    // A pause or resume may come again, so it is known by who asked: us, once.
+    let name = format!("bulk/{bulk}");
+    match &order.action {
+        Action::Cancel { why: w } => {
+            of_ask(ask::cancel(pipeline, id, mine, why(w)).await.map(|_| ()))
+        }
+        Action::Pause { why: w } => {
+            of_ask(ask::pause_once(pipeline, id, mine, why(w), name).await.map(|_| ()))
+        }
+        Action::Resume { why: w } => {
+            of_ask(ask::resume_once(pipeline, id, mine, why(w), name).await.map(|_| ()))
+        }
+        Action::Signal { key, outcome, payload, early } => {
+            let (key, payload) = (key.clone(), payload.clone());
+            let signal = SignalAsk { key, outcome: *outcome, payload, by, early: *early };
+            of_ask(ask::signal(pipeline, id, mine, signal).await.map(|_| ()))
+        }
+        Action::Resolve { step, verdict, result, note } => {
+            let (step, result, note) = (step.clone(), result.clone(), note.clone());
+            let resolve = ResolveAsk { step, verdict: *verdict, result, by, note };
+            of_ask(ask::resolve(pipeline, id, mine, resolve).await.map(|_| ()))
+        }
+        Action::Discard {} => of_ask(ask::discard(pipeline, id, mine, &said).await.map(|_| ())),
+        Action::Retry { version } => {
+            // Found as this tenant's; a job does not change hands.
+            match jobs.fork(id, None, *version, by).await {
+                Ok(_) => Ok(One::Done),
+                Err(SubmitError::Store(e)) => Err(e),
+                Err(SubmitError::TriedAgain { .. }) => Ok(One::Skipped("tried_again")),
+                Err(SubmitError::BadOrigin(_)) => Ok(One::Skipped("nothing_to_retry")),
+                Err(SubmitError::WouldRepeat(_)) => Ok(One::Failed("would_repeat")),
+                Err(SubmitError::UnknownFlow { .. }) => Ok(One::Failed("unknown_flow")),
+                Err(_) => Ok(One::Failed("refused")),
+            }
+        }
+    }
+}
+
+fn of_ask(asked: Result<(), AskError>) -> Result<One, StoreError> {
+    Ok(match asked {
+        Ok(()) => One::Done,
+        Err(AskError::Store(e)) => return Err(e),
+        Err(AskError::NotFound(_)) => One::Skipped("not_found"),
+        Err(AskError::Finished { .. }) => One::Skipped("finished"),
+        Err(AskError::NobodyWaits { .. }) => One::Skipped("nobody_waits"),
+        Err(AskError::WrongKind { .. }) => One::Skipped("wrong_kind"),
+        Err(AskError::NotUnknown { .. }) => One::Skipped("effect_known"),
+        Err(AskError::NotFailed { .. }) => One::Skipped("not_failed"),
+        Err(AskError::NothingToPause { .. } | AskError::NothingToResume { .. }) => {
+            One::Skipped("not_now")
+        }
+        Err(AskError::TooLarge { .. }) => One::Failed("too_large"),
+        Err(AskError::Invalid(_)) => One::Failed("invalid"),
+        Err(AskError::Refused(_)) => One::Failed("refused"),
+    })
+}
