@@ -269,15 +269,15 @@ fn waiting(page: &mut Page, seen: &Seen) {
         let oldest = health.oldest_message(wire).map_or(0.0, |o| seconds(now.since(o.oldest)));
         page.with(&[("side", side)], oldest);
     }
-    if let Some(intake) = &health.intake {
-        page.gauge(
-            "tenure_intake_rows",
-            "Wishes of applications that are not jobs yet; counting stops at ten thousand.",
-        )
-        .is(intake.count);
-        page.gauge("tenure_intake_oldest_seconds", "How long the oldest of them has waited.")
-            .is(intake.oldest.map_or(0.0, |at| seconds(now.since(at))));
-    }
+    // Also on a store without an intake: an alert about a metric that is not there never fires.
+    let intake = health.intake.clone().unwrap_or_default();
+    page.gauge(
+        "tenure_intake_rows",
+        "Wishes of applications that are not jobs yet; counting stops at ten thousand.",
+    )
+    .is(intake.count);
+    page.gauge("tenure_intake_oldest_seconds", "How long the oldest of them has waited.")
+        .is(intake.oldest.map_or(0.0, |at| seconds(now.since(at))));
     page.gauge(
         "tenure_due_lag_seconds",
         "By how much the entity that is due for longest is overdue.",
