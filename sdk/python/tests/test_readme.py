@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from real import BOUND, RealServer, environment, submit_call, until
+from tenure import TenureError
 
 HERE = Path(__file__).resolve().parent
 
@@ -82,6 +83,23 @@ class Protocol(unittest.TestCase):
         self.assertEqual((done.status, done.output), ("completed", {"receipt": "r-1"}), done.why)
         self.run_example(examples["calls"])
         self.assertIsNone(self.run_example(examples["DELETE"]))
+
+    def test_the_limits_of_the_page_are_the_servers(self) -> None:
+        def opened(lease_ms: int) -> Any:
+            body = {"name": "n", "lease_ms": lease_ms, "tools": [{"name": "t"}]}
+            return self.server.client._ask("POST", "/v1/calls/sessions", body).body["session"]
+
+        def polled(session: str, most: int) -> Any:
+            return self.server.client._ask("POST", f"/v1/calls/sessions/{session}/poll", {"max": most}).body
+
+        self.assertTrue(opened(200))
+        for most in (1, 64):
+            self.assertEqual(polled(opened(15_000), most), {"calls": []})
+        for refused, field in [(lambda: opened(199), "lease_ms"), (lambda: polled(opened(15_000), 0), "max"),
+                               (lambda: polled(opened(15_000), 65), "max")]:
+            with self.assertRaises(TenureError) as caught:
+                refused()
+            self.assertEqual(caught.exception.field, field)
 
     def taken(self, poll: str) -> Any:
         calls = self.run_example(poll, whole=False)["calls"]
