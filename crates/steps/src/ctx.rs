@@ -7,6 +7,7 @@ use crate::{
     events::{StepId, ValueKind, WaitKind},
     flow::{Failed, FlowError, StepError},
     history::Outcome,
+    saga::Undo,
     tool::{CallOptions, Class},
 };
 use futures_util::future::{join_all, poll_fn};
@@ -38,6 +39,8 @@ pub struct Ctx {
 struct Branch {
     prefix: String,
     count: AtomicU32,
+    /// What its steps are called, where a line of code says nothing.
+    name: Option<Arc<str>>,
 }
 
 /// A person's answer.
@@ -114,6 +117,11 @@ impl<O> Step<O, Calls> {
         self.options(|o| (o.retry_max, o.backoff) = (Some(retry_max), Some(backoff)))
     }
 
+    /// All of these at once; what they are silent about stays.
+    pub fn with(self, options: &CallOptions) -> Self {
+        self.options(|o| *o = options.or(o))
+    }
+
     /// What settles an unknown outcome of this very step.
     pub fn class(self, class: Class) -> Self {
         self.options(|o| o.class = Some(class))
@@ -153,7 +161,7 @@ impl<O: DeserializeOwned, K> Future for Step<O, K> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        let Poll::Ready(outcome) = this.desk.poll_step(&this.id, &mut this.ask, this.place, cx)
+        let Poll::Ready(outcome) = this.desk.poll_step(&this.id, &mut this.ask, &this.place, cx)
         else {
             return Poll::Pending;
         };
@@ -182,10 +190,15 @@ impl Ctx {
     pub(crate) fn root(desk: Arc<Desk>) -> Self {
         let run = desk.board().run;
         let prefix = if run > 1 { format!("{run}:") } else { String::new() };
-        Ctx { desk, branch: Arc::new(Branch { prefix, count: AtomicU32::new(0) }) }
+        Ctx { desk, branch: Arc::new(Branch { prefix, count: AtomicU32::new(0), name: None }) }
     }
 
-    fn next(&self) -> StepId {
+    /// The name of the branch, or else the line of the code.
+    fn place(&self, caller: &'static Location<'static>) -> Place {
+        self.branch.name.clone().map_or(Place::Code(caller), Place::Named)
+    }
+
+    pub(crate) fn next(&self) -> StepId {
         let n = self.branch.count.fetch_add(1, Ordering::Relaxed) + 1;
         StepId(format!("{}{n}", self.branch.prefix))
     }
@@ -213,7 +226,7 @@ impl Ctx {
         let arguments_hash = canonical::short_digest(&input);
         let options = CallOptions::default();
         let ask = Ask::Tool { tool: tool.to_owned(), input, arguments_hash, options };
-        self.step(ask, Location::caller())
+        self.step(ask, self.place(Location::caller()))
     }
 
     /// Asks a language model, by the tool `llm`.
@@ -229,8 +242,8 @@ impl Ctx {
         name: &str,
         compute: impl FnOnce() -> T,
     ) -> std::future::Ready<Result<T, StepError>> {
-        let (id, place) = (self.next(), Location::caller());
-        let made = self.desk.value(&id, ValueKind::Pure, name, place, |_| {
+        let (id, place) = (self.next(), self.place(Location::caller()));
+        let made = self.desk.value(&id, ValueKind::Pure, name, &place, |_| {
             serde_json::to_value(compute()).unwrap_or(Value::Null)
         });
         let shape = |why: String| StepError { step: id.clone(), kind: Failed::Shape, why };
@@ -244,19 +257,19 @@ impl Ctx {
     /// Waits for a signal. Its key is the name (a second wait for the same name has `name#2`).
     #[track_caller]
     pub fn wait_signal<O: DeserializeOwned>(&self, name: &str) -> Step<O, Waits> {
-        self.wait(WaitKind::Signal, name, Location::caller())
+        self.wait(WaitKind::Signal, name, self.place(Location::caller()))
     }
 
     /// Waits for a call from another system.
     #[track_caller]
     pub fn webhook<O: DeserializeOwned>(&self, name: &str) -> Step<O, Waits> {
-        self.wait(WaitKind::Webhook, name, Location::caller())
+        self.wait(WaitKind::Webhook, name, self.place(Location::caller()))
     }
 
     /// Waits for a person's yes or no.
     #[track_caller]
     pub fn approval(&self, name: &str) -> Step<Approval, Waits> {
-        self.wait(WaitKind::Human, name, Location::caller())
+        self.wait(WaitKind::Human, name, self.place(Location::caller()))
     }
 
     fn wait<O>(&self, kind: WaitKind, name: &str, place: Place) -> Step<O, Waits> {
@@ -267,7 +280,7 @@ impl Ctx {
     /// Sleeps. Costs a row, not a task.
     #[track_caller]
     pub fn sleep(&self, time: Duration) -> Step<()> {
-        self.step(Ask::Sleep(time), Location::caller())
+        self.step(Ask::Sleep(time), self.place(Location::caller()))
     }
 
     /// Runs another job and waits for its output.
@@ -276,29 +289,32 @@ impl Ctx {
         let input = serde_json::to_value(input).unwrap_or(Value::Null);
         let arguments_hash = canonical::short_digest(&input);
         let ask = Ask::Child { flow: flow.to_owned(), version: None, input, arguments_hash };
-        self.step(ask, Location::caller())
+        self.step(ask, self.place(Location::caller()))
     }
 
     /// The time, recorded.
     #[track_caller]
     pub fn now(&self) -> Timestamp {
-        let made =
-            self.value(ValueKind::Now, Location::caller(), |b| Value::from(b.now.as_micros()));
+        let made = self.value(ValueKind::Now, self.place(Location::caller()), |b| {
+            Value::from(b.now.as_micros())
+        });
         Timestamp::from_micros(made.as_i64().unwrap_or(0))
     }
 
     /// A random number, recorded.
     #[track_caller]
     pub fn random(&self) -> u64 {
-        self.value(ValueKind::Random, Location::caller(), |b| Value::from(b.next_random()))
-            .as_u64()
-            .unwrap_or(0)
+        self.value(ValueKind::Random, self.place(Location::caller()), |b| {
+            Value::from(b.next_random())
+        })
+        .as_u64()
+        .unwrap_or(0)
     }
 
     /// A random UUID, recorded.
     #[track_caller]
     pub fn uuid(&self) -> Uuid {
-        let made = self.value(ValueKind::Uuid, Location::caller(), |b| {
+        let made = self.value(ValueKind::Uuid, self.place(Location::caller()), |b| {
             let bits = u128::from(b.next_random()) << 64 | u128::from(b.next_random());
             let uuid = uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid();
             Value::from(uuid.to_string())
@@ -313,14 +329,65 @@ impl Ctx {
         make: impl FnOnce(&mut crate::desk::Board) -> Value,
     ) -> Value {
         // Nothing comes back only where the flow diverges, and then it is not polled again.
-        self.desk.value(&self.next(), kind, "", place, make).unwrap_or(Value::Null)
+        self.desk.value(&self.next(), kind, "", &place, make).unwrap_or(Value::Null)
     }
 
     /// A context with a counter of its own, for code that runs beside other code of this flow.
     pub fn branch(&self) -> Ctx {
         let prefix = format!("{}.", self.next());
-        let branch = Branch { prefix, count: AtomicU32::new(0) };
+        let branch = Branch { prefix, count: AtomicU32::new(0), name: self.branch.name.clone() };
         Ctx { desk: self.desk.clone(), branch: Arc::new(branch) }
+    }
+
+    /// The same, and its steps are shown under this name instead of the line of the code that asks for them.
+    pub fn branch_named(&self, name: &str) -> Ctx {
+        let prefix = format!("{}.", self.next());
+        let branch = Branch { prefix, count: AtomicU32::new(0), name: Some(name.into()) };
+        Ctx { desk: self.desk.clone(), branch: Arc::new(branch) }
+    }
+
+    /// Records that this undoes a step that has just happened. From here on it is known without the flow's code,
+    /// so that a job that is cancelled can be undone by any worker that has the tool.
+    #[track_caller]
+    pub fn register_undo(&self, of: &StepId, tool: &str, input: Value) -> Undo {
+        let (at, place) = (self.next(), self.place(Location::caller()));
+        self.register_undo_at(at, of, tool, input, &place)
+    }
+
+    pub(crate) fn register_undo_at(
+        &self,
+        at: StepId,
+        of: &StepId,
+        tool: &str,
+        input: Value,
+        place: &Place,
+    ) -> Undo {
+        let undo = Undo { at: at.clone(), of: of.clone(), tool: tool.to_owned(), input };
+        // Nothing comes back only where the flow diverges, and then it is not polled again.
+        self.desk.value(&at, ValueKind::Undo, tool, place, |_| undo.recorded());
+        undo
+    }
+
+    /// Undoes: an ordinary tool step, under an id that follows from the registration, so that it is the same step
+    /// whoever runs it.
+    pub fn undo(&self, undo: &Undo) -> Step<Value, Calls> {
+        let arguments_hash = canonical::short_digest(&undo.input);
+        let (tool, input) = (undo.tool.clone(), undo.input.clone());
+        let ask = Ask::Tool { tool, input, arguments_hash, options: CallOptions::default() };
+        let place = Place::Named(format!("undo of step {}", undo.of).into());
+        let (desk, id) = (self.desk.clone(), undo.step());
+        Step { desk, id, ask: Some(ask), place, done: false, types: PhantomData }
+    }
+
+    /// What was registered is not to be undone any more: it belongs to something that is complete.
+    pub(crate) fn keep_at(&self, at: &StepId, undos: &[Undo], place: &Place) {
+        let ids: Vec<&StepId> = undos.iter().map(|u| &u.at).collect();
+        self.desk.value(at, ValueKind::Kept, "", place, |_| serde_json::json!(ids));
+    }
+
+    /// The place of a caller, for what is built on top of this.
+    pub(crate) fn place_of(&self, caller: &'static Location<'static>) -> Place {
+        self.place(caller)
     }
 
     /// Runs the same code for every item, beside each other; outputs in the order of the items.
@@ -344,7 +411,8 @@ impl Ctx {
         a: A,
         b: B,
     ) -> impl Future<Output = Either<A::Output, B::Output>> {
-        let (id, place, desk) = (self.next(), Location::caller(), self.desk.clone());
+        let (id, desk) = (self.next(), self.desk.clone());
+        let place = self.place(Location::caller());
         async move {
             let (mut a, mut b) = (pin!(a), pin!(b));
             let won = poll_fn(|cx| {
@@ -356,9 +424,9 @@ impl Ctx {
             .await;
             let left = matches!(won, Either::Left(_));
             let winner = if left { 0 } else { 1 };
-            let recorded = desk.value(&id, ValueKind::Race, "", place, |_| Value::from(winner));
+            let recorded = desk.value(&id, ValueKind::Race, "", &place, |_| Value::from(winner));
             if recorded.as_ref().and_then(Value::as_u64) != Some(winner) {
-                desk.diverged(&id, "another winner of the race", place);
+                desk.diverged(&id, "another winner of the race", &place);
                 std::future::pending::<()>().await;
             }
             won
@@ -373,7 +441,7 @@ impl Ctx {
 }
 
 impl Desk {
-    pub(crate) fn diverged(&self, id: &StepId, expected: &str, place: Place) {
+    pub(crate) fn diverged(&self, id: &StepId, expected: &str, place: &Place) {
         let divergence = crate::desk::Divergence {
             step: id.clone(),
             recorded: "the winner of a race".into(),

@@ -10,22 +10,32 @@ use serde_json::Value;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     panic::Location,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Context, Poll, Waker},
     time::Duration,
 };
 use tenure_kernel::{ids::EntityId, time::Timestamp};
 
-/// Where in the flow's code.
-pub type Place = &'static Location<'static>;
+/// Where a step was asked for.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// In a flow's code.
+    Code(&'static Location<'static>),
+    /// In what a flow reads: a step of a plan has a name, and the line of the code that runs all plans says nothing.
+    Named(Arc<str>),
+}
 
-/// A place as events carry it: the file's last two parts and the line, so that the same code built in
-/// another directory is the same place.
-pub fn place_text(place: Place) -> String {
-    let file = place.file();
+/// A place as events carry it: its name; of code the file's last two parts and the line, so that the same code
+/// built in another directory is the same place.
+pub fn place_text(place: &Place) -> String {
+    let code = match place {
+        Place::Code(code) => code,
+        Place::Named(name) => return name.to_string(),
+    };
+    let file = code.file();
     let mut cuts = file.rmatch_indices('/').map(|(i, _)| i);
     let start = cuts.nth(1).map_or(0, |i| i + 1);
-    format!("{}:{}", &file[start..], place.line())
+    format!("{}:{}", &file[start..], code.line())
 }
 
 /// What a flow asks for.
@@ -194,7 +204,7 @@ impl Desk {
         &self,
         id: &StepId,
         ask: &mut Option<Ask>,
-        place: Place,
+        place: &Place,
         cx: &mut Context<'_>,
     ) -> Poll<Outcome> {
         let mut board = self.board();
@@ -219,11 +229,11 @@ impl Desk {
         id: &StepId,
         kind: ValueKind,
         name: &str,
-        place: Place,
+        place: &Place,
         make: impl FnOnce(&mut Board) -> Value,
     ) -> Option<Value> {
         let mut board = self.board();
-        board.last_place = Some(place);
+        board.last_place = Some(place.clone());
         board.asked.insert(id.clone());
         let shape = Shape::Value { kind: kind.as_str(), name: name.to_owned() };
         if board.known.contains_key(id) {
@@ -272,10 +282,10 @@ impl Desk {
 }
 
 impl Board {
-    fn ask(&mut self, id: &StepId, ask: Ask, place: Place) {
-        self.last_place = Some(place);
+    fn ask(&mut self, id: &StepId, ask: Ask, place: &Place) {
+        self.last_place = Some(place.clone());
         self.asked.insert(id.clone());
-        self.open.insert(id.clone(), place);
+        self.open.insert(id.clone(), place.clone());
         let known = self.known.contains_key(id);
         if known && !self.agrees(id, &ask.shape(), place) {
             return;
@@ -283,7 +293,7 @@ impl Board {
         self.asks.push(Asked { step: id.clone(), ask, place: place_text(place), known });
     }
 
-    fn agrees(&mut self, id: &StepId, shape: &Shape, place: Place) -> bool {
+    fn agrees(&mut self, id: &StepId, shape: &Shape, place: &Place) -> bool {
         let Some((recorded, recorded_place)) = self.known.get(id) else { return true };
         // A retry's timer comes before the shape of its step is known only in a damaged history.
         if recorded == shape {

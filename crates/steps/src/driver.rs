@@ -153,7 +153,7 @@ impl Driver {
             .iter()
             .map(|(id, at)| format!("step {id} (at {})", place_text(at)))
             .collect();
-        let expected = match (open.is_empty(), board.last_place) {
+        let expected = match (open.is_empty(), &board.last_place) {
             (false, _) => format!("only {}", open.join(", ")),
             (true, Some(place)) => format!("nothing after {}", place_text(place)),
             (true, None) => "nothing".to_owned(),
@@ -218,7 +218,7 @@ impl Driver {
             if let Some(trouble) = &board.trouble {
                 return Some(End::Diverged(trouble.clone()));
             }
-            let place = board.last_place.map_or("its start".into(), place_text);
+            let place = board.last_place.as_ref().map_or("its start".into(), place_text);
             match polled {
                 Err(panic) => {
                     let why = text_of(&*panic);

@@ -157,6 +157,10 @@ pub enum ValueKind {
     Uuid,
     /// Which branch of a race was first.
     Race,
+    /// What undoes a step that has happened: its tool and input. See [`crate::saga`].
+    Undo,
+    /// Which of those are not needed any more.
+    Kept,
 }
 
 /// Why a timer was set.

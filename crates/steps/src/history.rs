@@ -3,10 +3,11 @@
 
 use crate::{
     events::{
-        CallAnswer, CallEnd, CallOutcome, ResultType, StepEvent, StepId, TimerWhy, Token, Verdict,
-        WaitKind, WaitOutcome, What,
+        CallAnswer, CallEnd, CallOutcome, ResultType, StepEvent, StepId, TimerWhy, Token,
+        ValueKind, Verdict, WaitKind, WaitOutcome, What,
     },
     flow::Failed,
+    saga::Undo,
     tool::Class,
 };
 use serde_json::{Value, json};
@@ -203,6 +204,8 @@ pub struct History {
     pub kept: BTreeMap<String, Kept>,
     /// Children asked for so far.
     pub children: u32,
+    /// What is to be undone if the job is cancelled, in the order in which it happened. What was undone stays here.
+    pub undos: Vec<Undo>,
 }
 
 impl History {
@@ -226,6 +229,13 @@ impl History {
     pub fn restart(&mut self) {
         self.steps.clear();
         self.order.clear();
+        self.undos.clear();
+    }
+
+    /// What is registered to be undone, and was not tried yet, the last first.
+    pub fn open_undos(&self) -> impl Iterator<Item = &Undo> {
+        let tried = |u: &&Undo| self.steps.get(&u.step()).is_some_and(|r| r.outcome.is_some());
+        self.undos.iter().rev().filter(move |u| !tried(u))
     }
 
     fn begin(
@@ -356,6 +366,16 @@ impl History {
                 let shape = Shape::Value { kind: kind.as_str(), name: name.to_string() };
                 let record = self.begin(step, shape, place, at);
                 record.outcome = Some(Outcome::Ok(value.clone()));
+                match kind {
+                    ValueKind::Undo => self.undos.extend(Undo::read(step, value)),
+                    ValueKind::Kept => {
+                        let kept = |u: &Undo| {
+                            value.as_array().is_some_and(|ids| ids.iter().any(|id| *id == u.at.0))
+                        };
+                        self.undos.retain(|u| !kept(u));
+                    }
+                    _ => {}
+                }
             }
             StepEvent::WaitOpened { step, kind, key, within_ms, place, .. } => {
                 let shape = Shape::Wait { kind: *kind, key: key.clone() };
@@ -468,13 +488,14 @@ pub fn child_outcome(
 impl crate::events::ValueKind {
     /// As text.
     pub fn as_str(self) -> &'static str {
-        use crate::events::ValueKind;
         match self {
             ValueKind::Pure => "pure",
             ValueKind::Now => "now",
             ValueKind::Random => "random",
             ValueKind::Uuid => "uuid",
             ValueKind::Race => "race",
+            ValueKind::Undo => "undo",
+            ValueKind::Kept => "kept",
         }
     }
 }

@@ -9,6 +9,7 @@
 //! | [`ledger`] | who may call a tool, from history alone |
 //! | [`settle`] | what becomes of a call whose outcome nobody knows |
 //! | [`ctx`], [`desk`] | what a flow sees |
+//! | [`saga`] | steps that are undone together |
 //! | [`driver`] | polls a flow and delivers one completion at a time |
 //! | [`tool`], [`flow`] | what users register |
 //! | [`effects`] | where results lie before they count, if not in the same store |
@@ -24,9 +25,11 @@ pub mod events;
 pub mod flow;
 pub mod history;
 pub mod ledger;
+pub mod saga;
 pub mod settle;
 pub mod tool;
 
 pub use ctx::{Approval, Ctx, Either, Signal, Step};
 pub use flow::{FlowError, StepError};
+pub use saga::Saga;
 pub use tool::{CallOptions, Class, Probe, Tool, ToolCtx, ToolError};
