@@ -13,6 +13,7 @@
 //! | [`ask`] | what outsiders may ask of it |
 //! | [`shared`] | what several jobs share: schedules |
 //! | [`bulk`] | the same ask for many jobs |
+//! | [`plan`] | work as data: what agents propose |
 //! | [`view`] | what people read of it |
 //! | [`export`] | a job as one file that can be checked without us |
 
@@ -26,6 +27,8 @@ pub mod drive;
 pub mod export;
 pub mod gate;
 pub mod model;
+pub mod nearest;
+pub mod plan;
 pub mod shared;
 pub mod submit;
 pub mod table;

@@ -97,6 +97,12 @@ const fn about(code: ApiCode) -> (&'static str, &'static str) {
             "The idempotency key was used before, with another flow or other input; `job` is the job that has it.",
             "Use another key for other input; or look at the job that `job` names. Nothing was created.",
         ),
+        ApiCode::PlanInvalid => (
+            "A plan was submitted that can not be run. `problems` lists everything that is wrong with it: `at` is a JSON \
+             pointer into the plan.",
+            "Correct what `problems` lists, each says how; `tenure plan check` finds the same without a submission, and \
+             docs/plans.md says what a plan is. Nothing was written.",
+        ),
         ApiCode::SchemaViolation => (
             "The input does not fit the schema that the flow's worker registered. `violations` lists each place as a JSON pointer, with what was expected.",
             "Correct the input. `GET /v1/flows/{name}` shows the schema. Nothing was created.",

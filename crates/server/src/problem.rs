@@ -41,6 +41,8 @@ pub enum ApiCode {
     OtherInput,
     /// The body is too large.
     PayloadTooLarge,
+    /// The plan can not be run.
+    PlanInvalid,
     /// The input does not fit the schema of the flow.
     SchemaViolation,
     /// The session of a worker is over.
@@ -59,7 +61,7 @@ pub enum ApiCode {
 
 impl ApiCode {
     /// Those that are not the kernel's, in alphabetical order.
-    pub const ALL: [ApiCode; 18] = [
+    pub const ALL: [ApiCode; 19] = [
         ApiCode::BadField,
         ApiCode::BadJson,
         ApiCode::EffectKnown,
@@ -72,6 +74,7 @@ impl ApiCode {
         ApiCode::NotNow,
         ApiCode::OtherInput,
         ApiCode::PayloadTooLarge,
+        ApiCode::PlanInvalid,
         ApiCode::SchemaViolation,
         ApiCode::SessionEnded,
         ApiCode::Unauthenticated,
@@ -95,6 +98,7 @@ impl ApiCode {
             ApiCode::NotNow => "not_now",
             ApiCode::OtherInput => "other_input",
             ApiCode::PayloadTooLarge => "payload_too_large",
+            ApiCode::PlanInvalid => "plan_invalid",
             ApiCode::SchemaViolation => "schema_violation",
             ApiCode::SessionEnded => "session_ended",
             ApiCode::Unauthenticated => "unauthenticated",
@@ -120,6 +124,7 @@ impl ApiCode {
             ApiCode::NotNow => "Not in this state",
             ApiCode::OtherInput => "The key belongs to another job",
             ApiCode::PayloadTooLarge => "The body is too large",
+            ApiCode::PlanInvalid => "The plan can not be run",
             ApiCode::SchemaViolation => "The input does not fit the flow",
             ApiCode::SessionEnded => "The session is over",
             ApiCode::Unauthenticated => "A key is needed",

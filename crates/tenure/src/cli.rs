@@ -50,6 +50,8 @@ pub enum Command {
     Limit(crate::commands::limit::Options),
     /// Sets, shows and moves schedules of a server: jobs at the times of a calendar
     Schedule(crate::commands::schedule::Options),
+    /// Checks and shows plans: work as a graph of steps in JSON
+    Plan(crate::commands::plan::Options),
     /// Creates, lists and revokes API keys
     Key {
         /// What to do

@@ -1,4 +1,4 @@
-//! The built-in flows: one call each of the built-in tools or of any other, a person's answer, and the flows of drills.
+//! The built-in flows: plans, one call each of the built-in tools or of any other, a person's answer, and the flows of drills.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -58,6 +58,7 @@ async fn call(ctx: Ctx, wanted: OneCall) -> Result<Value, FlowError> {
 /// All of them.
 pub fn builtin() -> Flows {
     let mut flows = crate::drill::flows::flows()
+        .with(tenure_jobs::plan::flow())
         .with(FlowSpec::new("ask", ask).doc("Asks a person a question and returns the answer."))
         .with(
             FlowSpec::new("http", |ctx: Ctx, input: Value| one_call(ctx, "http", input))

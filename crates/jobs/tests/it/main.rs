@@ -7,6 +7,7 @@ mod forks;
 mod gate;
 mod limits;
 mod machine;
+mod plans;
 mod promises;
 mod schedules;
 mod support;

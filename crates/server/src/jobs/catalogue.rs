@@ -9,7 +9,10 @@ use crate::{
 };
 use axum::{Json, extract::State, http::StatusCode};
 use std::convert::Infallible;
-use tenure_jobs::catalogue::{self, Entry, Sort};
+use tenure_jobs::{
+    catalogue::{self, Entry, Sort},
+    nearest::nearest,
+};
 use tenure_kernel::error::StoreError;
 
 /// Names that are listed in a refusal.
@@ -61,29 +64,6 @@ pub(super) async fn unknown(
         Some(nearest) => problem.with("nearest", nearest),
         None => problem,
     })
-}
-
-/// The name that needs the fewest changes, if that is fewer than every third letter and one more.
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
-    let letters = name.chars().count();
-    let ranked = known.map(|k| (distance(name, k), k)).min();
-    ranked.filter(|(d, _)| *d <= letters / 3 + 1).map(|(_, k)| k.to_owned())
-}
-
-/// Letters to insert, remove or replace.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = corner + usize::from(x != *y);
-            corner = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// A name in a path: any text.
@@ -154,19 +134,4 @@ pub(super) async fn tool(
     Named(Name(name)): Named<Name>,
 ) -> Result<Json<Entry>, Problem> {
     one(&app, &caller, Sort::Tool, &name).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slip_finds_the_name_that_was_meant() {
-        let known = ["drill.script", "drill.noops", "ask", "http"];
-        let near = |name: &str| nearest(name, known.into_iter());
-        assert_eq!(near("drill.scirpt").as_deref(), Some("drill.script"));
-        assert_eq!(near("htp").as_deref(), Some("http"));
-        assert_eq!(near("something.else"), None);
-        assert_eq!((distance("", "abc"), distance("kitten", "sitting")), (3, 3));
-    }
 }

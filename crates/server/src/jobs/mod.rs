@@ -14,6 +14,7 @@
 //! | `read` | one job: itself, `…/steps`, `…/why`, `…/trace`, `…/verify`, `…/replay` |
 //! | `events` | its stream, by pages or live |
 //! | `export` | everything of it in one signed file |
+//! | `plans` | `POST /v1/plans/check` |
 //! | `catalogue`, `sessions` | `/v1/flows`, `/v1/tools`, `/v1/workers` |
 //! | `schedules`, `limits` | `/v1/schedules`, `/v1/limits` |
 //! | `intake` | no path: what applications ask for in the database itself |
@@ -32,6 +33,7 @@ mod find;
 mod intake;
 mod limits;
 mod list;
+mod plans;
 mod read;
 mod refused;
 mod schedules;
@@ -65,6 +67,7 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(read::replay))
         .routes(routes!(events::events))
         .routes(routes!(export::export))
+        .routes(routes!(plans::check_plan))
         .routes(routes!(submit::retry))
         .routes(routes!(submit::fork))
         .routes(routes!(asks::signal))

@@ -7,6 +7,7 @@ use super::{
     catalogue::unknown,
     documents::SubmittedDocument,
     find::{self, who},
+    plans,
     wait::{Looks, until_final_looking},
 };
 use crate::{
@@ -25,6 +26,7 @@ use serde_json::Value;
 use std::time::Duration;
 use tenure_jobs::{
     catalogue::Sort,
+    plan::{self, Strict},
     submit::{Submission, SubmitError, Submitted},
     view::{self, JobView},
 };
@@ -41,15 +43,18 @@ const MUST_END_SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
 /// The tenant of jobs of callers who have none.
 pub(super) const TENANT: &str = "default";
 /// Words that are taken, for what is not built yet.
-const LATER: [&str; 3] = ["plan", "pod", "file_wait"];
+const LATER: [&str; 2] = ["pod", "file_wait"];
 
 /// What to run.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct NewJob {
-    /// The flow; `GET /v1/flows` lists them.
-    #[schema(required)]
+    /// The flow; `GET /v1/flows` lists them. Either this or `plan`.
     flow: Option<String>,
+    /// A graph of steps to run instead of a flow; docs/plans.md says what it can say. `input` is then the input of
+    /// the plan.
+    #[schema(value_type = Option<Object>)]
+    plan: Option<Strict>,
     /// Its version; the newest without one.
     version: Option<u32>,
     /// Its input, checked against the flow's schema; `null` without one.
@@ -64,8 +69,6 @@ pub(super) struct NewJob {
     tenant: Option<String>,
     /// Who asks, for people.
     by: Option<String>,
-    #[schema(ignore)]
-    plan: Option<serde::de::IgnoredAny>,
     #[schema(ignore)]
     pod: Option<serde::de::IgnoredAny>,
     #[schema(ignore)]
@@ -129,12 +132,18 @@ pub(super) async fn submit(
     refuse_later(&new)?;
     let tenant = tenant(&caller, new.tenant)?;
     let key = idempotency_key(&headers, new.key)?;
-    let flow = required("flow", new.flow)?;
-    let version = check_input(&app, desk, &flow, new.version, &new.input).await?;
+    let (flow, input) = match new.plan {
+        Some(plan) => planned(&app, new.flow, new.version, plan, new.input).await?,
+        None => (required("flow", new.flow)?, new.input),
+    };
+    let version = check_input(&app, desk, &flow, new.version, &input).await?;
+    if flow == plan::FLOW {
+        plans::check(&app, &input).await?;
+    }
     let submission = Submission {
         flow,
         version: Some(version),
-        input: new.input,
+        input,
         tenant,
         key,
         priority: new.priority,
@@ -144,6 +153,27 @@ pub(super) async fn submit(
     };
     let submitted = desk.submitter().submit(submission).await?;
     created(&app, submitted, wait).await
+}
+
+/// The flow that runs plans, and its input.
+async fn planned(
+    app: &App,
+    flow: Option<String>,
+    version: Option<u32>,
+    plan: Strict,
+    input: Value,
+) -> Result<(String, Value), Problem> {
+    if flow.is_some() || version.is_some() {
+        let field = if flow.is_some() { "flow" } else { "version" };
+        let detail = format!("a job has either a plan or a flow: {field} was given as well");
+        return Err(Problem::bad_field(field, detail).fix("leave one of them out"));
+    }
+    // Keys that stand twice are seen here only: what goes on from here has them once.
+    if !plan.doubled.is_empty() {
+        plans::check_strict(app, &plan, &input).await?;
+    }
+    let input = serde_json::json!({"plan": plan.value, "input": input});
+    Ok((plan::FLOW.to_owned(), input))
 }
 
 /// The version that the job will have, if its input fits.
@@ -169,7 +199,7 @@ pub(super) async fn check_input(
 }
 
 fn refuse_later(new: &NewJob) -> Result<(), Problem> {
-    let fields = [("plan", &new.plan), ("pod", &new.pod), ("file_wait", &new.file_wait)];
+    let fields = [("pod", &new.pod), ("file_wait", &new.file_wait)];
     let field = fields.iter().find(|(_, value)| value.is_some()).map(|(name, _)| *name);
     let flow = new.flow.as_deref().and_then(|f| LATER.into_iter().find(|l| *l == f));
     let Some(name) = field.or(flow) else { return Ok(()) };

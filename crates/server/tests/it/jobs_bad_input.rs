@@ -25,7 +25,7 @@ async fn a_submission_that_can_not_run_is_refused_before_it_is_a_job() {
     let submit = "/v1/jobs";
     let unknown = refused(&server, submit, json!({"flow": "gret"}), 422, "unknown_flow").await;
     assert_eq!((unknown.text("field"), unknown.text("nearest")), ("flow", "greet"));
-    assert_eq!(unknown.body["known"].as_array().unwrap().len(), 5);
+    assert_eq!(unknown.body["known"].as_array().unwrap().len(), 7);
     let version = json!({"flow": "greet", "version": 9});
     let version = refused(&server, submit, version, 422, "unknown_flow").await;
     assert_eq!((version.text("field"), &version.body["known"]), ("version", &json!([1])));
@@ -44,7 +44,7 @@ async fn a_submission_that_can_not_run_is_refused_before_it_is_a_job() {
     let missing = refused(&server, submit, missing, 422, "schema_violation").await;
     assert!(missing.text("detail").contains("\"name\" is a required property"));
 
-    for name in ["plan", "pod", "file_wait"] {
+    for name in ["pod", "file_wait"] {
         let flow = refused(&server, submit, json!({"flow": name}), 422, "later_version").await;
         assert_eq!(flow.text("field"), "flow");
         let field =

@@ -104,6 +104,7 @@ fn flows() -> Flows {
         .with(FlowSpec::new("unclear", unclear))
         .with(FlowSpec::new("breaks", breaks))
         .with(FlowSpec::new("far", far))
+        .with(tenure_jobs::plan::flow())
 }
 
 fn tools() -> Tools {

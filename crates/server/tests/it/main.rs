@@ -10,6 +10,7 @@ mod jobs_bad_input;
 mod jobs_stream;
 mod jobs_support;
 mod metrics;
+mod plans;
 mod support;
 mod tray;
 mod worker;

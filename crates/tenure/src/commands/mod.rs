@@ -9,6 +9,7 @@ pub mod evidence;
 pub mod job;
 pub mod key;
 pub mod limit;
+pub mod plan;
 pub mod rules;
 pub mod schedule;
 pub mod serve;

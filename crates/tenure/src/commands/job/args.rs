@@ -46,7 +46,7 @@ pub struct One {
 pub enum Action {
     /// Runs a flow as a new job
     #[command(
-        after_help = "Example:\n  tenure job submit ask '{\"question\": \"Ship it?\"}' --key release-7\n  tenure job submit http @request.json --wait"
+        after_help = "Example:\n  tenure job submit ask '{\"question\": \"Ship it?\"}' --key release-7\n  tenure job submit http @request.json --wait\n  tenure job submit --plan trip.json '{\"to\": \"Rome\"}'"
     )]
     Submit(Submit),
     /// Lists jobs, the newest first
@@ -183,10 +183,15 @@ pub struct Bulk {
 /// Options of `submit`.
 #[derive(Args, Clone, Debug)]
 pub struct Submit {
-    /// The flow
-    pub flow: String,
+    /// The flow; with --plan, what stands here is the input
+    #[arg(required_unless_present = "plan")]
+    pub flow: Option<String>,
     /// Its input as JSON; @FILE reads a file, - standard input; null without it
+    #[arg(conflicts_with = "plan")]
     pub input: Option<String>,
+    /// Runs the plan in this file instead of a flow: tenure job submit --plan trip.json '{\"to\": \"Rome\"}'
+    #[arg(long, value_name = "FILE", conflicts_with = "flow_version")]
+    pub plan: Option<std::path::PathBuf>,
     /// Makes it safe to ask again: the same key with the same input is the same job
     #[arg(long)]
     pub key: Option<String>,

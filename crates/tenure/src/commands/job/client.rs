@@ -87,8 +87,13 @@ impl Api {
 
     /// A `POST`.
     pub async fn post(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
+        self.post_text(path, &body.to_string()).await
+    }
+
+    /// A `POST` of JSON as it is.
+    pub async fn post_text(&self, path: &[&str], body: &str) -> Result<Value, Failure> {
         let request = self.request(Method::POST, path).timeout(ANSWER);
-        let request = request.header("content-type", "application/json").body(body.to_string());
+        let request = request.header("content-type", "application/json").body(body.to_owned());
         self.read(self.send(request).await?).await
     }
 
@@ -148,6 +153,10 @@ impl Api {
             let (at, says) = (&violation["at"], violation["says"].as_str().unwrap_or(""));
             // Writing to a String can not fail.
             let _ = write!(text, "\n        input{}: {says}", at.as_str().unwrap_or(""));
+        }
+        for wrong in problem["problems"].as_array().into_iter().flatten() {
+            let said = |name: &str| wrong[name].as_str().unwrap_or("");
+            let _ = write!(text, "\n        {}: {}; {}", said("at"), said("what"), said("fix"));
         }
         for (label, name) in [("which", "field"), ("do", "fix"), ("code", "code")] {
             if let Some(said) = member(name) {

@@ -59,6 +59,12 @@ pub(super) fn fields<const N: usize>(all: [(&str, Option<Value>); N]) -> Value {
     Value::Object(given.collect::<Map<_, _>>())
 }
 
+/// A body with one more field, whose JSON is not touched.
+fn with_plan(body: &Value, plan: &str) -> String {
+    let body = body.to_string();
+    format!("{{\"plan\":{plan},{}", body.trim_start_matches('{'))
+}
+
 /// JSON from an argument, a file or standard input.
 pub(super) fn input(text: Option<&str>) -> Result<Value, Failure> {
     let unreadable =
@@ -96,9 +102,15 @@ impl Cli {
     }
 
     async fn submit(&self, o: &args::Submit) -> Result<String, Failure> {
+        // The text of a plan goes as it is, so that the server sees a key that stands twice.
+        let plan = o.plan.as_deref().map(super::plan::read_text).transpose()?;
+        let (flow, given) = match &plan {
+            Some(_) => (None, o.flow.as_deref()),
+            None => (o.flow.as_deref(), o.input.as_deref()),
+        };
         let body = fields([
-            ("flow", Some(json!(o.flow))),
-            ("input", Some(input(o.input.as_deref())?)),
+            ("flow", flow.map(|f| json!(f))),
+            ("input", Some(input(given)?)),
             ("version", o.flow_version.map(Value::from)),
             ("priority", Some(json!(o.priority))),
             ("must_end_in_seconds", o.must_end_in.map(Value::from)),
@@ -106,7 +118,10 @@ impl Cli {
             ("tenant", o.tenant.as_ref().map(|t| json!(t))),
             ("by", self.by.as_ref().map(|b| json!(b))),
         ]);
-        let made = self.api.post(&["jobs"], &body).await?;
+        let made = match plan {
+            Some(plan) => self.api.post_text(&["jobs"], &with_plan(&body, &plan)).await?,
+            None => self.api.post(&["jobs"], &body).await?,
+        };
         self.made(made, o.wait).await
     }
 

@@ -1,0 +1,495 @@
+//! Everything that can be known to be wrong with a plan before it runs, all at once. Pure: which tools and flows
+//! there are is given; without that, only the plan itself is looked at.
+
+use super::{
+    model::{Plan, Step, What},
+    problem::{Problem, Problems, Wrong, below},
+    strict::Strict,
+    template::{Expr, Name, Part, Template},
+    types::{self, Found, Schema, Sources},
+};
+use crate::{
+    catalogue::{Entry, Sort},
+    nearest::nearest,
+};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use tenure_steps::events::WaitKind;
+
+/// Schemas of a tool or of a version of a flow; `null` where they are not known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Schemas {
+    /// Of the input.
+    pub input: Value,
+    /// Of the output.
+    pub output: Value,
+}
+
+/// The tools and flows that workers have registered.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Library {
+    /// By name.
+    pub tools: BTreeMap<String, Schemas>,
+    /// By name and version.
+    pub flows: BTreeMap<String, BTreeMap<u32, Schemas>>,
+}
+
+impl Library {
+    /// What the catalogue says.
+    pub fn of(entries: impl IntoIterator<Item = Entry>) -> Self {
+        let mut library = Library::default();
+        for entry in entries {
+            let schemas = |v: &crate::catalogue::Version| Schemas {
+                input: v.input_schema.clone(),
+                output: v.output_schema.clone(),
+            };
+            match entry.sort {
+                Sort::Tool => {
+                    let newest = entry.newest().map(schemas).unwrap_or_default();
+                    library.tools.insert(entry.name, newest);
+                }
+                Sort::Flow => {
+                    let versions = entry.versions.iter().map(|v| (v.version, schemas(v)));
+                    library.flows.insert(entry.name.clone(), versions.collect());
+                }
+            }
+        }
+        library
+    }
+}
+
+/// Reads a plan and looks at everything that it refers to.
+pub fn check(read: &Strict, library: Option<&Library>) -> Result<Plan, Vec<Problem>> {
+    let mut problems = Problems::default();
+    let Some(plan) = Plan::read_into(read, &mut problems) else { return Err(problems.into_vec()) };
+    let all: BTreeSet<String> = step_ids(&read.value);
+    let checker = Checker { plan: &plan, all, library };
+    checker.references(&mut problems);
+    checker.cycles(&mut problems);
+    checker.waits(&mut problems);
+    checker.tools(&mut problems);
+    match problems.is_empty() {
+        true => Ok(plan),
+        false => Err(problems.into_vec()),
+    }
+}
+
+/// The input of a job against the schema of its plan.
+pub fn check_input(plan: &Plan, input: &Value) -> Vec<Problem> {
+    let mut problems = Problems::default();
+    if let Some(schema) = &plan.input_schema {
+        types::fit_value(input, Schema::new(schema), "", "the input", &mut problems);
+    }
+    problems.into_vec()
+}
+
+/// Also of steps that could not be read: a reference to one of those is not wrong as well.
+fn step_ids(plan: &Value) -> BTreeSet<String> {
+    let steps = plan.get("steps").and_then(Value::as_object);
+    steps.map(|s| s.keys().cloned().collect()).unwrap_or_default()
+}
+
+struct Checker<'a> {
+    plan: &'a Plan,
+    all: BTreeSet<String>,
+    library: Option<&'a Library>,
+}
+
+impl Checker<'_> {
+    fn references(&self, problems: &mut Problems) {
+        for step in &self.plan.steps {
+            let at = below("/steps", &step.id);
+            for (i, name) in step.after.iter().enumerate() {
+                self.reference(step, name, &below(&below(&at, "after"), i), problems);
+            }
+            if let Some(when) = &step.when {
+                self.names(step, &when.names, &below(&at, "when"), Inside::Before, problems);
+            }
+            if let Some(each) = &step.for_each {
+                self.names(
+                    step,
+                    &each.items.names(),
+                    &below(&at, "for_each"),
+                    Inside::Before,
+                    problems,
+                );
+            }
+            for (field, template) in step.templates() {
+                self.names(
+                    step,
+                    &template.names(),
+                    &format!("{at}{field}"),
+                    Inside::Body,
+                    problems,
+                );
+            }
+            if let Some(undo) = &step.undo {
+                self.names(
+                    step,
+                    &undo.input.names(),
+                    &format!("{at}/undo/input"),
+                    Inside::Undo,
+                    problems,
+                );
+            }
+        }
+        if let Some(output) = &self.plan.output {
+            for name in output.names() {
+                match name {
+                    Name::Step(id) if !self.all.contains(&id) => {
+                        self.unknown_step(&id, "/output", problems)
+                    }
+                    Name::Item | Name::Index | Name::Output => {
+                        let what = format!("there is no `{}` here", word(&name));
+                        let fix = "the output of a plan knows input and steps.ID";
+                        problems.add("/output", Wrong::UnknownName, what, fix);
+                    }
+                    Name::Step(_) | Name::Input => {}
+                }
+            }
+        }
+    }
+
+    fn names(
+        &self,
+        step: &Step,
+        names: &BTreeSet<Name>,
+        at: &str,
+        inside: Inside,
+        problems: &mut Problems,
+    ) {
+        for name in names {
+            match name {
+                Name::Input => {}
+                Name::Step(id) => self.reference(step, id, at, problems),
+                Name::Item | Name::Index if step.for_each.is_some() && inside != Inside::Before => {
+                }
+                Name::Output if inside == Inside::Undo => {}
+                Name::Item | Name::Index => {
+                    let what = format!("there is no `{}` here", word(name));
+                    let fix = "a step has an item inside of its for_each: not in its `when`";
+                    problems.add(at, Wrong::UnknownName, what, fix);
+                }
+                Name::Output => {
+                    let fix = "`output` is what the step itself gave, in its `undo`; of others it is steps.ID.output";
+                    problems.add(at, Wrong::UnknownName, "there is no `output` here", fix);
+                }
+            }
+        }
+    }
+
+    fn reference(&self, step: &Step, id: &str, at: &str, problems: &mut Problems) {
+        if id == step.id {
+            let what = format!("`{id}` refers to itself");
+            let fix = "a step sees only steps before it; in its `undo` its own result is `output`";
+            problems.add(at, Wrong::SelfReference, what, fix);
+        } else if !self.all.contains(id) {
+            self.unknown_step(id, at, problems);
+        }
+    }
+
+    fn unknown_step(&self, id: &str, at: &str, problems: &mut Problems) {
+        let fix = match nearest(id, self.all.iter().map(String::as_str)) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => "name a step of this plan".to_owned(),
+        };
+        problems.add(at, Wrong::UnknownStep, format!("there is no step `{id}`"), fix);
+    }
+
+    /// Every circle once, named in order, from the first of its names on.
+    fn cycles(&self, problems: &mut Problems) {
+        let needs = self.plan.needs();
+        let mut color = vec![0u8; needs.len()];
+        let mut path = Vec::new();
+        for start in 0..needs.len() {
+            // Without recursion: a chain of 500 steps is fine, and nobody has to wonder about the stack.
+            let mut stack = vec![(start, false)];
+            while let Some((at, leave)) = stack.pop() {
+                if leave {
+                    path.pop();
+                    color[at] = 2;
+                    continue;
+                }
+                if color[at] != 0 {
+                    continue;
+                }
+                color[at] = 1;
+                path.push(at);
+                stack.push((at, true));
+                for &next in needs[at].iter().rev().filter(|n| **n != at) {
+                    match color[next] {
+                        0 => stack.push((next, false)),
+                        1 => self.cycle(&path, next, problems),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn cycle(&self, path: &[usize], back: usize, problems: &mut Problems) {
+        let Some(from) = path.iter().position(|s| *s == back) else { return };
+        // `path` goes from a step to what it needs: in the order of running it is the other way round.
+        let mut ring: Vec<usize> = path[from..].iter().rev().copied().collect();
+        let first = ring.iter().enumerate().min_by_key(|(_, s)| **s).map_or(0, |(i, _)| i);
+        ring.rotate_left(first);
+        let names: Vec<&str> = ring.iter().map(|s| self.plan.steps[*s].id.as_str()).collect();
+        let what = format!("these steps wait for each other: {} → {}", names.join(" → "), names[0]);
+        let at = below("/steps", names[0]);
+        problems.add(at, Wrong::Cycle, what, "take one of the references away");
+    }
+
+    /// A wait is answered by its name, so a name stands for one wait.
+    fn waits(&self, problems: &mut Problems) {
+        let mut seen: BTreeMap<String, &str> = BTreeMap::new();
+        for step in &self.plan.steps {
+            let What::Wait(wait) = &step.what else { continue };
+            let name = match &wait.name {
+                None => step.id.clone(),
+                Some(Template::Plain(Value::String(name))) => name.clone(),
+                Some(_) => continue,
+            };
+            if let Some(other) = seen.insert(name.clone(), &step.id) {
+                let what = format!("`{other}` waits under the name {name:?} as well");
+                let at = format!("{}/wait", below("/steps", &step.id));
+                problems.add(
+                    at,
+                    Wrong::DoubledWait,
+                    what,
+                    "an answer names one wait: rename one of them",
+                );
+            }
+        }
+    }
+
+    fn tools(&self, problems: &mut Problems) {
+        for step in &self.plan.steps {
+            let at = below("/steps", &step.id);
+            let sources = InStep { checker: self, step };
+            sources.paths(&at, problems);
+            match &step.what {
+                What::Tool { tool, input, field } => {
+                    let here = if *field == "/llm" { "/llm" } else { "/tool" };
+                    if let Some(schemas) = self.tool(tool, &format!("{at}{here}"), problems)
+                        && !schemas.input.is_null()
+                    {
+                        let wanted = Schema::new(&schemas.input);
+                        let of = format!("the tool {tool}");
+                        types::fit(input, wanted, &sources, &format!("{at}{field}"), &of, problems);
+                    }
+                }
+                What::Job { flow, version, input } => {
+                    if let Some(schemas) = self.flow(flow, *version, &at, problems)
+                        && !schemas.input.is_null()
+                    {
+                        let wanted = Schema::new(&schemas.input);
+                        let of = format!("the flow {flow}");
+                        types::fit(
+                            input,
+                            wanted,
+                            &sources,
+                            &format!("{at}/job/input"),
+                            &of,
+                            problems,
+                        );
+                    }
+                }
+                What::Wait(_) | What::Sleep(_) | What::Value(_) => {}
+            }
+            if let Some(undo) = &step.undo
+                && let Some(schemas) = self.tool(&undo.tool, &format!("{at}/undo/tool"), problems)
+                && !schemas.input.is_null()
+            {
+                let (wanted, of) = (Schema::new(&schemas.input), format!("the tool {}", undo.tool));
+                types::fit(
+                    &undo.input,
+                    wanted,
+                    &sources,
+                    &format!("{at}/undo/input"),
+                    &of,
+                    problems,
+                );
+            }
+        }
+    }
+
+    fn tool(&self, name: &str, at: &str, problems: &mut Problems) -> Option<&Schemas> {
+        let library = self.library?;
+        let found = library.tools.get(name);
+        if found.is_none() {
+            let what = format!("no worker has ever registered the tool {name:?}");
+            let fix = match nearest(name, library.tools.keys().map(String::as_str)) {
+                Some(near) => format!("did you mean {near:?}? GET /v1/tools lists all"),
+                None => "GET /v1/tools lists those that there are".to_owned(),
+            };
+            problems.add(at, Wrong::UnknownTool, what, fix);
+        }
+        found
+    }
+
+    fn flow(
+        &self,
+        name: &str,
+        version: Option<u32>,
+        at: &str,
+        problems: &mut Problems,
+    ) -> Option<&Schemas> {
+        let library = self.library?;
+        let Some(versions) = library.flows.get(name) else {
+            let what = format!("no worker has ever registered the flow {name:?}");
+            let fix = match nearest(name, library.flows.keys().map(String::as_str)) {
+                Some(near) => format!("did you mean {near:?}? GET /v1/flows lists all"),
+                None => "GET /v1/flows lists those that there are".to_owned(),
+            };
+            problems.add(format!("{at}/job/flow"), Wrong::UnknownFlow, what, fix);
+            return None;
+        };
+        let found = match version {
+            Some(version) => versions.get(&version),
+            None => versions.values().next_back(),
+        };
+        if found.is_none() {
+            let known: Vec<u32> = versions.keys().copied().collect();
+            let what = format!("the flow {name} has no version {}", version.unwrap_or_default());
+            let fix = format!("there are {known:?}; without one it is the newest");
+            problems.add(format!("{at}/job/version"), Wrong::UnknownFlow, what, fix);
+        }
+        found
+    }
+
+    /// The schema of what a step gives, where somebody knows it.
+    fn output_of(&self, step: &Step) -> Option<Value> {
+        let one = match &step.what {
+            What::Tool { tool, .. } => self.library?.tools.get(tool)?.output.clone(),
+            What::Job { flow, version, .. } => {
+                let versions = self.library?.flows.get(flow)?;
+                let found =
+                    version.map_or_else(|| versions.values().next_back(), |v| versions.get(&v));
+                found?.output.clone()
+            }
+            What::Wait(wait) if wait.kind == WaitKind::Human => json!({
+                "type": "object",
+                "properties": {
+                    "approved": {"type": "boolean"}, "by": {"type": ["string", "null"]}, "payload": {}
+                },
+                "additionalProperties": false
+            }),
+            What::Sleep(_) => json!({"type": "null"}),
+            What::Wait(_) | What::Value(_) => Value::Null,
+        };
+        let known = (!one.is_null()).then_some(one);
+        match (&step.for_each, known) {
+            (Some(_), known) => Some(types::list_of(&known.unwrap_or(Value::Null))),
+            (None, known) => known,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    /// `when` and `for_each`: there is no item yet.
+    Before,
+    Body,
+    Undo,
+}
+
+fn word(name: &Name) -> &'static str {
+    match name {
+        Name::Item => "item",
+        Name::Index => "index",
+        Name::Output => "output",
+        Name::Input => "input",
+        Name::Step(_) => "steps",
+    }
+}
+
+struct InStep<'a> {
+    checker: &'a Checker<'a>,
+    step: &'a Step,
+}
+
+impl InStep<'_> {
+    /// The schema at the start of a path, and what is left of the path.
+    fn root<'p>(&self, path: &'p [Part]) -> Option<(Value, &'p [Part])> {
+        let plan = self.checker.plan;
+        match path {
+            [Part::Member(name), rest @ ..] if name == "input" => {
+                Some((plan.input_schema.clone()?, rest))
+            }
+            [Part::Member(name), rest @ ..] if name == "index" => {
+                Some((json!({"type": "integer"}), rest))
+            }
+            [Part::Member(name), rest @ ..] if name == "item" => {
+                let Template::Whole(items) = &self.step.for_each.as_ref()?.items else {
+                    return None;
+                };
+                let list = self.of(items)?;
+                let item = list.get("items")?.clone();
+                // References of an item lead to the root of its list.
+                let mut item = item.as_object()?.clone();
+                for word in ["$defs", "definitions"] {
+                    if let Some(defs) = list.get(word) {
+                        item.entry(word).or_insert_with(|| defs.clone());
+                    }
+                }
+                Some((Value::Object(item), rest))
+            }
+            [Part::Member(name), rest @ ..] if name == "output" => {
+                let mut alone = self.step.clone();
+                alone.for_each = None;
+                Some((self.checker.output_of(&alone)?, rest))
+            }
+            [Part::Member(name), Part::Member(id), Part::Member(field), rest @ ..]
+                if name == "steps" =>
+            {
+                match field.as_str() {
+                    "output" => Some((self.checker.output_of(&plan.steps[plan.step(id)?])?, rest)),
+                    _ => Some((json!({"type": "string"}), rest)),
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Paths into something that is known not to be there.
+    fn paths(&self, at: &str, problems: &mut Problems) {
+        let mut look = |expr: &Expr, at: &str| {
+            let Some((schema, rest)) = expr.path.as_ref().and_then(|p| self.root(p)) else {
+                return;
+            };
+            if let Found::Missing(name, known) = Schema::new(&schema).follow(rest) {
+                let what = format!("`{}`: there is no `{name}`", expr.source);
+                let fix = match nearest(&name, known.iter().map(String::as_str)) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("there are {}", known.join(", ")),
+                };
+                problems.add(at, Wrong::Schema, what, fix);
+            }
+        };
+        if let Some(when) = &self.step.when {
+            look(when, &below(at, "when"));
+        }
+        if let Some(each) = &self.step.for_each {
+            each.items.each(&mut |e| look(e, &below(at, "for_each")));
+        }
+        for (field, template) in self.step.templates() {
+            template.each(&mut |e| look(e, &format!("{at}{field}")));
+        }
+        if let Some(undo) = &self.step.undo {
+            undo.input.each(&mut |e| look(e, &format!("{at}/undo/input")));
+        }
+    }
+}
+
+impl Sources for InStep<'_> {
+    fn of(&self, expr: &Expr) -> Option<Value> {
+        let (schema, rest) = self.root(expr.path.as_ref()?)?;
+        match Schema::new(&schema).follow(rest) {
+            Found::Schema(found) => Some(found.alone()),
+            Found::Anything | Found::Missing(..) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

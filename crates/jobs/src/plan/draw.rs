@@ -1,0 +1,211 @@
+//! The graph of a plan as SVG: layers from left to right, lines from what is needed to what needs it. One file
+//! without scripts or fonts of its own, light and dark.
+
+use super::{
+    model::{OnFailure, Plan, Step},
+    show::{does, graph, remarks},
+};
+use std::fmt::Write as _;
+use tenure_kernel::limits;
+
+const BOX_WIDTH: f64 = 218.0;
+const GAP_X: f64 = 74.0;
+const GAP_Y: f64 = 22.0;
+const MARGIN: f64 = 28.0;
+const TITLE: f64 = 58.0;
+const LINE: f64 = 16.0;
+/// Letters that fit in a box.
+const LETTERS: usize = 33;
+
+const STYLE: &str = "
+  svg { --paper: #fbfbfd; --ink: #1d2433; --dim: #667085; --line: #b3bccb; --card: #ffffff; --edge: #d9dfe8; }
+  @media (prefers-color-scheme: dark) {
+    svg { --paper: #14181f; --ink: #e8ecf3; --dim: #98a3b5; --line: #4b5668; --card: #1c222c; --edge: #323b49; }
+  }
+  text { font-family: ui-sans-serif, system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif; fill: var(--ink); }
+  .paper { fill: var(--paper); } .name { font-size: 13.5px; font-weight: 600; }
+  .title { font-size: 17px; font-weight: 650; } .dim { font-size: 11.5px; fill: var(--dim); }
+  .card { fill: var(--card); stroke: var(--edge); } .wire { fill: none; stroke: var(--line); stroke-width: 1.6; }
+  .tip { fill: var(--line); } .tool { fill: #3b82f6; } .wait { fill: #f59e0b; } .sleep { fill: #94a3b8; }
+  .job { fill: #8b5cf6; } .value { fill: #10b981; }";
+
+struct Card {
+    x: f64,
+    y: f64,
+    height: f64,
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+fn short(text: &str) -> String {
+    match text.chars().count() > LETTERS {
+        true => text.chars().take(LETTERS - 1).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
+}
+
+fn lines(step: &Step) -> Vec<String> {
+    let mut lines = vec![short(&does(step))];
+    lines.extend(remarks(step).iter().map(|r| short(r)));
+    lines
+}
+
+/// The drawing.
+pub fn svg(plan: &Plan) -> String {
+    let graph = graph(plan);
+    let order = arrange(&graph.layers, &graph.edges, plan.steps.len());
+    let height_of = |step: &Step| 22.0 + LINE * (1 + lines(step).len()) as f64;
+    let tall = |layer: &Vec<usize>| {
+        let boxes: f64 = layer.iter().map(|s| height_of(&plan.steps[*s])).sum();
+        boxes + GAP_Y * layer.len().saturating_sub(1) as f64
+    };
+    let inner = order.iter().map(tall).fold(0.0, f64::max);
+    let mut cards: Vec<Option<Card>> = plan.steps.iter().map(|_| None).collect();
+    for (i, layer) in order.iter().enumerate() {
+        let mut y = TITLE + MARGIN + (inner - tall(layer)) / 2.0;
+        for &step in layer {
+            let height = height_of(&plan.steps[step]);
+            cards[step] = Some(Card { x: MARGIN + i as f64 * (BOX_WIDTH + GAP_X), y, height });
+            y += height + GAP_Y;
+        }
+    }
+    let columns = order.len().max(1) as f64;
+    let width = 2.0 * MARGIN + columns * BOX_WIDTH + (columns - 1.0) * GAP_X;
+    let width = width.max(360.0);
+    let height = TITLE + 2.0 * MARGIN + inner;
+    let mut out = String::new();
+    // Writing to a String can not fail.
+    let _ = write!(
+        out,
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
+         height=\"{height:.0}\" role=\"img\">\n<style>{STYLE}\n</style>\n\
+         <rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n"
+    );
+    title(&mut out, plan);
+    for (from, to) in &graph.edges {
+        if let (Some(from), Some(to)) = (&cards[*from], &cards[*to]) {
+            wire(&mut out, from, to);
+        }
+    }
+    for (step, card) in plan.steps.iter().zip(&cards) {
+        if let Some(card) = card {
+            draw(&mut out, step, card);
+        }
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+fn title(out: &mut String, plan: &Plan) {
+    let name = plan.name.as_deref().unwrap_or("Plan");
+    let name = escape(limits::clip(name, 120));
+    let undone = if plan.on_failure == OnFailure::Undo { ", undone on failure" } else { "" };
+    let steps = plan.steps.len();
+    let _ = write!(
+        out,
+        "<text class=\"title\" x=\"{MARGIN}\" y=\"38\">{name}</text>\n\
+         <text class=\"dim\" x=\"{MARGIN}\" y=\"58\">{steps} step{}{undone}</text>\n",
+        if steps == 1 { "" } else { "s" }
+    );
+}
+
+fn wire(out: &mut String, from: &Card, to: &Card) {
+    let (x1, y1) = (from.x + BOX_WIDTH, from.y + from.height / 2.0);
+    let (x2, y2) = (to.x - 6.0, to.y + to.height / 2.0);
+    let bend = ((x2 - x1) / 2.0).max(24.0);
+    let _ = write!(
+        out,
+        "<path class=\"wire\" d=\"M{x1:.1} {y1:.1} C{:.1} {y1:.1} {:.1} {y2:.1} {x2:.1} {y2:.1}\"/>\n\
+         <path class=\"tip\" d=\"M{:.1} {y2:.1} l-8 -4.5 v9 z\"/>\n",
+        x1 + bend,
+        x2 - bend,
+        x2 + 6.0
+    );
+}
+
+fn draw(out: &mut String, step: &Step, card: &Card) {
+    let (x, y, h) = (card.x, card.y, card.height);
+    if step.for_each.is_some() {
+        // Several of the same: a second card looks out behind the first.
+        let _ = writeln!(
+            out,
+            "<rect class=\"card\" x=\"{:.1}\" y=\"{:.1}\" width=\"{BOX_WIDTH}\" height=\"{h:.1}\" rx=\"9\"/>",
+            x + 5.0,
+            y + 5.0
+        );
+    }
+    let dash = if step.when.is_some() { " stroke-dasharray=\"5 4\"" } else { "" };
+    let _ = write!(
+        out,
+        "<rect class=\"card\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{BOX_WIDTH}\" height=\"{h:.1}\" rx=\"9\"{dash}/>\n\
+         <circle class=\"{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"5\"/>\n\
+         <text class=\"name\" x=\"{:.1}\" y=\"{:.1}\">{}</text>\n",
+        step.kind(),
+        x + 16.0,
+        y + 19.0,
+        x + 29.0,
+        y + 23.5,
+        escape(&short(&step.id))
+    );
+    for (i, line) in lines(step).iter().enumerate() {
+        let at = y + 23.5 + LINE * (i + 1) as f64;
+        let _ = writeln!(
+            out,
+            "<text class=\"dim\" x=\"{:.1}\" y=\"{at:.1}\">{}</text>",
+            x + 14.0,
+            escape(line)
+        );
+    }
+}
+
+/// Within a layer, steps stand near the middle of what they are tied to: forth and back a few times.
+fn arrange(layers: &[Vec<usize>], edges: &[(usize, usize)], steps: usize) -> Vec<Vec<usize>> {
+    let mut layers = layers.to_vec();
+    let mut place = vec![0.0f64; steps];
+    let settle = |layer: &[usize], place: &mut Vec<f64>| {
+        for (i, &step) in layer.iter().enumerate() {
+            place[step] = i as f64 - layer.len() as f64 / 2.0;
+        }
+    };
+    layers.iter().for_each(|l| settle(l, &mut place));
+    for round in 0..6 {
+        let forth = round % 2 == 0;
+        for i in 0..layers.len() {
+            let at = if forth { i } else { layers.len() - 1 - i };
+            let middle = |step: usize, place: &[f64]| {
+                let tied: Vec<f64> = (edges.iter())
+                    .filter_map(|(a, b)| match forth {
+                        true => (*b == step).then(|| place[*a]),
+                        false => (*a == step).then(|| place[*b]),
+                    })
+                    .collect();
+                match tied.is_empty() {
+                    true => place[step],
+                    false => tied.iter().sum::<f64>() / tied.len() as f64,
+                }
+            };
+            let mut layer = layers[at].clone();
+            layer.sort_by(|a, b| middle(*a, &place).total_cmp(&middle(*b, &place)));
+            settle(&layer, &mut place);
+            layers[at] = layer;
+        }
+    }
+    layers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drawing_has_every_step_and_nothing_of_a_name_gets_out_of_its_text() {
+        let text = r#"{"version": 1, "name": "<b>&", "steps": {
+            "a": {"tool": "x\"<script>"}, "b": {"value": "${{ steps.a.output }}", "when": "input.n < 3"}}}"#;
+        let drawn = svg(&Plan::parse(text).unwrap());
+        assert!(drawn.contains("&lt;b&gt;&amp;") && !drawn.contains("<script"), "{drawn}");
+        assert!(drawn.contains(">a</text>") && drawn.contains(">b</text>"));
+        assert_eq!(drawn.matches("class=\"wire\"").count(), 1);
+    }
+}

@@ -1,0 +1,67 @@
+//! Plans: a job's work as data, so that a program (an agent, say) can propose it. A plan is a graph of steps in
+//! JSON; the flow `plan@1` runs it with the same engine, ledger and history as a flow in Rust.
+//!
+//! | room | what it holds |
+//! |---|---|
+//! | [`problem`] | what can be wrong, with its place and what to do |
+//! | [`template`] | expressions and templates: `${{ steps.a.output }}` |
+//! | [`model`] | a plan, read from JSON |
+//! | [`check`] | everything that can be known to be wrong before it runs |
+//! | `types` | what schemas say about references |
+//! | [`run`] | the flow |
+//! | [`show`], [`draw`] | the graph, as text and as SVG |
+//!
+//! What a plan means in every case stands in `docs/plans.md`.
+
+pub mod check;
+pub mod draw;
+pub mod model;
+pub mod problem;
+pub mod run;
+pub mod show;
+pub mod strict;
+pub mod template;
+mod types;
+
+pub use check::{Library, check};
+pub use model::Plan;
+pub use problem::{Problem, Wrong};
+pub use run::{FLOW, flow};
+pub use strict::Strict;
+
+/// Limits of a plan, by name.
+pub mod limits {
+    /// Steps of one plan.
+    pub const STEPS_MAX: usize = 500;
+    /// Bytes of a plan, written without spaces.
+    pub const PLAN_BYTES_MAX: usize = 256 * 1024;
+    /// Bytes of one expression.
+    pub const EXPRESSION_BYTES_MAX: usize = 4 * 1024;
+    /// How deep a template may be nested.
+    pub const DEPTH_MAX: usize = 32;
+    /// Instructions of one expression.
+    pub const FUEL: u64 = 100_000;
+    /// Bytes of what a template gives.
+    pub const RESULT_BYTES_MAX: usize = 1024 * 1024;
+    /// Items of one `for_each`.
+    pub const ITEMS_MAX: usize = 1_000;
+    /// Items of a `for_each` at once, without a word about it.
+    pub const PARALLEL: usize = 8;
+    /// Tool calls of a plan at once, those that pause before another try among them. With [`WAITS_AT_ONCE`] it
+    /// fills what a job's head has room for; what is more waits its turn.
+    pub const TOOLS_AT_ONCE: usize = 24;
+    /// Open waits and sleeps of a plan.
+    pub const WAITS_AT_ONCE: usize = 24;
+    /// Open child jobs of a plan.
+    pub const JOBS_AT_ONCE: usize = 500;
+    /// Bytes of the name of a step.
+    pub const ID_BYTES_MAX: usize = 64;
+    /// Bytes of the name of a wait.
+    pub const WAIT_NAME_BYTES_MAX: usize = 120;
+    /// The longest sleep, wait or timeout, in seconds: ten years.
+    pub const SECONDS_MAX: f64 = 10.0 * 366.0 * 24.0 * 3_600.0;
+    /// The most tries after the first.
+    pub const RETRY_MAX: u64 = 1_000;
+    /// Problems that are listed.
+    pub const PROBLEMS_MAX: usize = 200;
+}

@@ -1,0 +1,601 @@
+//! The flow that runs plans. It is a flow like any other: it awaits nothing but its context, and which steps it
+//! starts follows from outcomes alone, in the order of the stream.
+//!
+//! Every step has a branch of its own, numbered in the order of the plan before anything runs, so that the ids of
+//! steps do not depend on what finished first. What can start is looked for after every completion; what runs is
+//! polled in the order of the plan.
+
+use super::{
+    check::{self, check_input},
+    limits,
+    model::{OnFailure, Plan, Step, Wait, What},
+    strict::Strict,
+    template::{Empty, Name, Scope},
+};
+use futures_util::future::poll_fn;
+use serde_json::{Map, Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+    time::Duration,
+};
+use tenure_kernel::runtime::BoxFuture;
+use tenure_steps::{
+    Approval, Ctx, FlowError, StepError,
+    events::{StepId, WaitKind},
+    flow::{FlowResult, FlowSpec},
+    saga::Undo,
+};
+
+/// The name of the flow that runs plans.
+pub const FLOW: &str = "plan";
+
+/// The flow. A change of what a plan means needs a new version.
+pub fn flow() -> FlowSpec {
+    let mut spec = FlowSpec::new(FLOW, run).doc("Runs a plan: a graph of steps in JSON.");
+    spec.input_schema = json!({
+        "type": "object",
+        "properties": {"plan": {"type": "object"}, "input": {}},
+        "required": ["plan"],
+        "additionalProperties": false
+    });
+    spec.output_schema = Value::Bool(true);
+    spec
+}
+
+async fn run(ctx: Ctx, given: Value) -> FlowResult {
+    let written = given.get("plan").cloned().unwrap_or(Value::Null);
+    let input = given.get("input").cloned().unwrap_or(Value::Null);
+    let (digest, strict) = (Plan::digest(&written), Strict::from(written));
+    // Judged once: a later program may know more problems, and a plan that was good enough to begin goes on.
+    let judged: Value = ctx.pure("plan", || judge(&strict, &input, &digest)).await?;
+    match judged.as_str() {
+        Some(known) if known == digest => {}
+        Some(_) => return Err(FlowError::failed("this is not the plan that the job began with")),
+        None => {
+            let said = judged["problems"].as_str().unwrap_or("nobody wrote down why");
+            return Err(FlowError::failed(format!("the plan can not be run: {said}")));
+        }
+    }
+    let plan = Plan::read(&strict).map_err(|_| FlowError::failed("the plan can not be read"))?;
+    Runner::new(ctx, plan, input).run().await
+}
+
+/// The digest of a plan that can run; else what is wrong.
+fn judge(plan: &Strict, input: &Value, digest: &str) -> Value {
+    let problems = match check::check(plan, None) {
+        Ok(plan) => check_input(&plan, input),
+        Err(problems) => problems,
+    };
+    let Some(first) = problems.first() else { return Value::from(digest) };
+    let more = match problems.len() {
+        1 => String::new(),
+        n => format!(" (and {} more)", n - 1),
+    };
+    json!({"problems": format!("{first}{more}")})
+}
+
+/// What a step takes room of, while it is open.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Room {
+    Tools,
+    Waits,
+    Jobs,
+}
+
+impl Room {
+    fn of(what: &What) -> Option<Room> {
+        match what {
+            What::Tool { .. } => Some(Room::Tools),
+            What::Wait(_) | What::Sleep(_) => Some(Room::Waits),
+            What::Job { .. } => Some(Room::Jobs),
+            What::Value(_) => None,
+        }
+    }
+
+    fn max(self) -> usize {
+        match self {
+            Room::Tools => limits::TOOLS_AT_ONCE,
+            Room::Waits => limits::WAITS_AT_ONCE,
+            Room::Jobs => limits::JOBS_AT_ONCE,
+        }
+    }
+}
+
+/// Why something did not give its output.
+struct Trouble {
+    /// The step of the engine, where there was one.
+    step: Option<StepError>,
+    why: String,
+    /// A person who says no has said something.
+    output: Option<Value>,
+}
+
+impl Trouble {
+    fn new(why: impl Into<String>) -> Self {
+        Trouble { step: None, why: why.into(), output: None }
+    }
+}
+
+impl From<StepError> for Trouble {
+    fn from(e: StepError) -> Self {
+        Trouble { why: e.why.clone(), step: Some(e), output: None }
+    }
+}
+
+impl From<Empty> for Trouble {
+    fn from(e: Empty) -> Self {
+        Trouble::new(e.to_string())
+    }
+}
+
+type Running = BoxFuture<'static, Result<Value, Trouble>>;
+
+/// Something that runs: a step, or one item of it.
+struct Unit {
+    step: usize,
+    index: Option<usize>,
+    ctx: Ctx,
+    id: Option<StepId>,
+    room: Option<Room>,
+    future: Running,
+}
+
+/// Items of a `for_each`.
+struct Items {
+    list: Vec<Arc<Value>>,
+    branches: Vec<Ctx>,
+    next: usize,
+    open: usize,
+    outputs: Vec<Value>,
+    failed: BTreeMap<usize, String>,
+}
+
+enum State {
+    /// What it needs is not over, or there is no room.
+    Waiting,
+    Running,
+    Each(Items),
+    /// Over: an object with `status`, and `output` and `error` where there are some.
+    Over(Arc<Value>),
+}
+
+struct Runner {
+    ctx: Ctx,
+    plan: Plan,
+    input: Arc<Value>,
+    needs: Vec<BTreeSet<usize>>,
+    branches: Vec<Ctx>,
+    states: Vec<State>,
+    units: Vec<Unit>,
+    undos: Vec<Undo>,
+    failed: Option<FlowError>,
+}
+
+impl Runner {
+    fn new(ctx: Ctx, plan: Plan, input: Value) -> Self {
+        let needs = plan.needs();
+        let branches = plan.steps.iter().map(|s| ctx.branch_named(&s.id)).collect();
+        let states = plan.steps.iter().map(|_| State::Waiting).collect();
+        let (units, undos, failed) = (Vec::new(), Vec::new(), None);
+        let input = Arc::new(input);
+        Runner { ctx, plan, input, needs, branches, states, units, undos, failed }
+    }
+
+    async fn run(mut self) -> FlowResult {
+        loop {
+            while (0..self.states.len()).fold(false, |moved, step| self.look(step) | moved) {}
+            if self.units.is_empty() {
+                break;
+            }
+            let (at, result) = first(&mut self.units).await;
+            let unit = self.units.remove(at);
+            self.finished(unit, result);
+        }
+        let ended = match self.failed.take() {
+            Some(failed) => Err(failed),
+            None => self.output(),
+        };
+        match ended {
+            Err(failed) if !self.undos.is_empty() => {
+                let became = self.ctx.undo_all(&self.undos).await;
+                Err(failed.and_then(&became.words()))
+            }
+            other => other,
+        }
+    }
+
+    /// Lets a step go as far as it can; whether that was anywhere.
+    fn look(&mut self, at: usize) -> bool {
+        match &self.states[at] {
+            State::Running | State::Over(_) => false,
+            // What runs is finished, nothing new starts.
+            State::Waiting if self.failed.is_some() => false,
+            State::Waiting => {
+                let over = |n: &usize| matches!(self.states[*n], State::Over(_));
+                self.needs[at].iter().all(over) && self.begin(at)
+            }
+            State::Each(_) => self.next_items(at),
+        }
+    }
+
+    /// A step whose needs are over.
+    fn begin(&mut self, at: usize) -> bool {
+        let step = self.plan.steps[at].clone();
+        if Room::of(&step.what).is_some_and(|room| !self.has(room)) {
+            return false;
+        }
+        let scope = self.scope(at);
+        if let Some(when) = &step.when {
+            match when.holds(&scope) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.skip(at, format!("`{}` does not hold", when.source));
+                    return true;
+                }
+                Err(e) => return self.could_not(at, &when.names, e),
+            }
+        }
+        let Some(each) = &step.for_each else { return self.start(at, &step, None, &scope) };
+        match each.items.value(&scope) {
+            Ok(Value::Array(list)) if list.len() > each.at_most => {
+                let why = format!("for_each: {} items; {} are the most", list.len(), each.at_most);
+                self.fail(at, Trouble::new(why));
+            }
+            Ok(Value::Array(list)) if list.is_empty() => self.done(at, Value::Array(list)),
+            Ok(Value::Array(list)) => {
+                let branch =
+                    |i: usize| self.branches[at].branch_named(&format!("{}[{i}]", step.id));
+                self.states[at] = State::Each(Items {
+                    branches: (0..list.len()).map(branch).collect(),
+                    outputs: vec![Value::Null; list.len()],
+                    list: list.into_iter().map(Arc::new).collect(),
+                    next: 0,
+                    open: 0,
+                    failed: BTreeMap::new(),
+                });
+            }
+            Ok(other) => {
+                let kind = super::problem::kind_of(&other);
+                self.fail(at, Trouble::new(format!("for_each needs a list, this is {kind}")));
+            }
+            Err(e) => return self.could_not(at, &each.items.names(), e),
+        }
+        true
+    }
+
+    /// Something in its expressions has no value: because of a step that gave none, or because it is wrong.
+    fn could_not(&mut self, at: usize, names: &BTreeSet<Name>, e: Empty) -> bool {
+        let without = names.iter().find_map(|name| match name {
+            Name::Step(id) => {
+                let status = self.status_without_output(id)?;
+                Some(format!("it needs the output of `{id}`, which {status}"))
+            }
+            _ => None,
+        });
+        match (e, without) {
+            // Whether it is undefined itself or an operation on it failed: without that output it has no value.
+            (_, Some(why)) => self.skip(at, why),
+            (e, None) => self.fail(at, e.into()),
+        }
+        true
+    }
+
+    /// What became of a step that is over and gave nothing.
+    fn status_without_output(&self, id: &str) -> Option<&'static str> {
+        let State::Over(over) = &self.states[self.plan.step(id)?] else { return None };
+        match (over["status"].as_str(), over.get("output")) {
+            (Some("skipped"), _) => Some("was skipped"),
+            (Some("failed"), None) => Some("failed"),
+            _ => None,
+        }
+    }
+
+    fn next_items(&mut self, at: usize) -> bool {
+        let step = self.plan.steps[at].clone();
+        let parallel = step.for_each.as_ref().map_or(1, |e| e.parallel);
+        let mut moved = false;
+        loop {
+            let room = Room::of(&step.what).is_none_or(|room| self.has(room));
+            let State::Each(items) = &mut self.states[at] else { return moved };
+            if self.failed.is_some()
+                || items.next == items.list.len()
+                || items.open >= parallel
+                || !room
+            {
+                return moved;
+            }
+            let index = items.next;
+            (items.next, items.open) = (index + 1, items.open + 1);
+            let item = items.list[index].clone();
+            let mut scope = self.scope(at);
+            scope.names.insert("item", item);
+            scope.names.insert("index", Arc::new(Value::from(index)));
+            self.start(at, &step, Some(index), &scope);
+            moved = true;
+        }
+    }
+
+    fn has(&self, room: Room) -> bool {
+        self.units.iter().filter(|u| u.room == Some(room)).count() < room.max()
+    }
+
+    fn branch(&self, at: usize, index: Option<usize>) -> Ctx {
+        match (&self.states[at], index) {
+            (State::Each(items), Some(index)) => items.branches[index].clone(),
+            _ => self.branches[at].clone(),
+        }
+    }
+
+    /// Starts a step, or an item of it.
+    fn start(&mut self, at: usize, step: &Step, index: Option<usize>, scope: &Scope) -> bool {
+        let ctx = self.branch(at, index);
+        match open(&ctx, step, index, scope) {
+            Ok((id, future)) => {
+                if index.is_none() {
+                    self.states[at] = State::Running;
+                }
+                let unit = Unit { step: at, index, ctx, id, room: Room::of(&step.what), future };
+                let place = self.units.partition_point(|u| (u.step, u.index) < (at, index));
+                self.units.insert(place, unit);
+            }
+            Err(e) if index.is_none() => {
+                let names = step.templates().iter().flat_map(|(_, t)| t.names()).collect();
+                return self.could_not(at, &names, e);
+            }
+            Err(e) => self.item_over(at, index, Err(e.into())),
+        }
+        true
+    }
+
+    fn finished(&mut self, unit: Unit, result: Result<Value, Trouble>) {
+        let result = result.and_then(|output| {
+            self.register(&unit, &output)?;
+            Ok(output)
+        });
+        match (unit.index, result) {
+            (Some(_), result) => self.item_over(unit.step, unit.index, result),
+            (None, Ok(output)) => self.done(unit.step, output),
+            (None, Err(trouble)) => self.fail(unit.step, trouble),
+        }
+    }
+
+    /// What undoes a step is recorded with its result.
+    fn register(&mut self, unit: &Unit, output: &Value) -> Result<(), Trouble> {
+        let step = &self.plan.steps[unit.step];
+        let (Some(undo), Some(of), OnFailure::Undo) = (&step.undo, &unit.id, self.plan.on_failure)
+        else {
+            return Ok(());
+        };
+        let mut scope = self.scope(unit.step);
+        scope.names.insert("output", Arc::new(output.clone()));
+        if let (Some(index), State::Each(items)) = (unit.index, &self.states[unit.step]) {
+            scope.names.insert("item", items.list[index].clone());
+            scope.names.insert("index", Arc::new(Value::from(index)));
+        }
+        let input = undo.input.value(&scope).map_err(|e| {
+            Trouble::new(format!("it happened, and what undoes it can not be worked out: {e}"))
+        })?;
+        self.undos.push(unit.ctx.register_undo(of, &undo.tool, input));
+        Ok(())
+    }
+
+    fn item_over(&mut self, at: usize, index: Option<usize>, result: Result<Value, Trouble>) {
+        let goes_on = self.plan.steps[at].goes_on;
+        let State::Each(items) = &mut self.states[at] else { return };
+        let index = index.unwrap_or_default();
+        items.open -= 1;
+        match result {
+            Ok(output) => items.outputs[index] = output,
+            Err(mut trouble) => {
+                items.outputs[index] = trouble.output.take().unwrap_or(Value::Null);
+                items.failed.insert(index, trouble.why.clone());
+                if !goes_on {
+                    trouble.why = format!("item {index}: {}", trouble.why);
+                    self.fail(at, trouble);
+                    return;
+                }
+            }
+        }
+        if items.open == 0 && items.next == items.list.len() {
+            let outputs = Value::Array(std::mem::take(&mut items.outputs));
+            let error = items.failed.first_key_value().map(|(i, why)| {
+                format!(
+                    "{} of {} items failed; item {i}: {why}",
+                    items.failed.len(),
+                    items.list.len()
+                )
+            });
+            match error {
+                None => self.done(at, outputs),
+                Some(error) => {
+                    let over = json!({"status": "failed", "error": error, "output": outputs});
+                    self.states[at] = State::Over(Arc::new(over));
+                }
+            }
+        }
+    }
+
+    fn done(&mut self, at: usize, output: Value) {
+        self.states[at] = State::Over(Arc::new(json!({"status": "done", "output": output})));
+    }
+
+    /// Recorded, so that people see it among the steps.
+    fn skip(&mut self, at: usize, why: String) {
+        // What comes back is what was given: a value that is recorded can not fail.
+        drop(self.branches[at].pure("skipped", || why.clone()));
+        self.states[at] = State::Over(Arc::new(json!({"status": "skipped", "error": why})));
+    }
+
+    fn fail(&mut self, at: usize, trouble: Trouble) {
+        let Trouble { step, why, output } = trouble;
+        let mut over = Map::from_iter([
+            ("status".to_owned(), Value::from("failed")),
+            ("error".to_owned(), Value::from(why.clone())),
+        ]);
+        over.extend(output.map(|o| ("output".to_owned(), o)));
+        self.states[at] = State::Over(Arc::new(Value::Object(over)));
+        let plan_step = &self.plan.steps[at];
+        if !plan_step.goes_on && self.failed.is_none() {
+            let why = format!("step `{}` of the plan: {why}", plan_step.id);
+            self.failed = Some(match step {
+                Some(e) => FlowError::Step(StepError { why, ..e }),
+                None => FlowError::Failed(why),
+            });
+        }
+    }
+
+    /// What the expressions of a step see.
+    fn scope(&self, at: usize) -> Scope {
+        self.scope_of(self.needs[at].iter().copied())
+    }
+
+    fn scope_of(&self, steps: impl Iterator<Item = usize>) -> Scope {
+        let over = |n: usize| match &self.states[n] {
+            State::Over(over) => Some((self.plan.steps[n].id.clone(), over.clone())),
+            _ => None,
+        };
+        Scope {
+            names: BTreeMap::from([("input", self.input.clone())]),
+            steps: steps.filter_map(over).collect(),
+        }
+    }
+
+    /// What the plan gives: its template; without one, what those steps gave that nothing came after.
+    fn output(&self) -> FlowResult {
+        let scope = self.scope_of(0..self.states.len());
+        if let Some(output) = &self.plan.output {
+            let excused = |expr: &super::template::Expr| {
+                expr.names.iter().any(
+                    |n| matches!(n, Name::Step(id) if self.status_without_output(id).is_some()),
+                )
+            };
+            return output
+                .value_or_null(&scope, &excused)
+                .map_err(|e| FlowError::failed(format!("the output of the plan: {e}")));
+        }
+        let needed: BTreeSet<usize> = self.needs.iter().flatten().copied().collect();
+        let last = (0..self.states.len()).filter(|n| !needed.contains(n));
+        let output = |n: usize| {
+            let id = self.plan.steps[n].id.clone();
+            let output = scope.steps.get(&id).and_then(|s| s.get("output")).cloned();
+            (id, output.unwrap_or(Value::Null))
+        };
+        Ok(Value::Object(last.map(output).collect()))
+    }
+}
+
+/// The first that is over, looked for in the order of the plan.
+async fn first(units: &mut [Unit]) -> (usize, Result<Value, Trouble>) {
+    poll_fn(|cx| {
+        for (at, unit) in units.iter_mut().enumerate() {
+            if let Poll::Ready(result) = Pin::new(&mut unit.future).poll(cx) {
+                return Poll::Ready((at, result));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// What a step asks its context for.
+fn open(
+    ctx: &Ctx,
+    step: &Step,
+    index: Option<usize>,
+    scope: &Scope,
+) -> Result<(Option<StepId>, Running), Empty> {
+    Ok(match &step.what {
+        What::Tool { tool, input, .. } => {
+            let call = ctx.tool::<Value>(tool, input.value(scope)?).with(&step.options);
+            (Some(call.id().clone()), Box::pin(async move { Ok(call.await?) }))
+        }
+        What::Job { flow, version, input } => {
+            let mut child = ctx.child::<Value>(flow, input.value(scope)?);
+            if let Some(version) = version {
+                child = child.version(*version);
+            }
+            (Some(child.id().clone()), Box::pin(async move { Ok(child.await?) }))
+        }
+        What::Sleep(seconds) => {
+            let given = seconds.value(scope)?;
+            let seconds = given.as_f64().filter(|s| (0.0..=limits::SECONDS_MAX).contains(s));
+            let seconds = seconds.ok_or_else(|| {
+                let max = limits::SECONDS_MAX;
+                Empty::Failed(format!("sleep: {given} is not 0 to {max} seconds"))
+            })?;
+            let sleep = ctx.sleep(Duration::from_secs_f64(seconds));
+            (None, Box::pin(async move { Ok(sleep.await.map(|()| Value::Null)?) }))
+        }
+        What::Value(value) => {
+            let value = value.value(scope)?;
+            let made = ctx.pure("value", || value);
+            (None, Box::pin(async move { Ok(made.await?) }))
+        }
+        What::Wait(wait) => wait_for(ctx, step, wait, index, scope)?,
+    })
+}
+
+fn wait_for(
+    ctx: &Ctx,
+    step: &Step,
+    wait: &Wait,
+    index: Option<usize>,
+    scope: &Scope,
+) -> Result<(Option<StepId>, Running), Empty> {
+    let text = |value: Value| match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    };
+    let name = match (&wait.name, index) {
+        (Some(name), _) => text(name.value(scope)?),
+        (None, Some(index)) => format!("{}[{index}]", step.id),
+        (None, None) => step.id.clone(),
+    };
+    if !(1..=limits::WAIT_NAME_BYTES_MAX).contains(&name.len()) {
+        let max = limits::WAIT_NAME_BYTES_MAX;
+        return Err(Empty::Failed(format!("the name of a wait has 1 to {max} bytes: {name:?}")));
+    }
+    let note = wait.note.as_ref().map(|n| n.value(scope)).transpose()?.map(text);
+    macro_rules! dressed {
+        ($step:expr) => {{
+            let mut step = $step;
+            if let Some(within) = wait.within {
+                step = step.within(within);
+            }
+            match note {
+                Some(note) => step.note(note),
+                None => step,
+            }
+        }};
+    }
+    Ok(match wait.kind {
+        WaitKind::Human => {
+            let wait = dressed!(ctx.approval(&name));
+            let id = wait.id().clone();
+            let answered = async move { wait.await.map_err(Trouble::from).and_then(decided) };
+            (Some(id), Box::pin(answered))
+        }
+        WaitKind::Webhook => {
+            let wait = dressed!(ctx.webhook::<Value>(&name));
+            (Some(wait.id().clone()), Box::pin(async move { Ok(wait.await?) }))
+        }
+        WaitKind::Signal | WaitKind::Timer => {
+            let wait = dressed!(ctx.wait_signal::<Value>(&name));
+            (Some(wait.id().clone()), Box::pin(async move { Ok(wait.await?) }))
+        }
+    })
+}
+
+/// A no is a failure: a plan that asks for approval means that it is needed. One that wants to go on says so
+/// with `on_error`, and finds the answer in the output.
+fn decided(answer: Approval) -> Result<Value, Trouble> {
+    let output = json!({"approved": answer.approved, "by": answer.by, "payload": answer.payload});
+    if answer.approved {
+        return Ok(output);
+    }
+    let by = answer.by.as_deref().unwrap_or("somebody");
+    Err(Trouble { step: None, why: format!("rejected by {by}"), output: Some(output) })
+}

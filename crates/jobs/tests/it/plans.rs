@@ -1,0 +1,379 @@
+//! Plans as jobs: what a plan means, one rule per test.
+
+use crate::support::{Outside, World};
+use proptest::{prelude::*, test_runner::TestRunner};
+use serde_json::{Map, Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tenure_jobs::{JobState, drive::JobOptions, plan};
+use tenure_kernel::ids::EntityId;
+use tenure_steps::{
+    ToolError,
+    events::WaitOutcome,
+    flow::Flows,
+    tool::{ToolCtx, ToolSpec, Tools},
+};
+
+fn quick() -> JobOptions {
+    JobOptions { backoff: Duration::from_millis(5), ..JobOptions::default() }
+}
+
+/// What was called, in order, by its input.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// `say` gives back its input and writes its `id` down; `fail` fails.
+    fn tools(&self) -> Tools {
+        let (log, undone) = (self.clone(), self.clone());
+        let say = ToolSpec::new("say", move |_: ToolCtx, v: Value| {
+            let text = v["id"].as_str().map_or_else(|| v.to_string(), str::to_owned);
+            log.0.lock().unwrap().push(text);
+            async move { Ok::<_, ToolError>(v) }
+        });
+        let fail = ToolSpec::new("fail", |_: ToolCtx, _: Value| async {
+            Err::<Value, _>(ToolError::permanent("no"))
+        });
+        let unsay = ToolSpec::new("unsay", move |_: ToolCtx, v: Value| {
+            undone.0.lock().unwrap().push(format!("un{}", v["id"].as_str().unwrap_or("?")));
+            async move { Ok::<_, ToolError>(v) }
+        });
+        Tools::default().with(say.idempotent()).with(fail).with(unsay.idempotent())
+    }
+}
+
+fn steps(steps: Value) -> Value {
+    json!({"version": 1, "steps": steps})
+}
+
+async fn world(log: &Log, options: JobOptions) -> World {
+    World::start(Flows::default().with(plan::flow()), log.tools(), options).await
+}
+
+async fn submit(world: &World, plan: Value, input: Value) -> EntityId {
+    world.submit(plan::FLOW, json!({"plan": plan, "input": input})).await
+}
+
+async fn run(plan: Value, input: Value, status: &str) -> (JobState, Vec<String>) {
+    let log = Log::default();
+    let world = world(&log, quick()).await;
+    let job = submit(&world, plan, input).await;
+    let state = world.until(job, status).await;
+    world.check().await;
+    (state, log.all())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_gives_what_its_steps_gave() {
+    let plan = json!({"version": 1, "steps": {
+        "a": {"tool": "say", "input": {"id": "a", "n": "${{ input.n }}"}},
+        "b": {"value": "${{ steps.a.output.n * 2 }}"},
+        "c": {"tool": "say", "for_each": "input.list", "input": {"id": "c${{ item }}-${{ index }}"}}
+    }, "output": {"b": "${{ steps.b.output }}", "c": "${{ steps.c.output | map(attribute='id') | list }}"}});
+    let (state, mut log) = run(plan, json!({"n": 21, "list": ["x", "y"]}), "completed").await;
+    assert_eq!(state.output, Some(json!({"b": 42, "c": ["cx-0", "cy-1"]})));
+    log.sort();
+    assert_eq!(log, ["a", "cx-0", "cy-1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_output_a_plan_gives_what_its_last_steps_gave() {
+    let plan = steps(
+        json!({"a": {"value": 1}, "b": {"value": "${{ steps.a.output + 1 }}"}, "c": {"value": "x"},
+        "e": {"value": 1, "for_each": []}}),
+    );
+    let (state, _) = run(plan, Value::Null, "completed").await;
+    assert_eq!(state.output, Some(json!({"b": 2, "c": "x", "e": []})));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_without_a_valid_plan_fails_and_runs_nothing() {
+    for plan in [
+        json!(7),
+        steps(json!({"a": {"tool": "say", "after": ["zz"]}, "b": {"tool": "say", "input": 1}})),
+        json!({"version": 1, "input_schema": {"type": "string"}, "steps": {"a": {"tool": "say"}}}),
+    ] {
+        let (state, log) = run(plan, json!(1), "failed").await;
+        assert!(log.is_empty());
+        let failure = state.failure.unwrap();
+        assert!(failure.error.contains("the plan can not be run"), "{failure:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_digest_of_the_plan_is_the_first_value_and_steps_are_shown_by_name() {
+    let log = Log::default();
+    let world = world(&log, quick()).await;
+    let plan = steps(json!({"first": {"tool": "say", "input": {"id": "x"}}}));
+    let job = submit(&world, plan.clone(), Value::Null).await;
+    world.until(job, "completed").await;
+    let story = world.story(job).await;
+    let digest = plan::Plan::digest(&plan);
+    let value = story.lines().find(|l| l.contains("value_recorded")).unwrap();
+    assert!(value.contains(&digest), "{story}");
+    assert!(story.contains("\"place\":\"first\""), "{story}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_skipped_step_skips_those_that_need_its_output_and_no_others() {
+    let plan = json!({"version": 1, "steps": {
+        "a": {"tool": "say", "input": {"id": "a"}, "when": "input.go"},
+        "needs": {"tool": "say", "input": {"id": "needs ${{ steps.a.output.id }}"}},
+        "after": {"tool": "say", "after": ["a"], "input": {"id": "after ${{ steps.a.status }}"}},
+        "instead": {"value": "${{ 'none' if steps.a.status == 'skipped' else steps.a.output.id }}"},
+        "asks": {"value": 1, "when": "steps.a.output is defined"}
+    }, "output": {"a": "${{ steps.a.output.id }}", "instead": "${{ steps.instead.output }}",
+        "asks": "${{ steps.asks.status }}", "why": "${{ steps.needs.error }}"}});
+    let (state, log) = run(plan.clone(), json!({"go": false}), "completed").await;
+    assert_eq!(log, ["after skipped"]);
+    let output = state.output.unwrap();
+    assert_eq!((&output["a"], &output["instead"]), (&Value::Null, &json!("none")));
+    assert_eq!(output["asks"], "skipped");
+    assert!(output["why"].as_str().unwrap().contains("`a`, which was skipped"), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_stops_what_has_not_begun_and_names_the_step() {
+    let plan = steps(json!({
+        "bad": {"tool": "fail"},
+        "side": {"tool": "say", "input": {"id": "side"}},
+        "later": {"tool": "say", "after": ["bad"], "input": {"id": "later"}},
+        "much_later": {"tool": "say", "after": ["side", "bad"], "input": {"id": "much later"}}
+    }));
+    let (state, log) = run(plan, Value::Null, "failed").await;
+    assert_eq!(log, ["side"], "what runs is finished");
+    let failure = state.failure.unwrap();
+    assert!(failure.error.contains("step `bad` of the plan: no"), "{failure:?}");
+    assert_eq!(failure.reason, "step_failed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_may_fail_lets_the_plan_go_on() {
+    let plan = json!({"version": 1, "steps": {
+        "bad": {"tool": "fail", "on_error": "continue"},
+        "each": {"tool": "fail", "for_each": [1, 2], "on_error": "continue"},
+        "next": {"value": "${{ steps.bad.status }}: ${{ steps.bad.error }}"},
+        "needs": {"value": "${{ steps.bad.output }}"}
+    }, "output": ["${{ steps.next.output }}", "${{ steps.needs.status }}", "${{ steps.each.output }}",
+        "${{ steps.each.status }}"]});
+    let (state, _) = run(plan, Value::Null, "completed").await;
+    assert_eq!(state.output, Some(json!(["failed: no", "skipped", [null, null], "failed"])));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_expression_that_is_wrong_fails_its_step_and_not_the_program() {
+    for (step, said) in [
+        (json!({"value": "${{ input.x.y }}"}), "is not there"),
+        (json!({"value": "${{ input.n / 'x' }}"}), "input.n"),
+        (json!({"value": 1, "for_each": "input.n"}), "needs a list"),
+        (json!({"value": 1, "for_each": {"items": [1, 2], "at_most": 1}}), "2 items"),
+        (json!({"sleep": {"seconds": "${{ 'x' }}"}}), "seconds"),
+        (json!({"value": 1, "when": "input.x.y > 1"}), "not there"),
+    ] {
+        let (state, _) = run(steps(json!({"a": step})), json!({"n": 1}), "failed").await;
+        let failure = state.failure.unwrap();
+        assert!(failure.error.contains("step `a`") && failure.error.contains(said), "{failure:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plans_wait_for_people_signals_times_and_other_jobs() {
+    let plan = json!({"version": 1, "steps": {
+        "ask": {"wait": {"for": "approval", "note": "May ${{ input.who }}?"}},
+        "hear": {"wait": {"for": "signal", "name": "go-${{ input.who }}"}},
+        "rest": {"sleep": {"seconds": 0.01}, "after": ["ask"]},
+        "child": {"job": {"flow": "plan", "input": {"plan": {"version": 1, "steps": {"x": {"value": 5}}}}},
+            "after": ["rest"]}
+    }, "output": {"by": "${{ steps.ask.output.by }}", "heard": "${{ steps.hear.output }}",
+        "child": "${{ steps.child.output.x }}"}});
+    let log = Log::default();
+    let world = world(&log, quick()).await;
+    let job = submit(&world, plan, json!({"who": "bob"})).await;
+    let state = world.until(job, "parked").await;
+    let mut keys: Vec<&str> = state.waits.iter().map(|w| w.key.as_str()).collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["ask", "go-bob"]);
+    assert!(world.story(job).await.contains("May bob?"));
+    world.signal(job, "go-bob", json!(7)).await;
+    world.answer(job, "ask", WaitOutcome::Approved, Value::Null).await;
+    let state = world.until(job, "completed").await;
+    assert_eq!(state.output, Some(json!({"by": "ann", "heard": 7, "child": 5})));
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_no_and_a_time_that_passes_are_failures() {
+    let log = Log::default();
+    let world = world(&log, quick()).await;
+    let ask = |on_error: &str| {
+        json!({"version": 1, "steps": {
+            "ask": {"wait": {"for": "approval"}, "on_error": on_error},
+            "next": {"tool": "say", "input": {"id": "${{ steps.ask.output.approved }}!"}}}})
+    };
+    let job = submit(&world, ask("fail"), Value::Null).await;
+    world.until(job, "parked").await;
+    world.answer(job, "ask", WaitOutcome::Rejected, Value::Null).await;
+    let failure = world.until(job, "failed").await.failure.unwrap();
+    assert!(failure.error.contains("rejected by ann"), "{failure:?}");
+    let job = submit(&world, ask("continue"), Value::Null).await;
+    world.until(job, "parked").await;
+    world.answer(job, "ask", WaitOutcome::Rejected, Value::Null).await;
+    world.until(job, "completed").await;
+    assert_eq!(log.all(), ["false!"]);
+    let late = steps(json!({"ask": {"wait": {"for": "signal", "within_seconds": 0.01}}}));
+    let job = submit(&world, late, Value::Null).await;
+    let failure = world.until(job, "failed").await.failure.unwrap();
+    assert!(failure.error.contains("nothing came in time"), "{failure:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_failure_what_was_done_is_undone_the_last_first() {
+    let step = |id: &str, after: &[&str]| {
+        json!({"tool": "say", "after": after, "input": {"id": id},
+            "undo": {"tool": "unsay", "input": {"id": "${{ output.id }}"}}})
+    };
+    let plan = |on_failure: Value| {
+        let mut plan = steps(json!({
+            "a": step("a", &[]), "b": step("b", &["a"]),
+            "c": {"tool": "say", "for_each": ["x", "y"], "after": ["b"], "input": {"id": "${{ item }}"},
+                "undo": {"tool": "unsay", "input": {"id": "${{ item }}"}}},
+            "d": {"tool": "fail", "after": ["c"]}
+        }));
+        if !on_failure.is_null() {
+            plan["on_failure"] = on_failure;
+        }
+        plan
+    };
+    let (state, log) = run(plan(Value::Null), Value::Null, "failed").await;
+    assert_eq!(log[..2], ["a", "b"]);
+    assert_eq!(log[6..], ["unb", "una"]);
+    let (did, undid): (Vec<_>, Vec<_>) = (log[2..4].to_vec(), log[4..6].to_vec());
+    let back: Vec<String> = did.iter().rev().map(|d| format!("un{d}")).collect();
+    assert_eq!(undid, back);
+    let error = state.failure.unwrap().error;
+    assert!(error.contains("step `d`") && error.contains("undone: "), "{error}");
+    let (_, log) = run(plan(json!("stop")), Value::Null, "failed").await;
+    assert_eq!(log.len(), 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_than_a_job_can_hold_at_once_waits_its_turn() {
+    let many: Vec<u32> = (0..60).collect();
+    let plan = json!({"version": 1, "steps": {
+        "sleeps": {"sleep": {"seconds": 0.001}, "for_each": {"items": many, "parallel": 24}},
+        "more": {"sleep": {"seconds": 0.001}, "for_each": {"items": many, "parallel": 24}},
+        "tools": {"tool": "say", "for_each": {"items": many, "parallel": 24}, "input": {"id": "x"}}
+    }, "output": "${{ steps.sleeps.output | length + steps.more.output | length }}"});
+    let (state, log) = run(plan, Value::Null, "completed").await;
+    assert_eq!((state.output, log.len()), (Some(json!(120)), 60));
+}
+
+/// A graph: each step may need earlier ones.
+fn graphs() -> impl Strategy<Value = Vec<BTreeSet<usize>>> {
+    let needs = |i: usize| prop::collection::btree_set(0..i.max(1), 0..3.min(i + 1));
+    (1usize..9).prop_flat_map(move |n| (0..n).map(needs).collect::<Vec<_>>()).prop_map(
+        |mut needs| {
+            needs.iter_mut().enumerate().for_each(|(i, n)| n.retain(|m| *m < i));
+            needs
+        },
+    )
+}
+
+fn plan_of(needs: &[BTreeSet<usize>]) -> Value {
+    let step = |(i, needs): (usize, &BTreeSet<usize>)| {
+        // Names in another order than the graph's: the order of running must come from the needs.
+        let sum = needs.iter().map(|n| format!("steps.s{}.output.n", 9 - n));
+        let sum = sum.chain(["1".to_owned()]).collect::<Vec<_>>().join(" + ");
+        let input = json!({"id": format!("s{}", 9 - i), "n": format!("${{{{ {sum} }}}}")});
+        (format!("s{}", 9 - i), json!({"tool": "say", "input": input}))
+    };
+    let all: Map<String, Value> = needs.iter().enumerate().map(step).collect();
+    let outputs: Map<String, Value> = all
+        .keys()
+        .map(|id| (id.clone(), json!(format!("${{{{ steps.{id}.output.n }}}}"))))
+        .collect();
+    json!({"version": 1, "steps": all, "output": outputs})
+}
+
+/// Whatever the graph: everything once, nothing before what it needs, also when the flow is replayed after every
+/// commit; and a plan is as deep in commits as its longest chain, so what is independent runs side by side.
+#[test]
+fn any_graph_runs_in_order_once_and_side_by_side() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let log = Log::default();
+    let options = JobOptions { replay_always: true, ..quick() };
+    let world = runtime.block_on(world(&log, options));
+    let mut runner = TestRunner::new(ProptestConfig { cases: 24, ..ProptestConfig::default() });
+    let ran = runner.run(&graphs(), |needs| {
+        log.0.lock().unwrap().clear();
+        let (state, order) = runtime.block_on(async {
+            let job = submit(&world, plan_of(&needs), Value::Null).await;
+            (world.until(job, "completed").await, log.all())
+        });
+        let at: BTreeMap<&str, usize> =
+            order.iter().enumerate().map(|(i, s)| (s.as_str(), i)).collect();
+        prop_assert_eq!(order.len(), needs.len());
+        prop_assert_eq!(at.len(), needs.len());
+        let mut worth: Vec<u64> = Vec::new();
+        for (i, needs) in needs.iter().enumerate() {
+            let name = format!("s{}", 9 - i);
+            for need in needs {
+                let before = at[format!("s{}", 9 - need).as_str()] < at[name.as_str()];
+                prop_assert!(before, "{} ran before s{}", name, 9 - need);
+            }
+            worth.push(1 + needs.iter().map(|n| worth[*n]).sum::<u64>());
+            prop_assert_eq!(&state.output.as_ref().unwrap()[&name], &json!(worth[i]));
+        }
+        Ok(())
+    });
+    ran.unwrap();
+    runtime.block_on(world.check());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn independent_steps_run_at_the_same_time() {
+    let meet = Arc::new(tokio::sync::Barrier::new(3));
+    let tool = ToolSpec::new("meet", move |_: ToolCtx, v: Value| {
+        let meet = meet.clone();
+        async move {
+            // Only if all three are under way does any of them return.
+            meet.wait().await;
+            Ok::<_, ToolError>(v)
+        }
+    });
+    let flows = Flows::default().with(plan::flow());
+    let world = World::start(flows, Tools::default().with(tool), quick()).await;
+    let plan = steps(json!({"a": {"tool": "meet"}, "b": {"tool": "meet"}, "c": {"tool": "meet"}}));
+    let job = submit(&world, plan, Value::Null).await;
+    world.until(job, "completed").await;
+}
+
+/// The ids of steps follow from the plan, not from what finished first.
+#[tokio::test(flavor = "multi_thread")]
+async fn step_ids_do_not_depend_on_what_finishes_first() {
+    let outside = Outside::default();
+    let flows = Flows::default().with(plan::flow());
+    let world = World::start(flows, Tools::default().with(outside.tool("raise")), quick()).await;
+    let plan = steps(
+        json!({"a": {"tool": "raise"}, "b": {"tool": "raise", "after": ["c"]}, "c": {"tool": "raise"}}),
+    );
+    let job = submit(&world, plan, Value::Null).await;
+    world.until(job, "completed").await;
+    let steps = tenure_jobs::view::detail(&world.store, job).await.unwrap().unwrap().steps;
+    let named: BTreeMap<String, String> = steps
+        .iter()
+        .filter(|s| s.kind == "tool")
+        .map(|s| (s.place.clone(), s.step.0.clone()))
+        .collect();
+    let expected = [("a", "2.1"), ("b", "3.1"), ("c", "4.1")];
+    let expected = expected.map(|(a, b)| (a.to_owned(), b.to_owned()));
+    assert_eq!(named, BTreeMap::from(expected));
+}

@@ -1,0 +1,83 @@
+//! Plans over HTTP: checked against what workers have registered, before anything is written.
+
+use crate::{App, Caller, Problem, keys::Scope, problem::ApiCode};
+use axum::{Json, extract::State, http::StatusCode};
+use serde::Serialize;
+use serde_json::Value;
+use tenure_jobs::{
+    catalogue,
+    plan::{self, Library, Plan, Problem as Wrong, Strict},
+};
+use utoipa::ToSchema;
+
+/// Problems whose words stand in the detail.
+const DETAILED: usize = 3;
+
+/// The input of the flow that runs plans.
+pub(super) async fn check(app: &App, input: &Value) -> Result<(), Problem> {
+    let none = Value::Null;
+    let plan = Strict::from(input.get("plan").unwrap_or(&none).clone());
+    check_strict(app, &plan, input.get("input").unwrap_or(&none)).await
+}
+
+/// A plan and its input.
+pub(super) async fn check_strict(app: &App, plan: &Strict, input: &Value) -> Result<(), Problem> {
+    let read = problems(app, plan).await?.map_err(|found| refusal(&found))?;
+    let wrong = plan::check::check_input(&read, input);
+    let Some(first) = wrong.first() else { return Ok(()) };
+    let found: Vec<Value> =
+        wrong.iter().map(|p| serde_json::json!({"at": p.at, "says": p.what})).collect();
+    let detail = format!("the input does not fit the plan: at input{}: {}", first.at, first.what);
+    Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, ApiCode::SchemaViolation, detail)
+        .field(format!("input{}", first.at))
+        .with("violations", found)
+        .fix("input_schema of the plan says what it takes"))
+}
+
+/// Everything that is wrong with a plan, given what is registered.
+async fn problems(app: &App, plan: &Strict) -> Result<Result<Plan, Vec<Wrong>>, Problem> {
+    let library = Library::of(catalogue::list(app.pipeline().store()).await?);
+    Ok(plan::check(plan, Some(&library)))
+}
+
+fn refusal(found: &[Wrong]) -> Problem {
+    let mut detail: Vec<String> = found
+        .iter()
+        .take(DETAILED)
+        .map(|p| format!("at {}: {}", if p.at.is_empty() { "the plan" } else { &p.at }, p.what))
+        .collect();
+    if found.len() > DETAILED {
+        detail.push(format!("and {} more", found.len() - DETAILED));
+    }
+    let first = found.first();
+    let detail = format!("the plan can not be run: {}", detail.join("; "));
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, ApiCode::PlanInvalid, detail)
+        .field(format!("plan{}", first.map_or("", |p| p.at.as_str())))
+        .with("problems", serde_json::to_value(found).unwrap_or(Value::Null))
+        .fix(first.map_or("see docs/plans.md", |p| p.fix.as_str()))
+}
+
+/// What a check found.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Checked {
+    /// Nothing is wrong.
+    ok: bool,
+    /// Everything that is wrong: `at` (a JSON pointer), `wrong` (a word), `what`, `fix`.
+    #[schema(value_type = Vec<Object>)]
+    problems: Vec<Wrong>,
+}
+
+/// Looks at a plan without running it: its form, and what it refers to, against all that workers have registered.
+#[utoipa::path(
+    post, path = "/v1/plans/check", tag = "jobs", request_body = Object,
+    responses((status = 200, body = Checked))
+)]
+pub(super) async fn check_plan(
+    State(app): State<App>,
+    caller: Caller,
+    super::body::Json(plan): super::body::Json<Strict>,
+) -> Result<Json<Checked>, Problem> {
+    caller.need(Scope::Read)?;
+    let problems = problems(&app, &plan).await?.err().unwrap_or_default();
+    Ok(Json(Checked { ok: problems.is_empty(), problems }))
+}

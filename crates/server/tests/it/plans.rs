@@ -1,0 +1,89 @@
+//! Plans over HTTP: everything that is wrong is listed at once, and nothing is written; what is right runs.
+
+use super::jobs_support::start;
+use serde_json::{Value, json};
+
+fn plan(steps: Value) -> Value {
+    json!({"version": 1, "steps": steps})
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_is_submitted_runs_and_shows_its_steps_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    let steps = json!({
+        "first": {"tool": "echo", "input": {"n": "${{ input.n }}"}},
+        "second": {"tool": "echo", "input": "${{ steps.first.output.n + 1 }}"}
+    });
+    let body = json!({"plan": plan(steps), "input": {"n": 4}, "key": "k"});
+    let made = server.post("/v1/jobs?wait=30", body.clone()).await;
+    assert_eq!((made.status, made.text("flow")), (200, "plan"), "{made:?}");
+    assert_eq!(made.body["output"], json!({"second": 5}));
+    let id = made.text("id").to_owned();
+    let steps = server.get(&format!("/v1/jobs/{id}/steps")).await;
+    let places = steps.body.to_string();
+    assert!(
+        places.contains("\"place\":\"first\"") && places.contains("\"place\":\"second\""),
+        "{places}"
+    );
+    let again = server.post("/v1/jobs", body).await;
+    assert_eq!((again.status, again.text("id")), (200, id.as_str()));
+    let replayed = server.get(&format!("/v1/jobs/{id}/replay")).await;
+    assert_eq!(replayed.status, 200, "{replayed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_that_can_not_run_is_refused_with_all_its_problems() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    let before = server.written().await;
+    let wrong = plan(json!({
+        "a": {"tool": "ecko"},
+        "b": {"job": {"flow": "greet", "input": {"name": "${{ steps.c.status }}", "times": "many"}}},
+        "c": {"tool": "echo", "inptu": 1, "after": ["d"]},
+        "d": {"tool": "echo", "after": ["c"]}
+    }));
+    let refused = server.post("/v1/jobs", json!({"plan": wrong.clone()})).await;
+    assert_eq!((refused.status, refused.text("code")), (422, "plan_invalid"), "{refused:?}");
+    let problems = refused.body["problems"].as_array().unwrap().clone();
+    let found: Vec<(&str, &str)> = problems
+        .iter()
+        .map(|p| (p["at"].as_str().unwrap(), p["wrong"].as_str().unwrap()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("/steps/a/tool", "unknown_tool"),
+            ("/steps/b/job/input/times", "schema"),
+            ("/steps/c", "cycle"),
+            ("/steps/c/inptu", "unknown_field"),
+        ],
+        "{refused:?}"
+    );
+    // The same without a submission, and as the input of the flow.
+    let checked = server.post("/v1/plans/check", wrong.clone()).await;
+    assert_eq!((checked.status, &checked.body["ok"]), (200, &json!(false)));
+    assert_eq!(checked.body["problems"].as_array(), Some(&problems));
+    let as_flow = json!({"flow": "plan", "input": {"plan": wrong, "input": 1}});
+    assert_eq!(server.post("/v1/jobs", as_flow).await.text("code"), "plan_invalid");
+    assert_eq!(server.written().await, before, "nothing was written");
+    let fine = server.post("/v1/plans/check", plan(json!({"a": {"tool": "echo"}}))).await;
+    assert_eq!(fine.body, json!({"ok": true, "problems": []}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_wrong_around_a_plan_is_said_with_its_field() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    let before = server.written().await;
+    let fine = plan(json!({"a": {"value": 1}}));
+    let both = server.post("/v1/jobs", json!({"plan": fine, "flow": "greet"})).await;
+    assert_eq!((both.text("code"), both.text("field")), ("bad_field", "flow"));
+    let mut typed = fine.clone();
+    typed["input_schema"] = json!({"type": "object", "required": ["n"]});
+    let input = server.post("/v1/jobs", json!({"plan": typed, "input": {}})).await;
+    assert_eq!((input.status, input.text("code")), (422, "schema_violation"), "{input:?}");
+    let none = server.post("/v1/jobs", json!({"flow": "plan", "input": {}})).await;
+    assert_eq!((none.status, none.text("code")), (422, "schema_violation"), "{none:?}");
+    assert_eq!(server.written().await, before, "nothing was written");
+}

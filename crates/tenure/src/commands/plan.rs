@@ -1,0 +1,146 @@
+//! `tenure plan`: looks at a plan, and draws it.
+
+use super::{
+    Failure,
+    job::{args::Server, client::Api},
+};
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use std::{
+    fmt::Write as _,
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+use tenure_jobs::plan::{self, Plan, Problem, Strict};
+
+/// Options of `plan`.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// What to do
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+/// What can be done with plans.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Action {
+    /// Says everything that is wrong with a plan; with --server also against the tools and flows that workers have
+    #[command(
+        after_help = "Example:\n  tenure plan check trip.json --server http://127.0.0.1:7777"
+    )]
+    Check {
+        /// The plan as JSON; - reads standard input
+        file: PathBuf,
+        /// Also ask this server what there is: tools, flows and their schemas
+        #[arg(long, value_name = "URL")]
+        server: Option<String>,
+        /// An API key, where the server needs one
+        #[arg(long, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]
+        api_key: Option<String>,
+    },
+    /// Shows the graph of a plan
+    #[command(after_help = "Example:\n  tenure plan show trip.json --svg trip.svg")]
+    Show {
+        /// The plan as JSON; - reads standard input
+        file: PathBuf,
+        /// Also draws it into this file
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+    },
+}
+
+/// Does what was asked for.
+pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
+    match &options.action {
+        Action::Check { file, server, api_key } => {
+            let text = read_text(file)?;
+            let found = match server {
+                None => local(&text),
+                Some(url) => remote(&text, url, api_key.as_deref(), json).await?,
+            };
+            answer(&found, json)
+        }
+        Action::Show { file, svg } => show(&read_text(file)?, svg.as_deref(), json),
+    }
+}
+
+/// The text of a file.
+pub fn read_text(file: &Path) -> Result<String, Failure> {
+    let unreadable =
+        |e: std::io::Error| Failure::System(format!("{} can not be read: {e}", file.display()));
+    if file != Path::new("-") {
+        return std::fs::read_to_string(file).map_err(unreadable);
+    }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text).map_err(unreadable)?;
+    Ok(text)
+}
+
+fn local(text: &str) -> Vec<Problem> {
+    match serde_json::from_str::<Strict>(text) {
+        Ok(read) => plan::check(&read, None).err().unwrap_or_default(),
+        Err(_) => Plan::parse(text).err().unwrap_or_default(),
+    }
+}
+
+async fn remote(
+    text: &str,
+    url: &str,
+    key: Option<&str>,
+    json: bool,
+) -> Result<Vec<Problem>, Failure> {
+    // What is no JSON at all is said here: the server would speak of the body of a request.
+    if serde_json::from_str::<Strict>(text).is_err() {
+        return Ok(local(text));
+    }
+    let server = Server { server: url.to_owned(), api_key: key.map(str::to_owned), by: None };
+    let answer = Api::new(&server, json)?.post_text(&["plans", "check"], text).await?;
+    serde_json::from_value(answer["problems"].clone())
+        .map_err(|e| Failure::System(format!("the server answered something else: {e}")))
+}
+
+fn answer(found: &[Problem], as_json: bool) -> Result<String, Failure> {
+    let (ok, count) = (found.is_empty(), found.len());
+    let said = match (as_json, ok) {
+        (true, _) => format!("{}\n", json!({"ok": ok, "problems": found})),
+        (false, true) => "The plan is fine.\n".to_owned(),
+        (false, false) => {
+            let mut text = String::new();
+            for problem in found {
+                let at = if problem.at.is_empty() { "the plan" } else { &problem.at };
+                // Writing to a String can not fail.
+                let _ = write!(text, "{at}\n        {}\n        {}\n", problem.what, problem.fix);
+            }
+            text
+        }
+    };
+    if ok {
+        return Ok(said);
+    }
+    print!("{said}");
+    let more = if count == 1 { "one thing is" } else { "things are" };
+    Err(Failure::Found(match count {
+        1 => format!("{more} wrong with the plan"),
+        n => format!("{n} {more} wrong with the plan"),
+    }))
+}
+
+fn show(text: &str, svg: Option<&Path>, as_json: bool) -> Result<String, Failure> {
+    let found = local(text);
+    let plan = match (found.is_empty(), Plan::parse(text)) {
+        (true, Ok(plan)) => plan,
+        _ => return answer(&found, as_json),
+    };
+    if let Some(file) = svg {
+        std::fs::write(file, plan::draw::svg(&plan))
+            .map_err(|e| Failure::System(format!("{} can not be written: {e}", file.display())))?;
+    }
+    if !as_json {
+        return Ok(plan::show::show(&plan));
+    }
+    let graph = plan::show::graph(&plan);
+    let id = |n: &usize| Value::from(plan.steps[*n].id.clone());
+    let layers: Vec<Vec<Value>> = graph.layers.iter().map(|l| l.iter().map(id).collect()).collect();
+    let edges: Vec<[Value; 2]> = graph.edges.iter().map(|(a, b)| [id(a), id(b)]).collect();
+    Ok(format!("{}\n", json!({"layers": layers, "edges": edges})))
+}
