@@ -2,6 +2,7 @@
 //! the raw limit of the same engine in the same run: a number without its ceiling says little.
 
 pub mod aims;
+pub mod calls;
 pub mod claim;
 pub mod commit;
 pub mod drain;

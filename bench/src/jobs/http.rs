@@ -105,7 +105,7 @@ pub(crate) async fn serve(node: &Node, kit: Kit, stop: Stop) -> Result<String, S
     let desk = Desk::new(submitter, Arc::new(Shop::new(kit.flows, kit.tools, options)), false);
     let server = ServerOptions {
         listen,
-        worker_kinds: ["worker", "job", "catalogue"].map(str::to_owned).to_vec(),
+        worker_kinds: ["worker", "job", "call", "catalogue"].map(str::to_owned).to_vec(),
         ..ServerOptions::default()
     };
     let app = App::with_jobs(node.pipeline.clone(), kit.machines, server, desk);

@@ -48,6 +48,8 @@ pub enum Command {
     Job(crate::commands::job::args::Job),
     /// Sets and shows how often tools may be called
     Limit(crate::commands::limit::Options),
+    /// Shows calls: tools that workers in other languages run
+    Call(crate::commands::call::Options),
     /// Sets, shows and moves schedules of a server: jobs at the times of a calendar
     Schedule(crate::commands::schedule::Options),
     /// Checks and shows plans: work as a graph of steps in JSON
@@ -359,6 +361,20 @@ pub enum Suite {
         /// Tool steps per job
         #[arg(long, default_value_t = 10)]
         steps: usize,
+    },
+    /// One job of one call at a time, through a worker in another process that speaks the HTTP protocol for calls, beside
+    /// one durable write of the engine alone
+    Calls {
+        /// Jobs, one after the other
+        #[arg(long, default_value_t = 500)]
+        jobs: usize,
+    },
+    /// The worker of `bench calls`
+    #[command(hide = true)]
+    CallsPeer {
+        /// The server's address
+        #[arg(long, value_name = "URL")]
+        server: String,
     },
     /// Many clients on a slow disk: every sync of the database is delayed by a preloaded library, which needs a C compiler.
     /// `--store postgres://` starts a server of its own for that

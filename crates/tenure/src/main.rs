@@ -66,6 +66,7 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
         }
         Command::Job(options) => commands::job::run(options, json).await,
         Command::Limit(options) => commands::limit::run(options, json).await,
+        Command::Call(options) => commands::call::run(options, json).await,
         Command::Schedule(options) => commands::schedule::run(options, json).await,
         Command::Plan(options) => commands::plan::run(options, json).await,
         Command::Key { action } => commands::key::run(settings, action, json).await,

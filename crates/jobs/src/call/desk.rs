@@ -13,7 +13,7 @@ use crate::drive::{LoadError, Testimony, read_events_of};
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tenure_engine::{due::ring_checks_of, pipeline::Pipeline};
@@ -27,6 +27,7 @@ use tenure_kernel::{
     limits as kernel_limits,
     machine::{Decision, Input, Machine as _, decode_event, decode_state, draft},
     sessions::{self, Opening},
+    store::Store,
     stream::{Body, NewEvent},
     table::{Class, kernel_events as ke},
     time::Timestamp,
@@ -63,7 +64,15 @@ pub async fn tools_of(
     pipeline: &Pipeline,
     session: SessionId,
 ) -> Result<Option<Vec<String>>, StoreError> {
-    let records = pipeline.store().stream(session, 1, 1).await?;
+    tools_in(pipeline.store(), session).await
+}
+
+/// The same, from a store.
+pub async fn tools_in(
+    store: &Arc<dyn Store>,
+    session: SessionId,
+) -> Result<Option<Vec<String>>, StoreError> {
+    let records = store.stream(session, 1, 1).await?;
     let Some(event) = records.first().and_then(|r| r.events().ok()?.into_iter().next()) else {
         return Ok(None);
     };

@@ -12,6 +12,7 @@
 
 pub(crate) mod detail;
 mod fork;
+mod handed;
 mod replay;
 mod rules;
 pub(crate) mod steps;
@@ -49,7 +50,7 @@ use tenure_kernel::{
     time::Timestamp,
 };
 use tenure_steps::{
-    events::{StepId, TimerWhy, WaitKind},
+    events::{StepId, TimerWhy, WaitKind, What},
     tool::Class as ToolClass,
 };
 
@@ -166,6 +167,33 @@ pub struct RunningView {
     pub key: String,
     /// Why nobody knows how it ended, if nobody does.
     pub unknown: Option<String>,
+    /// The call that another worker has, or will have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed: Option<HandedView>,
+}
+
+/// A call that was handed to a worker that does not run the flow.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HandedView {
+    /// Its entity.
+    pub call: EntityId,
+    /// What is asked of the tool.
+    pub what: What,
+    /// Where it stands, where somebody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Since when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// The worker that has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_by: Option<String>,
+    /// Live workers that have the tool, while it is queued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<usize>,
+    /// Calls of the tool that wait longer, while it is queued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ahead: Option<usize>,
 }
 
 /// An open wait.
@@ -223,6 +251,11 @@ pub async fn view(store: &Arc<dyn Store>, head: &Head) -> Result<JobView, StoreE
         holder.name = session.name;
         holder.expires_at = Some(session.expires_at);
     }
+    for running in &mut view.running {
+        if let Some(handed) = &mut running.handed {
+            handed::look(store, &running.tool, handed).await?;
+        }
+    }
     Ok(view)
 }
 
@@ -259,6 +292,15 @@ pub fn of_head(head: &Head) -> Result<JobView, StoreError> {
         call: c.call,
         key: c.key.clone(),
         unknown: c.unknown.clone(),
+        handed: c.out.map(|out| HandedView {
+            call: JobState::call_id(head.id, &c.key, c.call, out),
+            what: out.0,
+            status: None,
+            since: None,
+            held_by: None,
+            workers: None,
+            ahead: None,
+        }),
     };
     let holder =
         |session: SessionId| HolderView { session, name: session.to_string(), expires_at: None };

@@ -158,6 +158,12 @@ impl Steps {
                     view.outcome = "unknown".into();
                 }
             }
+            StepEvent::CallHanded { step, key, call, what, .. } => {
+                if let Some(call) = self.call(step, key, *call) {
+                    let what = what.as_str();
+                    call.note = Some(format!("{what}: handed to a worker that has the tool"));
+                }
+            }
             StepEvent::EffectSettled { step, key, call, verdict, by, note, result } => {
                 if let Some(call) = self.call(step, key, *call) {
                     let who = settled_by(*by);

@@ -6,7 +6,7 @@ use crate::model::{Attention, Failure};
 use std::time::Duration;
 use tenure_kernel::time::Timestamp;
 use tenure_steps::{
-    events::{TimerWhy, WaitKind},
+    events::{TimerWhy, WaitKind, What},
     flow::queue_of,
 };
 
@@ -83,6 +83,11 @@ fn held(job: &JobView, now: Timestamp) -> String {
             call.step, call.tool
         );
     }
+    if let Some(handed) = handed(job, now)
+        && job.running.iter().all(|c| c.handed.is_some())
+    {
+        return handed;
+    }
     match job.running.as_slice() {
         [] => format!("Worker {name} (attempt {attempt}) drives its flow"),
         [call] => format!(
@@ -98,6 +103,43 @@ fn held(job: &JobView, now: Timestamp) -> String {
             rest.len()
         ),
     }
+}
+
+/// A call that is with others.
+fn handed(job: &JobView, now: Timestamp) -> Option<String> {
+    let (call, handed) = job.running.iter().find_map(|c| Some((c, c.handed.as_ref()?)))?;
+    let (step, tool, id) = (&call.step, &call.tool, handed.call);
+    let what = match handed.what {
+        What::Call => "",
+        What::Probe => "the probe of ",
+        What::Compensate => "the compensation of ",
+    };
+    let since = since(handed.since.unwrap_or(job.changed_at), now);
+    let more = match job.running.iter().filter(|c| c.handed.is_some()).count() - 1 {
+        0 => String::new(),
+        n => format!(" (and {n} more)"),
+    };
+    Some(match (handed.status.as_deref(), &handed.held_by) {
+        (Some("running"), Some(worker)) => {
+            format!(
+                "Step {step} waits for {what}{tool}, which worker {worker} has {since} (call {id}){more}"
+            )
+        }
+        (Some("queued"), _) => {
+            let ahead = match (handed.workers, handed.ahead) {
+                (Some(0), _) => "no live worker has it".to_owned(),
+                (_, Some(n)) if n > 0 => format!("{n} ahead of it"),
+                _ => "the next one with room takes it".to_owned(),
+            };
+            format!(
+                "Step {step} waits {since} for a worker with the tool {what}{tool}: {ahead} (call {id}){more}"
+            )
+        }
+        (status, _) => {
+            let status = status.unwrap_or("on its way to the queue");
+            format!("Step {step} waits for {what}{tool}, which is {status} (call {id}){more}")
+        }
+    })
 }
 
 fn waits(job: &JobView, now: Timestamp) -> String {
@@ -119,6 +161,9 @@ fn waits(job: &JobView, now: Timestamp) -> String {
             );
         }
         return format!("Step {step} sleeps until {until}{}", more(1));
+    }
+    if let (Some(handed), true) = (handed(job, now), job.children.is_empty()) {
+        return handed;
     }
     match job.children.as_slice() {
         [] => format!("Woken {} and about to be queued", since(job.changed_at, now)),
@@ -331,6 +376,28 @@ mod tests {
         let said = why(&job(status, more), NOW);
         assert!(said.ends_with('.') && !said.ends_with(".."), "{said}");
         said.replace("00000000-0000-7000-8000-000000070001", "ID")
+    }
+
+    #[test]
+    fn a_call_that_others_have_is_told_with_who_has_it_or_why_nobody_does() {
+        let call = |more: serde_json::Value| {
+            let mut handed = json!({ "call": EntityId::fixed(7, 1), "what": "call", "since": NOW.as_micros() - 60_000_000 });
+            for (field, value) in more.as_object().unwrap() {
+                handed[field] = value.clone();
+            }
+            json!({ "running": [{ "step": "1", "tool": "pay", "class": "irreversible", "call": 1, "key": "k", "handed": handed }] })
+        };
+        let said = says("waiting", call(json!({ "status": "queued", "workers": 0, "ahead": 0 })));
+        assert_eq!(
+            said,
+            "Step 1 waits for 60 s for a worker with the tool pay: no live worker has it (call ID)."
+        );
+        let said = says("waiting", call(json!({ "status": "queued", "workers": 2, "ahead": 3 })));
+        assert!(said.contains("3 ahead of it"), "{said}");
+        let said = says("waiting", call(json!({ "status": "running", "held_by": "py/7" })));
+        assert_eq!(said, "Step 1 waits for pay, which worker py/7 has for 60 s (call ID).");
+        let said = says("waiting", call(json!({})));
+        assert!(said.contains("on its way to the queue"), "{said}");
     }
 
     fn in_secs(secs: i64) -> i64 {

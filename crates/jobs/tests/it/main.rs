@@ -1,6 +1,7 @@
 //! Jobs on a real runtime and the memory or SQLite store.
 
 mod bulk;
+mod calls;
 mod exports;
 mod flows;
 mod forks;

@@ -8,7 +8,7 @@ use crate::{
 };
 use std::{path::Path, time::Duration};
 use tenure_bench::{
-    aims, claim, commit, drain, growth, jobs,
+    aims, calls, claim, commit, drain, growth, jobs,
     place::Place,
     report::{Case, Report, tell},
     serial, slow_disk, start,
@@ -40,6 +40,10 @@ pub async fn run(store: Option<&str>, options: &cli::Bench, json: bool) -> Resul
         }
         Suite::Aims { quick, private_postgres } => {
             return all_aims(store, *quick, private_postgres).await;
+        }
+        Suite::CallsPeer { server } => {
+            calls::peer(server).await?;
+            return Ok(String::new());
         }
         here => return in_this_process(store, here, json).await,
     };
@@ -227,6 +231,12 @@ async fn cases(place: &Place, suite: &Suite) -> Result<Vec<Case>, Failure> {
             let options = serial::Options { jobs: *jobs, steps: *steps };
             let bench = jobs::Here::bench(place, kit(), 1, POSTGRES_FLIGHTS).await?;
             vec![serial::run(&bench, options).await?.case()]
+        }
+        Suite::Calls { jobs } => {
+            let flows = crate::flows::builtin();
+            let kit = jobs::Kit { flows, ..kit() };
+            let options = calls::Options { jobs: *jobs };
+            vec![calls::run(place, kit, POSTGRES_FLIGHTS, options).await?.case()]
         }
         Suite::Growth { finished, waiting, clients, seconds, snapshot_seconds } => {
             let options = growth::Options {

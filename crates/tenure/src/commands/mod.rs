@@ -1,6 +1,7 @@
 //! One module per command. Each takes the settings and its options, and returns what to say.
 
 pub mod bench;
+pub mod call;
 pub mod config;
 pub mod demo;
 pub mod doctor;
