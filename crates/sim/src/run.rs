@@ -190,7 +190,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
 fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Result<(), String> {
     let scenario = options.scenario;
     // A worker of jobs lets go at a missed renewal, whoever is to blame for it; others wait and go on.
-    let costs = |f: Fault| f.costs_tenures() || (scenario == Scenario::Jobs && f == Fault::Outage);
+    let costs = |f: Fault| f.costs_tenures() || (scenario.is_jobs() && f == Fault::Outage);
     let keeps_tenures = !faults.iter().any(|(f, _)| costs(*f)) && options.strike.is_none();
     for i in 0..options.servers {
         world.add(&format!("server-{i}"), scenario.server(options.protections.pulse));
@@ -198,7 +198,7 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
     for i in 0..options.workers {
         world.add(&format!("worker-{i}"), scenario.worker());
     }
-    if scenario == Scenario::Jobs {
+    if scenario.is_jobs() {
         scenario::jobs::prepare(world, options, &faults);
     }
     let clients = scenario.play(world, options.width);
@@ -248,7 +248,7 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
         scenario.check(world, contents, *calm_at.lock().unwrap_or_else(PoisonError::into_inner))
     })?;
     now(check::feed(&world.store))?;
-    if scenario == Scenario::Jobs {
+    if scenario.is_jobs() {
         let (machines, tables) = (scenario.machines(), scenario.machines().tables());
         let found = now(check_everything(&world.store, &machines, &tables));
         return found.first().map_or(Ok(()), |wrong| Err(wrong.clone()));

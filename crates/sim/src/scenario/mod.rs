@@ -38,12 +38,20 @@ pub enum Scenario {
     Bowl,
     /// Flows with tools, waits and children; workers die and stop at every point.
     Jobs,
+    /// The same, with tools that workers have who run no flows.
+    Calls,
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 5] =
-        [Scenario::Slice, Scenario::Fan, Scenario::Cancel, Scenario::Bowl, Scenario::Jobs];
+    pub const ALL: [Scenario; 6] = [
+        Scenario::Slice,
+        Scenario::Fan,
+        Scenario::Cancel,
+        Scenario::Bowl,
+        Scenario::Jobs,
+        Scenario::Calls,
+    ];
 
     /// Its name in `regressions.txt`.
     pub fn name(self) -> &'static str {
@@ -53,6 +61,7 @@ impl Scenario {
             Scenario::Cancel => "cancel",
             Scenario::Bowl => "bowl",
             Scenario::Jobs => "jobs",
+            Scenario::Calls => "calls",
         }
     }
 
@@ -61,8 +70,13 @@ impl Scenario {
         Self::ALL.into_iter().find(|s| s.name() == name)
     }
 
+    /// Whether jobs are played.
+    pub(crate) fn is_jobs(self) -> bool {
+        matches!(self, Scenario::Jobs | Scenario::Calls)
+    }
+
     pub(crate) fn machines(self) -> Machines {
-        if self == Scenario::Jobs {
+        if self.is_jobs() {
             return jobs::machines();
         }
         Machines::kernel()
@@ -80,7 +94,7 @@ impl Scenario {
             Scenario::Fan => fan::play(&clients, false, width),
             Scenario::Cancel => fan::play(&clients, true, width),
             Scenario::Bowl => bowl::play(&clients),
-            Scenario::Jobs => jobs::play(&clients, width),
+            Scenario::Jobs | Scenario::Calls => jobs::play(&clients, width),
         }
         clients
     }
@@ -92,7 +106,7 @@ impl Scenario {
         contents: &Contents,
         calm_at: Timestamp,
     ) -> Result<(), String> {
-        if self == Scenario::Jobs {
+        if self.is_jobs() {
             return jobs::check::check(world, contents, calm_at);
         }
         for (key, effects) in world.outside.all() {
@@ -107,14 +121,14 @@ impl Scenario {
 
     fn queue(self) -> &'static str {
         match self {
-            Scenario::Slice | Scenario::Bowl | Scenario::Jobs => errand::QUEUE,
+            Scenario::Slice | Scenario::Bowl | Scenario::Jobs | Scenario::Calls => errand::QUEUE,
             Scenario::Fan | Scenario::Cancel => part::QUEUE,
         }
     }
 
     fn handler(self, env: &Env) -> Arc<dyn Handler> {
         match self {
-            Scenario::Slice | Scenario::Bowl | Scenario::Jobs => {
+            Scenario::Slice | Scenario::Bowl | Scenario::Jobs | Scenario::Calls => {
                 Arc::new(slice::Runner(env.clone()))
             }
             Scenario::Fan | Scenario::Cancel => Arc::new(part::Runner(env.clone())),
@@ -158,7 +172,7 @@ impl Scenario {
 
     /// The `main` of a worker.
     pub(crate) fn worker(self) -> Boot {
-        if self == Scenario::Jobs {
+        if self.is_jobs() {
             return jobs::process::worker();
         }
         Arc::new(move |env: Env| {

@@ -28,6 +28,16 @@ fn jobs_do_everything_once_and_end() {
     assert!(fenced > 0 && effects > 0);
 }
 
+#[test]
+fn calls_in_the_hands_of_other_workers_happen_once_and_end() {
+    let mut effects = 0;
+    for seed in 0..number("TENURE_SIM_SEEDS", 350) {
+        let report = run(seed, &Options::new(Scenario::Calls));
+        effects += report.unwrap_or_else(|failure| panic!("{failure}")).effects;
+    }
+    assert!(effects > 0);
+}
+
 /// A short flow, and the worker that runs it is struck at its first, second, third … poll.
 fn sweep(strike: Strike) {
     let every = number("TENURE_SIM_SWEEP", 3) as usize;

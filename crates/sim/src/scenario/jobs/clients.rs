@@ -20,7 +20,7 @@ use tenure_kernel::{
     stream::Body, table::Class,
 };
 use tenure_steps::{
-    events::{StepId, Verdict, WaitKind, WaitOutcome},
+    events::{StepId, Verdict, WaitKind, WaitOutcome, What},
     history::Call,
 };
 
@@ -207,9 +207,16 @@ async fn truth(
         return None;
     }
     let of = |call: &&Call| call.key == key && call.call == number;
-    let epoch = record.calls.iter().find(of)?.epoch;
-    let session = loaded.holders.get(&epoch)?;
-    let records = store.stream(*session, 1, 1).await.ok()?;
+    let call = record.calls.iter().find(of)?;
+    let epoch = call.epoch;
+    let session = match call.hand.asked {
+        0 => *loaded.holders.get(&epoch)?,
+        _ => {
+            let handed = JobState::call_id(id, key, number, (What::Call, 0));
+            tenure_jobs::call::view::content(&store, handed).await.ok()??.had_by?
+        }
+    };
+    let records = store.stream(session, 1, 1).await.ok()?;
     let executor = records.first().and_then(Opening::of)?.executor?;
     let over = world.town.is_over(key, (epoch, number)) || process::is_dead(world, executor.pid);
     // Looked at again after the look at the process: it may have acted and died in between.

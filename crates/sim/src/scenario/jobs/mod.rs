@@ -9,11 +9,13 @@
 //! | [`town`] | what is true outside |
 //! | [`tools`] | how the town is touched |
 //! | [`process`] | a worker process |
+//! | [`far`] | a worker in it that runs no flows and takes calls |
 //! | [`clients`] | who submits, signals, cancels and settles |
 //! | [`check`] | what must hold |
 
 pub(crate) mod check;
 mod clients;
+mod far;
 mod plan;
 pub(crate) mod process;
 mod read;
@@ -23,7 +25,7 @@ mod town;
 pub(crate) use clients::play;
 pub use town::Town;
 
-use crate::{faults::Fault, run::Options, world::World};
+use crate::{faults::Fault, run::Options, scenario::Scenario, world::World};
 use std::{sync::Arc, time::Duration};
 use tenure_jobs::{
     Job,
@@ -67,6 +69,8 @@ pub(crate) struct Setup {
     pub punctual: bool,
     /// Short flows.
     pub short: bool,
+    /// Some tools are with workers that run no flows.
+    pub far: bool,
 }
 
 /// Machines of jobs.
@@ -93,7 +97,8 @@ pub(crate) fn prepare(world: &Arc<World>, options: &Options, faults: &[(Fault, u
         let (apart, replays) = (rng.permille(400), rng.permille(150));
         let punctual = !has(Fault::ClockSkew) && !has(Fault::ClockJump);
         let short = options.strike.is_some();
-        Setup { kills, stops, apart, replays, off: options.off, punctual, short }
+        let far = options.scenario == Scenario::Calls;
+        Setup { kills, stops, apart, replays, off: options.off, punctual, short, far }
     });
     world.sim.trace(format!("{setup:?}"));
     world.town.prepare(setup);

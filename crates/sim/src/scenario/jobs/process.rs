@@ -59,6 +59,10 @@ pub(crate) fn worker() -> Boot {
                 env.clone(),
                 crew.submitter(super::judge()),
             )));
+            if setup.far {
+                let far = super::far::work(env.clone(), pipeline.clone());
+                env.rt.spawn(Box::pin(far));
+            }
             stop.asked().await;
             crew.stop().await;
         })
@@ -91,7 +95,7 @@ fn shop(env: &Env) -> Shop {
     }
 }
 
-fn executor(env: &Env) -> Executor {
+pub(super) fn executor(env: &Env) -> Executor {
     let pid = env.world.town.enrol(env.life);
     let (machine, boot, pid_namespace) = ("sim".into(), "1".into(), String::new());
     Executor { machine, boot, pid_namespace, pid, started: u64::from(pid) }

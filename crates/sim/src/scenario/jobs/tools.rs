@@ -14,10 +14,20 @@ use tenure_steps::tool::{Class, Probe, Tool, ToolCtx, ToolError, ToolSpec, Tools
 /// What the clocks of the machines differ by at most, well below what settling allows for.
 const SKEW: Duration = Duration::from_secs(4);
 
-/// All of them, in one process.
+/// Those of a worker that runs flows.
 pub(super) fn tools(env: &Env) -> Tools {
+    let far = env.world.town.setup().far;
+    some(env, |craft| !far || !super::far::CRAFTS.contains(&craft))
+}
+
+/// Those of a worker that takes calls.
+pub(super) fn far(env: &Env) -> Tools {
+    some(env, |craft| super::far::CRAFTS.contains(&craft))
+}
+
+fn some(env: &Env, wanted: impl Fn(Craft) -> bool) -> Tools {
     let mut tools = Tools::default();
-    for craft in Craft::ALL {
+    for craft in Craft::ALL.into_iter().filter(|c| wanted(*c)) {
         let tool = Arc::new(Work { craft, env: env.clone() });
         let mut spec = ToolSpec::of(craft.name(), tool);
         // Nobody declares `irreversible`: it is what a tool is that declares nothing.
