@@ -114,7 +114,6 @@ pub async fn run(
     }));
     let url = format!("http://{listen}");
     // Starting a process blocks for as long as it takes: not on a thread that the server needs to answer it.
-    #[expect(clippy::disallowed_methods, reason = "a benchmark is process edge")]
     let started = tokio::task::spawn_blocking(move || start_peer(&url)).await;
     let _peer = started.map_err(failed)??;
     let raw = place.raw().await?;
