@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     drive::LoadError,
-    model::{Job, JobEvent},
+    model::{Job, JobEvent, JobState},
     view::stream,
 };
 use std::{
@@ -168,6 +168,11 @@ impl Gathering<'_> {
             match step {
                 StepEvent::ChildStarted { step, ordinal, child, .. } => {
                     children.push(Child { id: child, ordinal, step, root: None });
+                }
+                StepEvent::CallHanded { key, call, what, nth, .. } => {
+                    let name = JobState::call_id(id, &key, call, (what, nth)).to_string();
+                    let why = "what was asked and answered is in the job's records; how its worker was found is not";
+                    self.leave_out("call", name, why);
                 }
                 StepEvent::ToolInvocationStarted { key, call, .. } => {
                     started.insert((key, call), event.epoch);

@@ -155,7 +155,7 @@ pub struct Root {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LeftOut {
-    /// `blob`, `job`, `children` or `records`.
+    /// `blob`, `call`, `children`, `job` or `records`.
     pub what: String,
     /// Its digest or id.
     pub name: String,

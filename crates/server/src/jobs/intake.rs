@@ -8,11 +8,11 @@ use super::submit::{KEY_BYTES_MAX, TENANT, check_input, must_end_in};
 use crate::{App, Problem, problem::ApiCode};
 use serde::Deserialize;
 use serde_json::Value;
-use std::time::Duration;
 use tenure_jobs::{
+    bulk::FLOW,
     model::{Failure, Terms},
     submit::{Submission, SubmitError},
-    terms::GateTerm,
+    terms::{GateTerm, START_IN_MS_MAX},
 };
 use tenure_kernel::{
     error::StoreError,
@@ -74,8 +74,8 @@ enum Gate {
 #[derive(Debug, PartialEq, Eq)]
 struct Wrong(&'static str, String);
 
-/// The longest delay of a start, like the longest time of a job.
-const START_SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
+/// The longest delay of a start.
+const START_SECONDS_MAX: u64 = START_IN_MS_MAX / 1_000;
 /// What is kept of a reason.
 const ERROR_BYTES_MAX: usize = 2_000;
 
@@ -171,6 +171,11 @@ fn read(wish: &Wish) -> Result<Submission, Wrong> {
         let says = format!("the name of a flow has at most {FLOW_BYTES_MAX} bytes");
         return Err(Wrong("unknown_flow", says));
     }
+    // A role that may submit and nothing else must not reach jobs that are there.
+    if flow == FLOW {
+        let says = "an action on many jobs is asked for over HTTP, by a key that may";
+        return Err(Wrong("forbidden", says.to_owned()));
+    }
     // As a map and not at once: a list would be taken for the fields in their order.
     let unread = |e: serde_json::Error| {
         bad(format!("options: {e}; give an object with the fields of the documentation"))
@@ -204,16 +209,18 @@ fn read(wish: &Wish) -> Result<Submission, Wrong> {
     })?;
     let input = serde_json::from_str(input)
         .map_err(|e| Wrong("bad_json", format!("the input can not be read: {e}")))?;
-    let mut needs = options.needs;
-    needs.sort();
-    needs.dedup();
     let gate = options.gate.map(|gate| match gate {
         Gate::Name(name) => GateTerm { name, ..GateTerm::default() },
         Gate::Whole(gate) => gate,
     });
-    let start_in_ms = start.filter(|s| *s > 0).map(|s| Duration::from_secs(s).as_millis() as u64);
-    let terms =
-        Terms { start_in_ms, gate: gate.map(Box::new), queue: options.queue, needs, tell: None };
+    let terms = Terms {
+        start_in_ms: start.map(|s| s * 1_000),
+        gate: gate.map(Box::new),
+        queue: options.queue,
+        needs: options.needs,
+        tell: None,
+    };
+    let terms = terms.of_tenant(&tenant).map_err(|e| bad(format!("options.{e}")))?;
     let by =
         Some(options.by.map_or_else(|| wish.by.clone(), |name| format!("{name} ({})", wish.by)));
     let (version, priority, key) = (options.version, options.priority, options.key);
@@ -233,6 +240,7 @@ fn of_problem(problem: Problem) -> Result<Wrong, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn wish(options: &str) -> Wish {
         let (flow, input) = (Some("greet".into()), Some("{\"a\":1}".into()));
@@ -249,10 +257,8 @@ mod tests {
         assert_eq!((read.version, read.priority, read.tenant.as_str()), (Some(2), -3, "t"));
         assert_eq!(read.must_end_in, Some(Duration::from_secs(60)));
         assert_eq!(read.terms.start_in_ms, Some(5_000));
-        assert_eq!(
-            read.terms.gate,
-            Some(Box::new(GateTerm { name: "g".into(), limit: Some(2), id: None }))
-        );
+        let gate = read.terms.gate.unwrap();
+        assert_eq!((gate.name.as_str(), gate.limit, gate.id.is_some()), ("g", Some(2), true));
         assert_eq!(read.terms.needs, ["arm", "gpu"]);
         assert_eq!(read.by.as_deref(), Some("ada (role app)"));
     }
@@ -275,6 +281,10 @@ mod tests {
             ("{\"tenant\":\"a/b\"}", "options.tenant"),
             ("{\"must_end_in_seconds\":0}", "must_end_in_seconds"),
             ("{\"start_in_seconds\":99999999999}", "start_in_seconds"),
+            ("{\"gate\":\"A gate\"}", "options.gate"),
+            ("{\"gate\":{\"name\":\"g\",\"limit\":0}}", "options.gate"),
+            ("{\"queue\":\"\"}", "options.queue"),
+            ("{\"needs\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}", "options.needs"),
             ("{\"cut", "options"),
         ] {
             let Wrong(reason, error) = read(&wish(options)).unwrap_err();
@@ -283,6 +293,8 @@ mod tests {
         }
         let large = Wish { input: None, ..wish("{}") };
         assert_eq!(read(&large).unwrap_err().0, "payload_too_large");
+        let bulk = Wish { flow: Some("bulk".into()), ..wish("{}") };
+        assert_eq!(read(&bulk).unwrap_err().0, "forbidden");
         let none = Wish { flow: None, ..wish("{}") };
         assert_eq!(read(&none).unwrap_err().0, "unknown_flow");
     }

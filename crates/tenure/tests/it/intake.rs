@@ -93,6 +93,7 @@ fn what_can_not_run_is_a_failed_job_and_holds_up_nobody() {
     let wishes = [
         (format!("'ask', {ASK}"), "parked", ""),
         ("'nobody-knows-this'".to_owned(), "failed", "unknown_flow"),
+        ("'bulk', '{}'".to_owned(), "failed", "forbidden"),
         ("NULL".to_owned(), "failed", "unknown_flow"),
         ("'', '{}'".to_owned(), "failed", "unknown_flow"),
         (format!("repeat('x', 5000), {ASK}"), "failed", "unknown_flow"),
