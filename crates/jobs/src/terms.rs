@@ -170,7 +170,7 @@ impl Serves {
     /// A worker for these queues with these capabilities. `default` is the unnamed queue; without any queue it is
     /// that one alone.
     pub fn new(queues: Vec<String>, can: Vec<String>) -> Result<Self, BadTerm> {
-        queues.iter().try_for_each(|queue| name("queue", queue))?;
+        queues.iter().try_for_each(|queue| name("queues", queue))?;
         let mut queues: Vec<Option<String>> =
             queues.into_iter().map(|q| Some(q).filter(|q| q != UNNAMED)).collect();
         queues.sort();

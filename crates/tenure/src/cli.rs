@@ -46,6 +46,8 @@ pub enum Command {
     Worker(Worker),
     /// Submits, shows and moves jobs of a server, over HTTP
     Job(crate::commands::job::args::Job),
+    /// Sets and shows gates: how many of the jobs that name one may be open at once
+    Gate(crate::commands::gate::Options),
     /// Sets and shows how often tools may be called
     Limit(crate::commands::limit::Options),
     /// Shows calls: tools that workers in other languages run
@@ -165,6 +167,12 @@ pub struct Worker {
     /// An API key with the scope `worker`, where the server needs one
     #[arg(long, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]
     pub api_key: Option<String>,
+    /// Serves this named queue, `default` for the unnamed one; may be repeated [setting: worker.queues]
+    #[arg(long = "queue", value_name = "NAME")]
+    pub queues: Vec<String>,
+    /// Has this capability, for jobs that need it; may be repeated, at most 4 [setting: worker.capabilities]
+    #[arg(long = "can", value_name = "LABEL")]
+    pub can: Vec<String>,
 }
 
 /// What can be done with keys.

@@ -179,6 +179,12 @@ pub static KEYS: &[Key] = &[
         doc: "where everything is kept: sqlite:DIRECTORY or postgres://USER@HOST/DATABASE",
     },
     Key {
+        name: "worker.capabilities",
+        default: "",
+        form: Form::Anything,
+        doc: "what this worker has, for jobs that need it: at most 4 labels with commas between them",
+    },
+    Key {
         name: "worker.drain_seconds",
         default: "30",
         form: Form::Seconds(0.0, DAY),
@@ -189,6 +195,12 @@ pub static KEYS: &[Key] = &[
         default: "15",
         form: Form::Seconds(0.1, 3_600.0),
         doc: "how long a session is believed alive after a renewal",
+    },
+    Key {
+        name: "worker.queues",
+        default: "default",
+        form: Form::Anything,
+        doc: "the queues this worker serves, with commas between them; `default` is the unnamed one",
     },
     Key {
         name: "worker.renewal_seconds",

@@ -3,7 +3,7 @@
 use clap::Parser as _;
 use std::{path::Path, process::ExitCode};
 use tenure::{
-    cli::{Cli, Command, Common},
+    cli::{Cli, Command},
     commands::{self, Failure},
     config::Settings,
     logs,
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
 
 fn start(cli: &Cli) -> Result<String, Failure> {
     tenure::drill::child::die_with_the_drill().map_err(Failure::System)?;
-    let settings = settings(&cli.common)?;
+    let settings = settings(cli)?;
     logs::start(&settings).map_err(Failure::System)?;
     if let Some(answer) = at_once(cli, &settings) {
         return answer;
@@ -65,6 +65,7 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
             commands::serve::work(settings, &o.server, o.api_key.as_deref(), json).await
         }
         Command::Job(options) => commands::job::run(options, json).await,
+        Command::Gate(options) => commands::gate::run(options, json).await,
         Command::Limit(options) => commands::limit::run(options, json).await,
         Command::Call(options) => commands::call::run(options, json).await,
         Command::Schedule(options) => commands::schedule::run(options, json).await,
@@ -92,7 +93,8 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
 /// The file that is used when none is named.
 const DEFAULT_FILE: &str = "tenure.toml";
 
-fn settings(common: &Common) -> Result<Settings, Failure> {
+fn settings(cli: &Cli) -> Result<Settings, Failure> {
+    let common = &cli.common;
     let default = Path::new(DEFAULT_FILE);
     let file = common.config.as_deref().or_else(|| default.exists().then_some(default));
     let mut flags = common.set.clone();
@@ -101,6 +103,11 @@ fn settings(common: &Common) -> Result<Settings, Failure> {
         && !["sqlite", "postgres"].contains(&url.as_str())
     {
         flags.push(format!("store.url={url}"));
+    }
+    if let Command::Worker(worker) = &cli.command {
+        let words = [("worker.queues", &worker.queues), ("worker.capabilities", &worker.can)];
+        let given = words.iter().filter(|(_, words)| !words.is_empty());
+        flags.extend(given.map(|(key, words)| format!("{key}={}", words.join(","))));
     }
     Ok(Settings::load(file, std::env::vars(), &flags)?)
 }

@@ -25,6 +25,7 @@ use tenure_jobs::{
     crew::{Crew, CrewOptions},
     drive::{Calls, JobOptions, Liveness, Shop},
     submit::Submitter,
+    terms::Serves,
 };
 use tenure_kernel::{
     error::StoreError,
@@ -85,7 +86,14 @@ impl Program {
         if let Some(broken) = broken {
             broken.weaken_jobs(&mut options);
         }
+        let words = |key: &str| {
+            let words = settings.text(key).split(',').map(str::trim).filter(|w| !w.is_empty());
+            words.map(str::to_owned).collect::<Vec<String>>()
+        };
+        let serves = Serves::new(words("worker.queues"), words("worker.capabilities"))
+            .map_err(|bad| Failure::System(format!("worker.{}: {}", bad.field, bad.why)))?;
         let mut shop = Shop::new(self.flows.clone(), tools, options)
+            .serving(serves)
             .with_liveness(Arc::new(SameMachine))
             .with_calls(CALLS.get_or_init(Calls::default).clone());
         let effects = settings.text("effects.directory");

@@ -30,6 +30,7 @@ pub use load::{LoadError, Loaded, load, meta_of, read_events, read_events_of};
 pub use memory::Memory;
 pub(crate) use run::{Run, Still};
 
+use crate::terms::Serves;
 use std::{sync::Arc, time::Duration};
 use tenure_engine::{
     pipeline::Pipeline,
@@ -166,6 +167,8 @@ pub struct Shop {
     pub limits: Limits,
     /// See [`points`].
     pub probe: Option<Probe>,
+    /// Which queues it looks into.
+    pub serves: Serves,
 }
 
 impl Shop {
@@ -175,7 +178,26 @@ impl Shop {
         let liveness = Arc::new(NothingKnown);
         let ends = Ends::default();
         let (effects, calls, limits, probe) = (None, Calls::default(), Limits::default(), None);
-        Shop { flows, tools, options, effects, liveness, memory, ends, calls, limits, probe }
+        let serves = Serves::default();
+        Shop {
+            flows,
+            tools,
+            options,
+            effects,
+            liveness,
+            memory,
+            ends,
+            calls,
+            limits,
+            probe,
+            serves,
+        }
+    }
+
+    /// Named queues and capabilities, beside the unnamed queue and nothing special.
+    pub fn serving(mut self, serves: Serves) -> Self {
+        self.serves = serves;
+        self
     }
 
     /// Effects in a store of their own.
@@ -204,7 +226,7 @@ impl Shop {
 
     /// The queues in which its jobs wait.
     pub fn queues(&self) -> Vec<String> {
-        self.flows.iter().map(tenure_steps::flow::FlowSpec::queue).collect()
+        self.flows.iter().flat_map(|f| self.serves.of_flow(&f.name, f.version)).collect()
     }
 
     async fn at(&self, point: &'static str) {

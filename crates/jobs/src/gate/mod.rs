@@ -19,6 +19,7 @@
 //! that jobs raise and lower (it can not say who holds a permit, so it can not be repaired).
 
 pub mod decide;
+pub mod desk;
 pub mod model;
 pub mod page;
 mod table;

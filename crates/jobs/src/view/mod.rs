@@ -36,7 +36,7 @@ pub use why::why;
 
 use crate::{
     decide::timers,
-    model::{Attention, Failure, Fork, Job, JobState, Parent},
+    model::{Attention, Failure, Fork, HeldBack, Job, JobState, Parent},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -102,6 +102,15 @@ pub struct JobView {
     pub takeovers: u32,
     /// How many may be lost.
     pub takeovers_max: u32,
+    /// When it starts, where its time has not come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts_at: Option<Timestamp>,
+    /// The gate it waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gate: Option<GateWait>,
+    /// Its ready queue, where that is not the flow's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
     /// Somebody paused it.
     pub paused: bool,
     /// Who; from the stream.
@@ -256,7 +265,29 @@ pub async fn view(store: &Arc<dyn Store>, head: &Head) -> Result<JobView, StoreE
             handed::look(store, &running.tool, handed).await?;
         }
     }
+    if let Some(wait) = &mut view.gate
+        && let Some(gate) = store.head(crate::gate::gate_id(&head.tenant, &wait.name)).await?
+    {
+        let gate: crate::gate::GateState = decode_state::<crate::gate::Gate>(&gate.state)
+            .map_err(|e| StoreError::Corrupt(e.to_string()))?;
+        wait.before = gate.before(head.id).map(|n| n as u64);
+        wait.held_by = gate.holders.iter().take(3).map(|h| h.0).collect();
+        wait.limit = Some(gate.limit);
+    }
     Ok(view)
+}
+
+/// A gate that a job waits for.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct GateWait {
+    /// Its name.
+    pub name: String,
+    /// How many pass before it, where that is known: not for those far back in the line.
+    pub before: Option<u64>,
+    /// Some of the jobs that have a permit.
+    pub held_by: Vec<EntityId>,
+    /// Jobs at once.
+    pub limit: Option<u32>,
 }
 
 /// A job from its head alone; a holder has no name then.
@@ -321,6 +352,14 @@ pub fn of_head(head: &Head) -> Result<JobView, StoreError> {
         attempt: head.epoch,
         takeovers: state.takeovers,
         takeovers_max: state.takeovers_max,
+        starts_at: (state.held_back == HeldBack::Start)
+            .then(|| fires(timers::START.to_owned()))
+            .flatten(),
+        gate: state.terms.gate.as_ref().filter(|_| state.held_back == HeldBack::Gate).map(|g| {
+            GateWait { name: g.name.clone(), before: None, held_by: Vec::new(), limit: None }
+        }),
+        queue: Some(head.queue.clone())
+            .filter(|q| *q != tenure_steps::flow::queue_of(&state.flow, state.version)),
         paused: state.paused,
         paused_by: None,
         running: state.calls.iter().map(running).collect(),

@@ -49,7 +49,7 @@ fn open(job: &JobView, now: Timestamp) -> String {
 }
 
 fn queued(job: &JobView, now: Timestamp) -> String {
-    let queue = queue_of(&job.flow, job.version);
+    let queue = job.queue.clone().unwrap_or_else(|| queue_of(&job.flow, job.version));
     let since = since(job.changed_at, now);
     let again = match job.takeovers {
         0 => String::new(),
@@ -143,6 +143,19 @@ fn handed(job: &JobView, now: Timestamp) -> Option<String> {
 }
 
 fn waits(job: &JobView, now: Timestamp) -> String {
+    if let Some(at) = job.starts_at {
+        return format!("Starts {}", when(at, now));
+    }
+    if let Some(gate) = &job.gate {
+        let before = gate.before.map_or(String::new(), |n| format!(": {n} before it"));
+        let held = match gate.held_by.as_slice() {
+            [] => String::new(),
+            [one] => format!(", held by job {one}"),
+            [one, ..] => format!(", held by job {one} and others"),
+        };
+        let since = since(job.changed_at, now);
+        return format!("Waits {since} for gate {}{before}{held}", gate.name);
+    }
     let sleeps: Vec<&TimerView> = job.timers.iter().collect();
     let more = |shown: usize| match job.waits.len() + sleeps.len() + job.children.len() - shown {
         0 => String::new(),

@@ -53,6 +53,12 @@ pub(super) struct JobDocument {
     takeovers: u32,
     /// How many may be lost.
     takeovers_max: u32,
+    /// When it starts, where its time has not come.
+    starts_at: Option<String>,
+    /// The gate it waits for: `name`, `before`, `held_by`, `limit`.
+    gate: Option<Value>,
+    /// Its ready queue, where that is not the flow's own.
+    queue: Option<String>,
     /// Somebody paused it.
     paused: bool,
     /// Who paused it.

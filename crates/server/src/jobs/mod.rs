@@ -16,7 +16,7 @@
 //! | `export` | everything of it in one signed file |
 //! | `plans` | `POST /v1/plans/check` |
 //! | `catalogue`, `sessions` | `/v1/flows`, `/v1/tools`, `/v1/workers` |
-//! | `schedules`, `limits` | `/v1/schedules`, `/v1/limits` |
+//! | `schedules`, `limits`, `gates` | `/v1/schedules`, `/v1/limits`, `/v1/gates` |
 //! | `intake` | no path: what applications ask for in the database itself |
 //! | `aliases` | the paths of the systems that came before |
 
@@ -30,6 +30,7 @@ mod documents;
 mod events;
 mod export;
 mod find;
+mod gates;
 mod intake;
 mod limits;
 mod list;
@@ -86,6 +87,8 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(sessions::workers))
         .routes(routes!(limits::list))
         .routes(routes!(limits::show, limits::set, limits::remove))
+        .routes(routes!(gates::list))
+        .routes(routes!(gates::show, gates::set))
         .routes(routes!(schedules::list))
         .routes(routes!(schedules::show, schedules::set, schedules::remove))
         .routes(routes!(schedules::pause))

@@ -84,13 +84,15 @@ pub(super) struct NewSchedule {
 /// A moment as people write it, or as this API does.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Moment {
+pub(super) enum Moment {
+    /// Microseconds since 1970.
     Micros(i64),
+    /// RFC 3339.
     Text(String),
 }
 
 impl Moment {
-    fn read(self, field: &'static str) -> Result<Timestamp, Problem> {
+    pub(super) fn read(self, field: &'static str) -> Result<Timestamp, Problem> {
         match self {
             Moment::Micros(micros) => Ok(Timestamp::from_micros(micros)),
             Moment::Text(text) => moment(field, &text).map_err(|e| ScheduleError::Bad(e).into()),

@@ -8,6 +8,7 @@ use super::{
     documents::SubmittedDocument,
     find::{self, who},
     plans,
+    schedules::Moment,
     wait::{Looks, until_final_looking},
 };
 use crate::{
@@ -28,6 +29,7 @@ use tenure_jobs::{
     catalogue::Sort,
     plan::{self, Strict},
     submit::{Submission, SubmitError, Submitted},
+    terms::{GateTerm, Terms},
     view::{self, JobView},
 };
 use tenure_kernel::{ids::EntityId, table::Class};
@@ -63,6 +65,17 @@ pub(super) struct NewJob {
     priority: i16,
     /// The job ends within so many seconds, whatever happens; `job.must_end_by_seconds` without one.
     must_end_in_seconds: Option<u64>,
+    /// It starts no sooner than so many seconds from now. Its time to end counts from its start.
+    start_in_seconds: Option<u64>,
+    /// It starts no sooner than this moment, in RFC 3339; now if that is past. Not with `start_in_seconds`.
+    start_at: Option<String>,
+    /// The gate it has to pass: a name, or `{"name": …, "limit": …}`.
+    #[schema(value_type = Option<Object>)]
+    gate: Option<GateField>,
+    /// The named queue it stands in: only workers that serve it take it.
+    queue: Option<String>,
+    /// What its worker has to have, at most 4 labels.
+    needs: Vec<String>,
     /// The idempotency key, instead of the header `Idempotency-Key`.
     key: Option<String>,
     /// Whose job it is; only for callers whose key has no tenant.
@@ -73,6 +86,44 @@ pub(super) struct NewJob {
     pod: Option<serde::de::IgnoredAny>,
     #[schema(ignore)]
     file_wait: Option<serde::de::IgnoredAny>,
+}
+
+/// A gate by its name, or with the limit that it gets if nobody has said one.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum GateField {
+    /// Its name.
+    Name(String),
+    /// With a limit.
+    Whole {
+        /// Its name.
+        name: String,
+        /// Jobs at once.
+        limit: Option<u32>,
+    },
+}
+
+/// The terms of a submission. A moment is turned into a delay by the store's time.
+async fn terms(app: &App, new: &mut NewJob) -> Result<Terms, Problem> {
+    let start_in_ms = match (new.start_in_seconds, &new.start_at) {
+        (Some(_), Some(_)) => {
+            let detail = "start_in_seconds and start_at are both given";
+            return Err(Problem::bad_field("start_at", detail).fix("give one of the two"));
+        }
+        (Some(seconds), None) => Some(seconds.saturating_mul(1_000)),
+        (None, Some(at)) => {
+            let moment = Moment::Text(at.clone()).read("start_at")?;
+            let now = app.pipeline().store().now().await?;
+            Some(u64::try_from(moment.since(now).as_millis()).unwrap_or(u64::MAX))
+        }
+        (None, None) => None,
+    };
+    let gate = new.gate.take().map(|gate| match gate {
+        GateField::Name(name) => GateTerm { name, ..GateTerm::default() },
+        GateField::Whole { name, limit } => GateTerm { name, limit, id: None },
+    });
+    let (queue, needs) = (new.queue.take(), std::mem::take(&mut new.needs));
+    Ok(Terms { start_in_ms, gate: gate.map(Box::new), queue, needs, tell: None })
 }
 
 /// How long to wait.
@@ -124,12 +175,13 @@ pub(super) async fn submit(
     caller: Caller,
     Params(waiting): Params<Waiting>,
     headers: HeaderMap,
-    Json(new): Json<NewJob>,
+    Json(mut new): Json<NewJob>,
 ) -> Result<Response, Problem> {
     caller.need(Scope::Write)?;
     let desk = super::desk(&app)?;
     let wait = waiting.duration()?;
     refuse_later(&new)?;
+    let terms = terms(&app, &mut new).await?;
     let tenant = tenant(&caller, new.tenant)?;
     let key = idempotency_key(&headers, new.key)?;
     let (flow, input) = match new.plan {
@@ -148,7 +200,7 @@ pub(super) async fn submit(
         key,
         priority: new.priority,
         must_end_in: must_end_in(new.must_end_in_seconds)?,
-        terms: tenure_jobs::model::Terms::default(),
+        terms,
         by: Some(who(&caller, new.by)),
     };
     let submitted = desk.submitter().submit(submission).await?;

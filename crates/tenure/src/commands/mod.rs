@@ -7,6 +7,7 @@ pub mod demo;
 pub mod doctor;
 pub mod drill;
 pub mod evidence;
+pub mod gate;
 pub mod job;
 pub mod key;
 pub mod limit;

@@ -204,6 +204,24 @@ pub struct Submit {
     /// It ends within so many seconds, whatever happens
     #[arg(long, value_name = "SECONDS")]
     pub must_end_in: Option<u64>,
+    /// It starts no sooner than in so many seconds
+    #[arg(long, value_name = "SECONDS", conflicts_with = "start_at")]
+    pub start_in: Option<u64>,
+    /// It starts no sooner than at this time, as 2026-03-01T12:00:00Z
+    #[arg(long, value_name = "TIME")]
+    pub start_at: Option<String>,
+    /// Of the jobs with the same gate only so many are open at once (`tenure gate`)
+    #[arg(long, value_name = "NAME")]
+    pub gate: Option<String>,
+    /// The limit of the gate, if nobody has said one before; 1 without it
+    #[arg(long, value_name = "NUMBER", requires = "gate")]
+    pub gate_limit: Option<u32>,
+    /// The named queue it stands in: only workers that serve it take it
+    #[arg(long, value_name = "NAME")]
+    pub queue: Option<String>,
+    /// What its worker has to have; may be repeated, at most 4
+    #[arg(long, value_name = "LABEL")]
+    pub needs: Vec<String>,
     /// Whose job it is, where the key has no tenant
     #[arg(long)]
     pub tenant: Option<String>,

@@ -114,6 +114,17 @@ impl Cli {
             ("version", o.flow_version.map(Value::from)),
             ("priority", Some(json!(o.priority))),
             ("must_end_in_seconds", o.must_end_in.map(Value::from)),
+            ("start_in_seconds", o.start_in.map(Value::from)),
+            ("start_at", o.start_at.as_ref().map(|t| json!(t))),
+            (
+                "gate",
+                o.gate.as_ref().map(|name| match o.gate_limit {
+                    Some(limit) => json!({ "name": name, "limit": limit }),
+                    None => json!(name),
+                }),
+            ),
+            ("queue", o.queue.as_ref().map(|q| json!(q))),
+            ("needs", (!o.needs.is_empty()).then(|| json!(o.needs))),
             ("key", o.key.as_ref().map(|k| json!(k))),
             ("tenant", o.tenant.as_ref().map(|t| json!(t))),
             ("by", self.by.as_ref().map(|b| json!(b))),

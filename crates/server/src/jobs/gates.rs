@@ -1,0 +1,105 @@
+//! Gates over HTTP: who may pass, who waits for whom.
+
+use super::{body::Json, body::required, catalogue::Name, find::who, submit::tenant};
+use crate::{
+    App, Caller, Problem,
+    extract::{Named, Params},
+    keys::Scope,
+    problem::ProblemDocument,
+};
+use axum::extract::State;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tenure_jobs::gate::desk::{GateError, GateView, Gates};
+use utoipa::{IntoParams, ToSchema};
+
+/// How many jobs may pass.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NewGate {
+    /// Jobs at once, 1 to 150. A smaller limit takes nothing away; grants wait until enough have ended.
+    #[schema(required)]
+    limit: Option<u32>,
+    /// Whose gate; only for callers whose key has no tenant.
+    tenant: Option<String>,
+    /// Who asks, for people.
+    by: Option<String>,
+}
+
+/// Whose gates.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Whose {
+    /// The tenant; only for callers whose key has none.
+    tenant: Option<String>,
+}
+
+impl From<GateError> for Problem {
+    fn from(e: GateError) -> Self {
+        match e {
+            GateError::Bad(bad) => Problem::bad_field(bad.field, bad.why),
+            GateError::Absent(name) => Problem::not_found(format!("gate {name}"))
+                .field("name")
+                .fix("GET /v1/gates lists them; the first job that names a gate creates it"),
+            GateError::Store(e) => e.into(),
+        }
+    }
+}
+
+fn gates(app: &App) -> Gates {
+    Gates(app.pipeline().clone())
+}
+
+/// Says how many jobs may be past a gate at once; creates it if nobody has named it yet.
+#[utoipa::path(
+    put, path = "/v1/gates/{name}", tag = "gates", request_body = NewGate,
+    params(("name" = String, Path, description = "Its name, within the tenant.")),
+    responses((status = 200, description = "It will be so; the gate reads it at once.", body = Object), (status = 422, body = ProblemDocument))
+)]
+pub(super) async fn set(
+    State(app): State<App>,
+    caller: Caller,
+    Named(Name(name)): Named<Name>,
+    Json(new): Json<NewGate>,
+) -> Result<axum::Json<Value>, Problem> {
+    caller.need(Scope::Write)?;
+    let tenant = tenant(&caller, new.tenant)?;
+    let limit = required("limit", new.limit)?;
+    gates(&app).set(&tenant, &name, limit, &who(&caller, new.by)).await?;
+    Ok(axum::Json(json!({ "name": name, "tenant": tenant, "limit": limit })))
+}
+
+/// One gate: its limit, who has a permit, who waits.
+#[utoipa::path(
+    get, path = "/v1/gates/{name}", tag = "gates",
+    params(("name" = String, Path, description = "Its name."), Whose),
+    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+)]
+pub(super) async fn show(
+    State(app): State<App>,
+    caller: Caller,
+    Named(Name(name)): Named<Name>,
+    Params(query): Params<Whose>,
+) -> Result<axum::Json<GateView>, Problem> {
+    caller.need(Scope::Read)?;
+    let tenant = tenant(&caller, query.tenant)?;
+    Ok(axum::Json(gates(&app).show(&tenant, &name).await?))
+}
+
+/// All gates that the caller may see.
+#[utoipa::path(
+    get, path = "/v1/gates", tag = "gates", params(Whose), responses((status = 200, body = Object))
+)]
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Params(query): Params<Whose>,
+) -> Result<axum::Json<Value>, Problem> {
+    caller.need(Scope::Read)?;
+    let mine = match (&caller.tenant, query.tenant) {
+        (None, None) => None,
+        (_, wanted) => Some(tenant(&caller, wanted)?),
+    };
+    Ok(axum::Json(json!({ "gates": gates(&app).list(mine.as_deref()).await? })))
+}
