@@ -3,12 +3,14 @@
 //!
 //! | entity | what it shares |
 //! |---|---|
+//! | [`batch`] | submissions that become one job |
 //! | [`limit`] | how often a tool is called |
 //! | [`schedule`] | times at which jobs begin |
 //!
 //! Nobody holds them, so whoever wants to change one commits on the version it has seen ([`amend`]). The road not
 //! taken is mail for every change: the caller would then have to wait for the due loop to learn what became of it.
 
+pub mod batch;
 pub mod limit;
 pub mod schedule;
 

@@ -1,5 +1,6 @@
 //! Jobs on a real runtime and the memory or SQLite store.
 
+mod batches;
 mod bulk;
 mod calls;
 mod exports;

@@ -95,6 +95,7 @@ pub fn machines() -> Machines {
         .with::<Gate>()
         .with::<GatePage>()
         .with::<Catalogue>()
+        .with::<tenure_jobs::shared::batch::Batch>()
         .with::<tenure_jobs::shared::limit::Limit>()
         .with::<tenure_jobs::shared::limit::LimitBook>()
         .with::<tenure_jobs::shared::schedule::Schedule>()

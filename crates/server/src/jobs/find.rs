@@ -9,6 +9,11 @@ pub(super) fn absent(id: EntityId) -> Problem {
     Problem::not_found(format!("job {id}")).field("id")
 }
 
+/// The same of a batch.
+pub(super) fn absent_batch(id: EntityId) -> Problem {
+    Problem::not_found(format!("batch {id}")).field("id")
+}
+
 /// The head of a job that the caller may look at.
 pub(super) async fn readable(app: &App, caller: &Caller, id: EntityId) -> Result<Head, Problem> {
     caller.need(Scope::Read)?;

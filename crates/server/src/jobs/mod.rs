@@ -22,6 +22,7 @@
 
 mod aliases;
 mod asks;
+mod batches;
 mod body;
 mod bulk;
 mod catalogue;
@@ -85,6 +86,7 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(catalogue::tools))
         .routes(routes!(catalogue::tool))
         .routes(routes!(sessions::workers))
+        .routes(routes!(batches::batch))
         .routes(routes!(limits::list))
         .routes(routes!(limits::show, limits::set, limits::remove))
         .routes(routes!(gates::list))

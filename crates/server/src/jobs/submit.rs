@@ -3,6 +3,7 @@
 
 use super::{
     Desk,
+    batches::{self, BatchOf, DebounceOf},
     body::{Json, Maybe, required},
     catalogue::unknown,
     documents::SubmittedDocument,
@@ -80,6 +81,10 @@ pub(super) struct NewJob {
     key: Option<String>,
     /// Whose job it is; only for callers whose key has no tenant.
     tenant: Option<String>,
+    /// Collects it with others into one job.
+    batch: Option<BatchOf>,
+    /// Collects it with others, of which the last becomes a job.
+    debounce: Option<DebounceOf>,
     /// Who asks, for people.
     by: Option<String>,
     #[schema(ignore)]
@@ -188,7 +193,14 @@ pub(super) async fn submit(
         Some(plan) => planned(&app, new.flow, new.version, plan, new.input).await?,
         None => (required("flow", new.flow)?, new.input),
     };
-    let version = check_input(&app, desk, &flow, new.version, &input).await?;
+    let collected = batches::mode(new.batch, new.debounce)?;
+    let version = match &collected {
+        Some((_, mode)) => {
+            let alone = batches::alone(*mode, input.clone());
+            check_input(&app, desk, &flow, new.version, &alone).await?
+        }
+        None => check_input(&app, desk, &flow, new.version, &input).await?,
+    };
     if flow == plan::FLOW {
         plans::check(&app, &input).await?;
     }
@@ -203,6 +215,9 @@ pub(super) async fn submit(
         terms,
         by: Some(who(&caller, new.by)),
     };
+    if let Some(how) = collected {
+        return batches::collect(&app, submission, how, wait).await;
+    }
     let submitted = desk.submitter().submit(submission).await?;
     created(&app, submitted, wait).await
 }

@@ -48,6 +48,10 @@ fn machines() -> Machines {
         .with::<Gate>()
         .with::<GatePage>()
         .with::<Catalogue>()
+        .with::<tenure_jobs::shared::batch::Batch>()
+        .with::<tenure_jobs::shared::limit::Limit>()
+        .with::<tenure_jobs::shared::limit::LimitBook>()
+        .with::<tenure_jobs::shared::schedule::Schedule>()
         .with::<keys::Key>()
 }
 
@@ -96,6 +100,11 @@ struct Far {
     input: Value,
 }
 
+/// Says how many items a batch has.
+async fn count(_ctx: Ctx, input: Value) -> Result<usize, FlowError> {
+    Ok(input["items"].as_array().map_or(0, Vec::len))
+}
+
 fn flows() -> Flows {
     Flows::default()
         .with(FlowSpec::new("greet", greet).doc("Says hello."))
@@ -103,6 +112,7 @@ fn flows() -> Flows {
         .with(FlowSpec::new("ask", ask).doc("Asks a person."))
         .with(FlowSpec::new("unclear", unclear))
         .with(FlowSpec::new("breaks", breaks))
+        .with(FlowSpec::new("count", count))
         .with(FlowSpec::new("far", far))
         .with(tenure_jobs::plan::flow())
 }

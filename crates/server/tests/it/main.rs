@@ -11,6 +11,7 @@ mod jobs_stream;
 mod jobs_support;
 mod metrics;
 mod plans;
+mod shared;
 mod support;
 mod tray;
 mod worker;

@@ -40,17 +40,23 @@ pub enum Scenario {
     Jobs,
     /// The same, with tools that workers have who run no flows.
     Calls,
+    /// The same, with rate limits in front of the tools.
+    Limits,
+    /// Schedules that create jobs.
+    Schedules,
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 6] = [
+    pub const ALL: [Scenario; 8] = [
         Scenario::Slice,
         Scenario::Fan,
         Scenario::Cancel,
         Scenario::Bowl,
         Scenario::Jobs,
         Scenario::Calls,
+        Scenario::Limits,
+        Scenario::Schedules,
     ];
 
     /// Its name in `regressions.txt`.
@@ -62,17 +68,19 @@ impl Scenario {
             Scenario::Bowl => "bowl",
             Scenario::Jobs => "jobs",
             Scenario::Calls => "calls",
+            Scenario::Limits => "limits",
+            Scenario::Schedules => "schedules",
         }
+    }
+
+    /// Whether it is played by crews that run jobs.
+    pub(crate) fn is_jobs(self) -> bool {
+        matches!(self, Scenario::Jobs | Scenario::Calls | Scenario::Limits | Scenario::Schedules)
     }
 
     /// By its name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|s| s.name() == name)
-    }
-
-    /// Whether jobs are played.
-    pub(crate) fn is_jobs(self) -> bool {
-        matches!(self, Scenario::Jobs | Scenario::Calls)
     }
 
     pub(crate) fn machines(self) -> Machines {
@@ -95,6 +103,8 @@ impl Scenario {
             Scenario::Cancel => fan::play(&clients, true, width),
             Scenario::Bowl => bowl::play(&clients),
             Scenario::Jobs | Scenario::Calls => jobs::play(&clients, width),
+            Scenario::Limits => jobs::shared::play_limits(&clients, width),
+            Scenario::Schedules => jobs::shared::play_schedules(&clients),
         }
         clients
     }
@@ -107,7 +117,12 @@ impl Scenario {
         calm_at: Timestamp,
     ) -> Result<(), String> {
         if self.is_jobs() {
-            return jobs::check::check(world, contents, calm_at);
+            jobs::check::check(world, contents, calm_at)?;
+            return match self {
+                Scenario::Limits => jobs::shared::check_limits(world, contents),
+                Scenario::Schedules => jobs::shared::check_schedules(contents),
+                _ => Ok(()),
+            };
         }
         for (key, effects) in world.outside.all() {
             if effects.len() > 1 {
@@ -121,16 +136,24 @@ impl Scenario {
 
     fn queue(self) -> &'static str {
         match self {
-            Scenario::Slice | Scenario::Bowl | Scenario::Jobs | Scenario::Calls => errand::QUEUE,
+            Scenario::Slice
+            | Scenario::Bowl
+            | Scenario::Jobs
+            | Scenario::Calls
+            | Scenario::Limits
+            | Scenario::Schedules => errand::QUEUE,
             Scenario::Fan | Scenario::Cancel => part::QUEUE,
         }
     }
 
     fn handler(self, env: &Env) -> Arc<dyn Handler> {
         match self {
-            Scenario::Slice | Scenario::Bowl | Scenario::Jobs | Scenario::Calls => {
-                Arc::new(slice::Runner(env.clone()))
-            }
+            Scenario::Slice
+            | Scenario::Bowl
+            | Scenario::Jobs
+            | Scenario::Calls
+            | Scenario::Limits
+            | Scenario::Schedules => Arc::new(slice::Runner(env.clone())),
             Scenario::Fan | Scenario::Cancel => Arc::new(part::Runner(env.clone())),
         }
     }

@@ -95,3 +95,27 @@ fn without_the_lease_check_a_woken_worker_calls_for_a_job_it_has_lost() {
 fn a_lost_lease_is_not_death() {
     is_missed(&hard(), &Options { off: Some(Off::Death), ..hard() });
 }
+
+/// Runs a scenario, and insists that something happened in it.
+fn holds(scenario: Scenario) {
+    let (mut effects, mut fenced, mut entities) = (0, 0, 0);
+    for seed in 0..number("TENURE_SIM_SEEDS", 120) {
+        let report =
+            run(seed, &Options::new(scenario)).unwrap_or_else(|failure| panic!("{failure}"));
+        effects += report.effects;
+        fenced += report.fenced;
+        entities += report.entities;
+    }
+    println!("{effects} effects, {fenced} refused commits, {entities} entities");
+    assert!(effects > 0 && fenced > 0 && entities > 0);
+}
+
+#[test]
+fn under_limits_nothing_is_called_without_a_token_or_before_its_time() {
+    holds(Scenario::Limits);
+}
+
+#[test]
+fn every_time_of_a_schedule_is_dealt_with_once() {
+    holds(Scenario::Schedules);
+}

@@ -64,6 +64,7 @@ pub fn machines() -> Machines {
         .with::<tenure_jobs::gate::Gate>()
         .with::<tenure_jobs::gate::GatePage>()
         .with::<tenure_jobs::catalogue::Catalogue>()
+        .with::<tenure_jobs::shared::batch::Batch>()
         .with::<tenure_jobs::shared::limit::Limit>()
         .with::<tenure_jobs::shared::limit::LimitBook>()
         .with::<tenure_jobs::shared::schedule::Schedule>()

@@ -15,6 +15,7 @@ mod hostile;
 mod intake;
 mod kill;
 mod lab;
+mod limits;
 mod server_kill;
 mod support;
 mod tidy;

@@ -53,6 +53,7 @@ fn the_pages_of_the_machines_are_what_their_tables_say() {
         .with::<tenure::jobs::gate::Gate>()
         .with::<tenure::jobs::gate::GatePage>()
         .with::<tenure::jobs::catalogue::Catalogue>()
+        .with::<tenure::jobs::shared::batch::Batch>()
         .with::<tenure::jobs::shared::limit::Limit>()
         .with::<tenure::jobs::shared::limit::LimitBook>()
         .with::<tenure::jobs::shared::schedule::Schedule>()

@@ -11,6 +11,7 @@
 //! | [`process`] | a worker process |
 //! | [`far`] | a worker in it that runs no flows and takes calls |
 //! | [`clients`] | who submits, signals, cancels and settles |
+//! | [`shared`] | limits and schedules over all of it |
 //! | [`check`] | what must hold |
 
 pub(crate) mod check;
@@ -19,6 +20,7 @@ mod far;
 mod plan;
 pub(crate) mod process;
 mod read;
+pub(crate) mod shared;
 mod tools;
 mod town;
 
@@ -81,6 +83,10 @@ pub(super) fn machines() -> Machines {
         .with::<Gate>()
         .with::<GatePage>()
         .with::<Catalogue>()
+        .with::<tenure_jobs::shared::batch::Batch>()
+        .with::<tenure_jobs::shared::limit::Limit>()
+        .with::<tenure_jobs::shared::limit::LimitBook>()
+        .with::<tenure_jobs::shared::schedule::Schedule>()
 }
 
 fn judge() -> Judge {

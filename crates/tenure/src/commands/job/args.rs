@@ -225,6 +225,21 @@ pub struct Submit {
     /// Whose job it is, where the key has no tenant
     #[arg(long)]
     pub tenant: Option<String>,
+    /// Collects it with others of this key into one job, whose input is {"items": […]}; needs --max and --within
+    #[arg(long, value_name = "KEY", requires_all = ["max", "within"], conflicts_with_all = ["debounce", "wait"])]
+    pub batch: Option<String>,
+    /// Of a batch: becomes a job when so many are there
+    #[arg(long, value_name = "NUMBER")]
+    pub max: Option<u32>,
+    /// Collects it with others of this key, of which the last becomes a job; needs --quiet and --within
+    #[arg(long, value_name = "KEY", requires_all = ["quiet", "within"], conflicts_with = "wait")]
+    pub debounce: Option<String>,
+    /// Of a debounce: becomes a job after so long a silence
+    #[arg(long, value_name = "SECONDS")]
+    pub quiet: Option<u64>,
+    /// Of both: becomes a job so long after the first
+    #[arg(long, value_name = "SECONDS")]
+    pub within: Option<u64>,
     /// Waits for the end, or for so many seconds; a job that does not complete is an error then
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "inf")]
     pub wait: Option<f64>,

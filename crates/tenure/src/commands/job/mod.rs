@@ -109,6 +109,12 @@ impl Cli {
             None => (o.flow.as_deref(), o.input.as_deref()),
         };
         let body = fields([
+            ("batch", o.batch.as_ref().map(|key| {
+                json!({ "key": key, "max": o.max, "within_seconds": o.within })
+            })),
+            ("debounce", o.debounce.as_ref().map(|key| {
+                json!({ "key": key, "quiet_seconds": o.quiet, "within_seconds": o.within })
+            })),
             ("flow", flow.map(|f| json!(f))),
             ("input", Some(input(given)?)),
             ("version", o.flow_version.map(Value::from)),
@@ -138,6 +144,13 @@ impl Cli {
 
     /// A job that was just made, or its end.
     async fn made(&self, made: Value, wait: Option<f64>) -> Result<String, Failure> {
+        if let Some(batch) = made["batch"].as_str() {
+            return Ok(self.say(&made, || {
+                format!(
+                    "{batch}\nIt is collected. GET /v1/batches/{batch} says what becomes of it.\n"
+                )
+            }));
+        }
         let id = made["id"].as_str().unwrap_or_default().to_owned();
         let Some(wait) = wait else {
             let (status, flow) = (&made["status"], &made["flow"]);

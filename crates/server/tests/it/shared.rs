@@ -1,0 +1,212 @@
+//! Schedules, limits and batches over HTTP: each test is a sentence of docs/api.md.
+
+use crate::jobs_support::{Answered, Jobs, start};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tenure_server::keys::Scope;
+
+async fn put(jobs: &Jobs, path: &str, body: Value) -> Answered {
+    let headers = [("content-type", "application/json")];
+    jobs.send(Method::PUT, path, &headers, Some(body.to_string())).await
+}
+
+async fn delete(jobs: &Jobs, path: &str) -> u16 {
+    jobs.send(Method::DELETE, path, &[], None).await.status
+}
+
+async fn until_there(jobs: &Jobs, job: &str) -> Value {
+    loop {
+        let found = jobs.get(&format!("/v1/jobs/{job}")).await;
+        if found.status == 200 {
+            return found.body;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_is_set_shown_fired_paused_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let path = "/v1/schedules/nightly";
+    let body = json!({ "cron": "30 2 * * *", "zone": "Europe/Berlin", "flow": "greet", "input": { "name": "ada" } });
+    let set = put(&jobs, path, body.clone()).await;
+    assert_eq!(
+        (set.status, &set.body["version"], &set.body["status"]),
+        (200, &json!(1), &json!("active"))
+    );
+    let before = jobs.written().await;
+    assert_eq!(put(&jobs, path, body).await.status, 200);
+    assert_eq!(jobs.written().await, before, "set twice, written once");
+    let shown = jobs.get(&format!("{path}?next=10")).await.body;
+    assert_eq!(shown["next"].as_array().map(Vec::len), Some(10));
+    assert_eq!(shown["next"][0], shown["next_at"]);
+    assert_eq!(jobs.get("/v1/schedules").await.body["schedules"][0]["name"], "nightly");
+
+    let key = [("idempotency-key", "once")];
+    let fired = jobs.send(Method::POST, &format!("{path}/fire"), &key, None).await;
+    let again = jobs.send(Method::POST, &format!("{path}/fire"), &key, None).await;
+    assert_eq!((fired.status, &fired.body["job"]), (202, &again.body["job"]));
+    let job = fired.body["job"].as_str().unwrap().to_owned();
+    until_there(&jobs, &job).await;
+    let done = jobs.until(&job, "completed").await;
+    assert_eq!(done["output"], "hello ada");
+    assert_eq!(jobs.get(path).await.body["fired"], 1);
+
+    assert_eq!(jobs.post(&format!("{path}/pause"), json!({})).await.body["status"], "paused");
+    assert!(jobs.get(path).await.body["next_at"].is_null());
+    assert_eq!(jobs.post(&format!("{path}/resume"), json!({})).await.body["status"], "active");
+    assert_eq!(delete(&jobs, path).await, 204);
+    assert_eq!((jobs.get(path).await.status, delete(&jobs, path).await), (404, 404));
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_creates_its_jobs_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let body = json!({ "every_seconds": 1, "flow": "greet", "input": { "name": "bob" } });
+    assert_eq!(put(&jobs, "/v1/schedules/often", body).await.status, 200);
+    let job = loop {
+        let shown = jobs.get("/v1/schedules/often").await.body;
+        if let Some(fire) = shown["fires"].as_array().and_then(|f| f.last()) {
+            break fire["job"].as_str().unwrap().to_owned();
+        }
+        tokio::task::yield_now().await;
+    };
+    until_there(&jobs, &job).await;
+    jobs.until(&job, "completed").await;
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_with_a_schedule_names_its_field_and_writes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let before = jobs.written().await;
+    let good = json!({ "cron": "0 2 * * *", "flow": "greet", "input": { "name": "ada" } });
+    let with = |field: &str, value: Value| {
+        let mut body = good.clone();
+        body[field] = value;
+        body
+    };
+    for (field, body) in [
+        ("cron", with("cron", json!("61 * * * *"))),
+        ("cron", with("cron", json!("0 0 30 2 *"))),
+        ("zone", with("zone", json!("Mars/Olympus"))),
+        ("flow", with("flow", json!("nobody-has-this"))),
+        ("every_seconds", with("every_seconds", json!(5))),
+        ("start", with("start", json!("tomorrow"))),
+        ("missed", with("missed", json!("perhaps"))),
+    ] {
+        let answer = put(&jobs, "/v1/schedules/bad", body).await;
+        assert!((400..500).contains(&answer.status), "{:?}", answer.body);
+        assert!(answer.text("field").contains(field), "{field}: {:?}", answer.body);
+    }
+    let input = put(&jobs, "/v1/schedules/bad", with("input", json!({ "nom": 1 }))).await;
+    assert_eq!(input.text("code"), "schema_violation");
+    assert_eq!(jobs.written().await, before);
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tenants_do_not_see_each_others_schedules_limits_and_batches() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let acme = jobs.key(Some("acme"), &[Scope::Read, Scope::Write]).await;
+    let other = jobs.key(Some("other"), &[Scope::Read, Scope::Write]).await;
+    let body = json!({ "cron": "@daily", "flow": "greet", "input": { "name": "a" } });
+    let set = jobs.with_key(Method::PUT, "/v1/schedules/s", &acme, body.clone()).await;
+    assert_eq!(set.body["tenant"], "acme");
+    assert_eq!(
+        jobs.with_key(Method::GET, "/v1/schedules/s", &other, Value::Null).await.status,
+        404
+    );
+    let listed = jobs.with_key(Method::GET, "/v1/schedules", &other, Value::Null).await;
+    assert_eq!(listed.body["schedules"], json!([]));
+    let limit = json!({ "rate": "10/s" });
+    assert_eq!(
+        jobs.with_key(Method::PUT, "/v1/limits/echo", &acme, limit.clone()).await.status,
+        200
+    );
+    assert_eq!(
+        jobs.with_key(Method::GET, "/v1/limits/echo", &other, Value::Null).await.status,
+        404
+    );
+    let all = json!({ "rate": "10/s", "tenant": "*" });
+    assert_eq!(jobs.with_key(Method::PUT, "/v1/limits/echo", &acme, all).await.status, 403);
+    let item = json!({ "flow": "listen", "input": "x", "debounce": { "key": "k", "quiet_seconds": 60, "within_seconds": 60 } });
+    let added = jobs.with_key(Method::POST, "/v1/jobs", &acme, item).await;
+    let path = added.location.unwrap();
+    assert_eq!(jobs.with_key(Method::GET, &path, &acme, Value::Null).await.status, 200);
+    assert_eq!(jobs.with_key(Method::GET, &path, &other, Value::Null).await.status, 404);
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_is_set_shown_listed_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let set = put(&jobs, "/v1/limits/echo", json!({ "rate": "10/s", "burst": 20 })).await;
+    assert_eq!(
+        (set.status, &set.body["block"], &set.body["wait_ms"]),
+        (200, &json!(10), &json!(0))
+    );
+    assert_eq!(
+        put(&jobs, "/v1/limits/echo", json!({ "rate": "1/h", "tenant": "*" })).await.status,
+        200
+    );
+    assert_eq!(jobs.get("/v1/limits").await.body["limits"].as_array().map(Vec::len), Some(2));
+    for (field, body) in [
+        ("rate", json!({})),
+        ("rate", json!({ "rate": "fast" })),
+        ("burst", json!({ "rate": "1/s", "burst": 0 })),
+        ("block", json!({ "rate": "1000/s", "block": 1 })),
+    ] {
+        let answer = put(&jobs, "/v1/limits/echo", body).await;
+        assert_eq!((answer.status, answer.text("field")), (422, field), "{:?}", answer.body);
+    }
+    assert_eq!(delete(&jobs, "/v1/limits/echo?tenant=*").await, 204);
+    assert_eq!(jobs.get("/v1/limits/echo?tenant=*").await.status, 404);
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_collects_and_its_page_says_what_became_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let add = async |n: u32| {
+        let batch = json!({ "key": "k", "max": 3, "within_seconds": 3600 });
+        let body = json!({ "flow": "count", "input": n, "key": format!("n{n}"), "batch": batch });
+        jobs.post("/v1/jobs", body).await
+    };
+    let first = add(1).await;
+    assert_eq!(
+        (first.status, add(1).await.status),
+        (202, 200),
+        "the same key is the same submission"
+    );
+    add(2).await;
+    let last = add(3).await;
+    let path = last.location.unwrap();
+    let made = loop {
+        let shown = jobs.get(&path).await.body;
+        if shown["generation"] == 1 {
+            assert_eq!((&shown["open"], &shown["made"][0]["items"]), (&json!(0), &json!(3)));
+            break shown["made"][0]["job"].as_str().unwrap().to_owned();
+        }
+        tokio::task::yield_now().await;
+    };
+    until_there(&jobs, &made).await;
+    assert_eq!(jobs.until(&made, "completed").await["output"], 3);
+    // What is too large to be kept is a job at once.
+    let big = json!({ "flow": "count", "input": "x".repeat(5_000), "batch": { "key": "k", "max": 3, "within_seconds": 60 } });
+    let alone = jobs.post("/v1/jobs", big).await;
+    let id = alone.text("id").to_owned();
+    assert_eq!(jobs.until(&id, "completed").await["output"], 1);
+    let both = json!({ "flow": "count", "batch": { "key": "k", "max": 3, "within_seconds": 60 }, "debounce": { "key": "k", "quiet_seconds": 1, "within_seconds": 60 } });
+    assert_eq!(jobs.post("/v1/jobs", both).await.text("field"), "debounce");
+    let none = json!({ "flow": "count", "batch": { "key": "k", "max": 0, "within_seconds": 60 } });
+    assert_eq!(jobs.post("/v1/jobs", none).await.text("field"), "batch.max");
+    jobs.stop().await;
+}
