@@ -233,7 +233,7 @@ async fn a_batch_becomes_one_job_on_the_real_loops() {
     let mut batch = None;
     for n in [1, 2, 3, 3, 4, 2, 5] {
         let key = format!("n{n}");
-        let added = batches.add("t", "count", "k", &item(n, 5, mode), Some(&key)).await.unwrap();
+        let added = batches.add("t", "count", "k", item(n, 5, mode), Some(&key)).await.unwrap();
         batch = Some(added.batch);
     }
     let batch = batch.unwrap();

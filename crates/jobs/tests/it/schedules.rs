@@ -1,5 +1,6 @@
 //! Schedules: the calendar against an enumeration that knows nothing of it, and a year of fires with outages.
 
+use crate::support::World as Loops;
 use chrono::{DateTime, Datelike, Duration as Span, NaiveDateTime, Timelike};
 use chrono_tz::Tz;
 use std::{collections::BTreeSet, time::Duration};
@@ -521,4 +522,50 @@ fn jitter_moves_a_job_and_never_its_nominal_time() {
         assert_eq!(fired(&world.commit(decision, timer, true)), (vec![nominal], 0));
     }
     assert!(delays.len() > 40);
+}
+
+async fn listen(
+    ctx: tenure_steps::Ctx,
+    _: serde_json::Value,
+) -> Result<u32, tenure_steps::FlowError> {
+    let _: serde_json::Value = ctx.wait_signal("go").await?;
+    Ok(1)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_the_real_loops_a_time_is_skipped_until_the_earlier_job_has_said_its_end() {
+    use tenure_jobs::{drive::JobOptions, shared::schedule::desk::Schedules};
+    use tenure_steps::{
+        flow::{FlowSpec, Flows},
+        tool::Tools,
+    };
+    let flows = Flows::default().with(FlowSpec::new("listen", listen));
+    let loops = Loops::start(flows, Tools::default(), JobOptions::default()).await;
+    let schedules = Schedules(loops.node.pipeline.clone());
+    let often = Spec {
+        cron: None,
+        every_ms: Some(1_000),
+        flow: "listen".into(),
+        overlap: Overlap::Skip,
+        ..spec("", "UTC")
+    };
+    schedules.set("t", "often", often, None).await.unwrap();
+    let mut signalled = 0;
+    loop {
+        let shown = schedules.show("t", "often", 0).await.unwrap();
+        assert!(shown.fired <= signalled + 1, "two at once");
+        // The first has waited through at least one more time.
+        if signalled == 1 && shown.fired == 2 {
+            break;
+        }
+        if signalled == 0 && shown.skipped > 0 {
+            let job = shown.fires[0].job;
+            loops.until(job, "parked").await;
+            loops.signal(job, "go", serde_json::json!(1)).await;
+            loops.until(job, "completed").await;
+            signalled = 1;
+        }
+        tokio::task::yield_now().await;
+    }
+    loops.check().await;
 }

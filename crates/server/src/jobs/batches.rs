@@ -122,7 +122,7 @@ pub(super) async fn collect(
     }
     let Submission { tenant, flow, key: idempotency, .. } = submission;
     let batches = Batches(app.pipeline().clone());
-    let added = batches.add(&tenant, &flow, &key, &item, idempotency.as_deref()).await?;
+    let added = batches.add(&tenant, &flow, &key, item, idempotency.as_deref()).await?;
     let status = if added.existed { StatusCode::OK } else { StatusCode::ACCEPTED };
     let location = [(header::LOCATION, format!("/v1/batches/{}", added.batch))];
     Ok((status, location, axum::Json(added)).into_response())

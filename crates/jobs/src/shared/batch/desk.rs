@@ -118,10 +118,15 @@ impl Batches {
         tenant: &str,
         flow: &str,
         key: &str,
-        item: &Item,
+        mut item: Item,
         idempotency: Option<&str>,
     ) -> Result<Collected, BatchError> {
         check(key, item.mode)?;
+        item.job.terms = item.job.terms.of_tenant(tenant).map_err(|e| BatchError::Bad {
+            field: "terms",
+            why: e.to_string(),
+            fix: "see docs/api.md for the terms of a job",
+        })?;
         let batch = id_of(tenant, flow, item.mode, key);
         amend::<Batch, BatchError>(&self.0, batch, tenant, |state, _| {
             Ok(match state {
@@ -140,7 +145,7 @@ impl Batches {
                 format!("item//{hex}")
             }
         };
-        let (kind, body) = (ITEM.into(), Body::json(item));
+        let (kind, body) = (ITEM.into(), Body::json(&item));
         let mail = NewMail { to: batch, id: MailId(id.clone()), kind, body };
         let existed = match self.0.mail(mail).await? {
             MailAnswer::Accepted { .. } => false,

@@ -24,8 +24,7 @@ use tenure_kernel::{
 
 /// The one timer.
 pub const FIRE: &str = "fire";
-/// How a job tells its end to whom its terms name.
-pub const JOB_ENDED: &str = "job_ended";
+pub use crate::decide::mail::ENDED as JOB_ENDED;
 
 /// See [`tenure_kernel::machine::Machine::decide`].
 pub fn decide(

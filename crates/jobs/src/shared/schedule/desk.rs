@@ -50,9 +50,15 @@ impl Schedules {
         &self,
         tenant: &str,
         name: &str,
-        spec: Spec,
+        mut spec: Spec,
         by: Option<String>,
     ) -> Result<bool, ScheduleError> {
+        // A job that a message creates knows its tenant from nowhere else.
+        spec.terms = spec.terms.of_tenant(tenant).map_err(|e| BadCalendar {
+            field: "terms",
+            why: e.to_string(),
+            fix: "see docs/api.md for the terms of a job",
+        })?;
         check(name, &spec)?;
         let change = |state: Option<&State>, cx: &Cx| {
             decide::set(state, name, spec.clone(), by.clone(), cx).map_err(undecided)
