@@ -47,6 +47,12 @@ def plain(name: str, class_: Any) -> Tool[..., Any]:
             act("probe", name, call.key)
             return Happened(f"done {name}") if acted(name, call.key) else NotHappened()
 
+    if class_ == "compensatable":
+
+        @made.compensate
+        def _(call: Call) -> None:
+            act("undo", name, call.key)
+
     return made
 
 
