@@ -37,18 +37,20 @@ class Readme(unittest.TestCase):
 
     def test_the_example_works_as_it_is_printed(self) -> None:
         text = page("README.md", "README.md")
-        worker_code, submit_code = blocks(text, "python")
-        (expected,) = blocks(text, "text")
+        worker_code, *clients = blocks(text, "python")
+        printed = blocks(text, "text")
+        self.assertEqual(len(clients), len(printed))
         (self.server.dir / "worker.py").write_text(worker_code)
-        (self.server.dir / "submit.py").write_text(submit_code)
         env = environment(TENURE_SERVER=self.server.url)
         worker = subprocess.Popen([sys.executable, "worker.py"], cwd=self.server.dir, env=env)
         self.addCleanup(lambda: (worker.kill(), worker.wait()))
         until("the tool", lambda: any(tool["name"] == "charge" for tool in self.tools()))
-        said = subprocess.run(
-            [sys.executable, "submit.py"], cwd=self.server.dir, env=env, capture_output=True, text=True, timeout=BOUND
-        )
-        self.assertEqual((said.stdout, said.returncode), (expected, 0), said.stderr)
+        for code, expected in zip(clients, printed):
+            (self.server.dir / "client.py").write_text(code)
+            said = subprocess.run(
+                [sys.executable, "client.py"], cwd=self.server.dir, env=env, capture_output=True, text=True, timeout=BOUND
+            )
+            self.assertEqual((said.stdout, said.returncode), (expected, 0), said.stderr)
         worker.terminate()
         self.assertEqual(worker.wait(BOUND), 0, "SIGTERM ends it in order")
 

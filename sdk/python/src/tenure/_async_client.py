@@ -45,9 +45,10 @@ class AsyncClient:
 
     async def submit(
         self,
-        flow: str,
+        flow: str | None = None,
         input: Any = None,
         *,
+        plan: Any = None,
         key: str | None = None,
         wait: float | None = None,
         version: int | None = None,
@@ -62,6 +63,7 @@ class AsyncClient:
             lambda: self._client.submit(
                 flow,
                 input,
+                plan=plan,
                 key=key,
                 wait=wait,
                 version=version,

@@ -50,9 +50,10 @@ class Client:
 
     def submit(
         self,
-        flow: str,
+        flow: str | None = None,
         input: Any = None,
         *,
+        plan: Any = None,
         key: str | None = None,
         wait: float | None = None,
         version: int | None = None,
@@ -62,13 +63,15 @@ class Client:
         by: str | None = None,
         **terms: Any,
     ) -> Job:
-        """Creates a job. The same `key` with the same flow and input is the same job (`existed`).
+        """Creates a job of a flow, or of a plan (`docs/plans.md`). The same `key` with the same flow and input is the same job
+        (`existed`).
 
         With `wait`, returns when the job is final or after so many seconds. `terms` are further members of the request, as
         `docs/api.md` of the server lists them.
         """
         body = {
             "flow": flow,
+            "plan": encode(plan, "plan"),
             "input": encode(input, "input"),
             "key": key or str(uuid.uuid4()),
             "version": version,
