@@ -8,8 +8,8 @@ use crate::decide::{AskMail, mail};
 use std::sync::Arc;
 use tenure_engine::pipeline::Pipeline;
 use tenure_kernel::{
-    head::Head, ids::EntityId, limits as kernel_limits, mail::kinds, store::Store, stream::Body,
-    table::Class,
+    error::StoreError, head::Head, ids::EntityId, limits as kernel_limits, mail::kinds,
+    store::Store, stream::Body, table::Class,
 };
 
 /// Asks a job to end.
@@ -125,11 +125,11 @@ async fn resuming(
 }
 
 /// Whether mail under this id has come before, read or not.
-async fn was_asked(
+pub(crate) async fn was_asked(
     store: &Arc<dyn Store>,
     head: &Head,
     id: Option<&str>,
-) -> Result<bool, AskError> {
+) -> Result<bool, StoreError> {
     const PAGE: usize = 200;
     let (Some(id), mut after) = (id, 0) else { return Ok(false) };
     loop {

@@ -59,13 +59,22 @@ async fn one(
     tenant: &str,
     id: EntityId,
 ) -> Result<One, StoreError> {
+    // Between the page that named it and this there may have been a crash, and an hour. What has changed since the
+    // preview is left alone, unless it was this very ask that changed it.
+    let head = pipeline.store().head(id).await?;
+    let Some(head) = head.filter(|h| h.tenant == tenant) else {
+        return Ok(One::Skipped("not_found"));
+    };
+    let name = format!("bulk/{bulk}");
+    if order.is_outdated(&head) && !ask::was_asked(pipeline.store(), &head, Some(&name)).await? {
+        return Ok(One::Skipped(super::find::CHANGED));
+    }
     let said = format!("{} (bulk {bulk})", order.by.as_deref().unwrap_or("somebody"));
     let said = clip(&said, tenure_kernel::limits::NAME_BYTES_MAX).to_owned();
     let by = Some(said.clone());
     let mine = Some(tenant);
     let why = |why: &Option<String>| AskMail { by: by.clone(), why: why.clone() };
     // A pause or resume may come again, so it is known by who asked: us, once.
-    let name = format!("bulk/{bulk}");
     match &order.action {
         Action::Cancel { why: w } => {
             of_ask(ask::cancel(pipeline, id, mine, why(w)).await.map(|_| ()))
@@ -87,18 +96,15 @@ async fn one(
             of_ask(ask::resolve(pipeline, id, mine, resolve).await.map(|_| ()))
         }
         Action::Discard {} => of_ask(ask::discard(pipeline, id, mine, &said).await.map(|_| ())),
-        Action::Retry { version } => {
-            // Found as this tenant's; a job does not change hands.
-            match jobs.fork(id, None, *version, by).await {
-                Ok(_) => Ok(One::Done),
-                Err(SubmitError::Store(e)) => Err(e),
-                Err(SubmitError::TriedAgain { .. }) => Ok(One::Skipped("tried_again")),
-                Err(SubmitError::BadOrigin(_)) => Ok(One::Skipped("nothing_to_retry")),
-                Err(SubmitError::WouldRepeat(_)) => Ok(One::Failed("would_repeat")),
-                Err(SubmitError::UnknownFlow { .. }) => Ok(One::Failed("unknown_flow")),
-                Err(_) => Ok(One::Failed("refused")),
-            }
-        }
+        Action::Retry { version } => match jobs.fork(id, None, *version, by).await {
+            Ok(_) => Ok(One::Done),
+            Err(SubmitError::Store(e)) => Err(e),
+            Err(SubmitError::TriedAgain { .. }) => Ok(One::Skipped("tried_again")),
+            Err(SubmitError::BadOrigin(_)) => Ok(One::Skipped("nothing_to_retry")),
+            Err(SubmitError::WouldRepeat(_)) => Ok(One::Failed("would_repeat")),
+            Err(SubmitError::UnknownFlow { .. }) => Ok(One::Failed("unknown_flow")),
+            Err(_) => Ok(One::Failed("refused")),
+        },
     }
 }
 

@@ -46,6 +46,8 @@ pub struct Preview {
 
 /// Ids of jobs are times, not exactly those of their births; whatever was born by the horizon has one within this.
 const SKEW: Duration = Duration::from_secs(600);
+/// Why a job is left alone that is not as it was when it was shown.
+pub(super) const CHANGED: &str = "changed_since_preview";
 /// Heads that are read at once.
 const READ: usize = 200;
 
@@ -73,7 +75,11 @@ pub async fn find(
             found.looked += 1;
             let state = state_of(head)?;
             if order.names(head, &state) {
-                match fits(&order.action, head, &state) {
+                let fits = match order.is_outdated(head) {
+                    true => Err(CHANGED),
+                    false => fits(&order.action, head, &state),
+                };
+                match fits {
                     Ok(()) => found.jobs.push(head.id),
                     Err(why) => *found.skipped.entry(why.to_owned()).or_default() += 1,
                 }

@@ -2,7 +2,9 @@
 //!
 //! It is shown first ([`preview`]) and then done, by a job of its own ([`flow`]): it survives restarts, can be watched
 //! and cancelled, and its output is the account. What is shown and what is done are the same because both go by one
-//! [`Order`], which names a *horizon*: nothing that was created after the preview is touched.
+//! [`Order`], which names a *horizon*: nothing that was created after the preview is touched. What says something about
+//! a job as it was seen (it is to be tried again, it may go on, this is what became of its effect) is not done to a job
+//! that has changed since: a person who looked at three jobs has said nothing about the fourth.
 //!
 //! Each page is two steps, and that is what keeps a repetition from doing anything twice: `bulk.find` records *which*
 //! jobs, `bulk.act` asks each of them under an id that follows from the bulk job. Road not taken: one step that finds
@@ -158,6 +160,19 @@ fn is_false(b: &bool) -> bool {
 }
 
 impl Order {
+    /// Whether the action rests on what the job looked like in the preview, and it has changed since. To cancel, pause
+    /// or signal is right for whatever the filter names when it is done: a running job changes with every step.
+    pub fn is_outdated(&self, head: &Head) -> bool {
+        let rests_on_a_look = matches!(
+            self.action,
+            Action::Resume { .. }
+                | Action::Retry { .. }
+                | Action::Resolve { .. }
+                | Action::Discard {}
+        );
+        rests_on_a_look && head.changed_at > self.horizon
+    }
+
     /// Whether a job is one of those that are meant.
     pub fn names(&self, head: &Head, state: &JobState) -> bool {
         let Filter { flow, status, attention, reason, created_after, created_before } =

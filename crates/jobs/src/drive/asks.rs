@@ -261,6 +261,13 @@ impl Run {
             )));
             return Ok(());
         }
+        // Whoever may only submit would reach, by a plan with a child, every job of its tenant.
+        if flow == crate::bulk::FLOW {
+            let early = EarlyFailure { of: flow, arguments_hash, child: true, place };
+            let error = "an action on many jobs is no child: it is asked for over HTTP".to_owned();
+            self.fail_early(step, "forbidden", error, early);
+            return Ok(());
+        }
         let known = self.reach.shop.flows.newest(&flow).map(|f| f.version);
         let version = match version.or(known) {
             Some(version) => Some(version),

@@ -173,6 +173,36 @@ async fn a_page_that_is_asked_again_does_nothing_twice() {
     office.close().await;
 }
 
+/// Somebody looked at two paused jobs and let them go on. A third that was paused after that was not looked at.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_has_changed_since_it_was_shown_is_left_alone() {
+    let office = office().await;
+    let jobs = office.waiting("mine", 3).await;
+    let (world, by) = (&office.world, tenure_jobs::decide::AskMail::default());
+    let pipeline = &world.node.pipeline;
+    let pause = |id: EntityId| tenure_jobs::ask::pause(pipeline, id, None, by.clone());
+    for id in &jobs[..2] {
+        pause(*id).await.unwrap();
+        world.until_paused(*id).await;
+    }
+    let order = office.order(Action::Resume { why: None }, parked()).await;
+    let preview = bulk::preview(&world.store, &order, "mine").await.unwrap();
+    assert_eq!((preview.count, &preview.skipped["not_now"]), (2, &1));
+    pause(jobs[2]).await.unwrap();
+    world.until_paused(jobs[2]).await;
+    // Named by a page before it changed, and found changed when its turn came.
+    let stale =
+        bulk::act(pipeline, &world.jobs, &order, (EntityId::fixed(77, 9), "mine"), &jobs[2..]);
+    assert_eq!(stale.await.unwrap().skipped["changed_since_preview"], 1);
+    let (_, account) = office.run("mine", &order).await;
+    assert_eq!(
+        (&account["done"], &account["skipped"]["changed_since_preview"]),
+        (&json!(2), &json!(1))
+    );
+    assert!(world.state(jobs[2]).await.paused);
+    office.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn failed_jobs_are_retried_once_or_put_aside_and_waits_are_signalled() {
     let office = office().await;

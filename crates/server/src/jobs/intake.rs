@@ -105,7 +105,7 @@ pub async fn take_in(app: &App, id: EntityId, wish: Wish) -> Result<Taken, Store
             );
             Wrong("same_key", says)
         }
-        Err(SubmitError::Store(e)) => return Err(e),
+        Err(SubmitError::Store(e)) if e.is_transient() => return Err(e),
         Err(e @ SubmitError::OtherInput(_)) => Wrong("other_input", e.to_string()),
         Err(e @ SubmitError::UnknownFlow { .. }) => Wrong("unknown_flow", e.to_string()),
         Err(e) => Wrong("refused", e.to_string()),
@@ -129,7 +129,7 @@ async fn fail(app: &App, id: EntityId, wish: &Wish, wrong: Wrong) -> Result<Take
     let failed = desk.submitter().submit_failed(id, whole, failure.clone()).await;
     let failed = match failed {
         // Its input can not be kept either: then without it.
-        Err(SubmitError::Refused(_)) => {
+        Err(e) if !matches!(&e, SubmitError::Store(s) if s.is_transient()) => {
             desk.submitter().submit_failed(id, bare(wish, Value::Null), failure).await
         }
         other => other,

@@ -251,6 +251,11 @@ pub(super) async fn check_input(
     version: Option<u32>,
     input: &Value,
 ) -> Result<u32, Problem> {
+    if flow == tenure_jobs::bulk::FLOW {
+        let detail =
+            format!("the flow {flow:?} acts on many jobs, and what it does is shown first");
+        return Err(Problem::bad_field("flow", detail).fix("use POST /v1/jobs/bulk"));
+    }
     if let Some(spec) = desk.flow_here(flow, version) {
         desk.schemas.check(flow, spec.version, &spec.input_schema, input)?;
         return Ok(spec.version);
