@@ -22,6 +22,7 @@ const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg'
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Jobs,
+    Lines,
     Workers,
     Flows,
     Nowhere,
@@ -29,6 +30,7 @@ pub(super) enum Place {
 
 const PLACES: &[(Place, &str, &str)] = &[
     (Place::Jobs, "/jobs", "Jobs"),
+    (Place::Lines, "/lines", "Lines"),
     (Place::Workers, "/workers", "Workers"),
     (Place::Flows, "/flows", "Flows"),
 ];

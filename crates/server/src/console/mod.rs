@@ -11,6 +11,7 @@
 //! | [`list`], [`job`] | the two pages that matter; [`tables`], [`moves`], [`svg`] (on its [`axis`]) are parts of the second |
 //! | [`actions`] | what the buttons do |
 //! | [`live`] | changes, as server-sent events |
+//! | [`lines`] | schedules, gates, rate limits |
 //! | [`places`] | workers, flows |
 //!
 //! **Invariants.** Whatever a job says is hostile: it reaches a page only through the escaping of `maud`, and is
@@ -23,6 +24,7 @@ mod cache;
 mod guard;
 mod job;
 mod layout;
+mod lines;
 mod list;
 mod live;
 mod moves;
@@ -50,6 +52,8 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .route("/jobs", get(list::page))
         .route("/jobs/{id}", get(job::page))
         .route("/jobs/{id}/{action}", post(actions::act))
+        .route("/lines", get(lines::page))
+        .route("/lines/schedules/{action}", post(lines::act))
         .route("/workers", get(places::workers))
         .route("/flows", get(places::flows))
         .route("/console/live/jobs", get(live::jobs))
