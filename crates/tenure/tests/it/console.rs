@@ -421,3 +421,68 @@ async fn a_key_opens_what_is_its_own_and_a_cookie_does_for_a_browser() {
         "the API takes no cookie"
     );
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lines_page_shows_who_waits_and_its_buttons_move_schedules() {
+    use tenure::jobs::terms::{GateTerm, Terms};
+    let world = World::start().await;
+    let (_, empty) = world.get("/lines").await;
+    assert!(empty.contains("tenure schedule set") && empty.contains("tenure limit set"), "{empty}");
+    let put = |path: &str, body: Value| {
+        let request = world.http.put(format!("{}{path}", world.service.url()));
+        request.header(header::CONTENT_TYPE, "application/json").body(body.to_string()).send()
+    };
+    let nightly = json!({ "cron": "0 2 * * *", "zone": "Europe/Berlin", "flow": "large" });
+    let answer = put("/v1/schedules/nightly", nightly).await.expect("it answers");
+    assert_eq!(answer.status(), StatusCode::OK);
+    let answer = put("/v1/limits/http", json!({ "rate": "10/m" })).await.expect("it answers");
+    assert_eq!(answer.status(), StatusCode::OK);
+    // The first waits for a person and keeps the permit; the second stands in line.
+    let ask = |n: u32| {
+        let gate = Some(GateTerm { name: "<one>".into(), limit: Some(1) });
+        let (flow, input) = ("ask".to_owned(), json!({ "question": format!("number {n}") }));
+        let terms = Terms { gate, ..Terms::default() };
+        world.service.submitter.submit(Submission { flow, input, terms, ..Submission::default() })
+    };
+    ask(1).await.expect("it is accepted");
+    let second = ask(2).await.expect("it is accepted").id;
+    settle("the gate to have one job through and one in line", || async {
+        let (_, page) = world.get("/lines").await;
+        page.contains("&lt;one&gt;")
+            && page.contains("<b>1</b>")
+            && page.contains(&second.to_string())
+    })
+    .await;
+    let (_, page) = world.get("/lines").await;
+    assert!(
+        page.contains("0 2 * * *") && page.contains("Europe/Berlin") && page.contains("nightly")
+    );
+    assert!(!page.contains("<one>") && page.contains("10 in 1 min"), "{page}");
+    let press = |action: &str, site: &'static str| {
+        let url = format!("{}/lines/schedules/{action}", world.service.url());
+        let request = world.http.post(url).header("sec-fetch-site", site);
+        let form = "application/x-www-form-urlencoded";
+        request.header(header::CONTENT_TYPE, form).body("name=nightly&tenant=default").send()
+    };
+    let foreign = press("pause", "cross-site").await.expect("it answers");
+    assert_eq!(foreign.status(), StatusCode::FORBIDDEN, "another site can not press");
+    assert_eq!(
+        press("pause", "same-origin").await.expect("it answers").status(),
+        StatusCode::SEE_OTHER
+    );
+    assert!(world.get("/lines").await.1.contains("paused"));
+    assert_eq!(
+        press("resume", "same-origin").await.expect("it answers").status(),
+        StatusCode::SEE_OTHER
+    );
+    assert_eq!(
+        press("fire", "same-origin").await.expect("it answers").status(),
+        StatusCode::SEE_OTHER
+    );
+    let (_, page) = world.get("/lines").await;
+    assert!(!page.contains("paused") && page.contains("1 jobs"), "{page}");
+    assert_eq!(
+        press("dance", "same-origin").await.expect("it answers").status(),
+        StatusCode::NOT_FOUND
+    );
+}
