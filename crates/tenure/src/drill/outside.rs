@@ -42,6 +42,8 @@ pub struct Outside {
 
 struct Shared {
     done: Mutex<BTreeMap<String, Done>>,
+    /// Names of acts, in the order in which they happened.
+    order: Mutex<Vec<String>>,
     /// Names whose answer is held back until they are let go: the act has happened, nobody hears of it.
     held: watch::Sender<Vec<String>>,
     /// Names whose callers are hung up on after the act.
@@ -57,6 +59,7 @@ impl Outside {
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             done: Mutex::default(),
+            order: Mutex::default(),
             held: watch::Sender::new(Vec::new()),
             cut: Mutex::default(),
             acts: watch::Sender::new(0),
@@ -86,6 +89,11 @@ impl Outside {
         self.shared.done().clone()
     }
 
+    /// The names of all acts, in the order in which they happened.
+    pub fn order(&self) -> Vec<String> {
+        lock(&self.shared.order).clone()
+    }
+
     /// How often something of this name happened and was not undone.
     pub fn count(&self, name: &str) -> u32 {
         let done = self.shared.done();
@@ -100,6 +108,11 @@ impl Outside {
     /// Acts of this name happen, and the line breaks before their callers hear of it.
     pub fn hang_up_after(&self, name: &str) {
         lock(&self.shared.cut).push(name.to_owned());
+    }
+
+    /// Lets the callers of this name hear again.
+    pub fn answer_to(&self, name: &str) {
+        self.shared.held.send_modify(|held| held.retain(|n| n != name));
     }
 
     /// Lets everybody hear again.
@@ -150,6 +163,7 @@ impl Shared {
                 let entry = done.entry(key.to_owned()).or_default();
                 name.clone_into(&mut entry.name);
                 entry.acts += 1;
+                lock(&self.order).push(name.to_owned());
                 format!("OK {}", entry.acts)
             }
             "UNDO" => match done.get_mut(key) {

@@ -11,6 +11,7 @@ mod disk;
 mod doctor;
 mod drill;
 mod evidence;
+mod gates;
 mod hostile;
 mod intake;
 mod kill;
