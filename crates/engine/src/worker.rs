@@ -300,6 +300,12 @@ impl Worker {
                 }
             }
             if !look.is_empty() && self.slots.free() > 0 && self.keeper.live() {
+                // A backlog does not make it deaf: a tenant whose first work comes now is found by its ring, and would
+                // else wait for the next look at all groups while the backlog of another is worked off.
+                let rang = first(any(&mut ears), std::future::ready(())).await;
+                if let First::Left(i) = rang {
+                    look.insert(i, true);
+                }
                 continue;
             }
             let nap = rt.sleep(next_look.saturating_sub(rt.mono()));

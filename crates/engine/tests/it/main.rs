@@ -1,7 +1,8 @@
-//! Tests of the shells on the memory store, where the simulation's scenarios do not reach: guards and
+//! Tests of the shells where the simulation's scenarios do not reach: guards and
 //! timers of held entities, wires, creations that clash, and a store that panics.
 
 mod birth;
+mod fairness;
 mod lanes;
 mod meter;
 mod pipeline;

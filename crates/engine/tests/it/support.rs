@@ -151,7 +151,7 @@ impl Machine for Clock {
                 let end = if order.huge_end {
                     Duration::from_millis(50)
                 } else {
-                    Duration::from_secs(60)
+                    Duration::from_secs(3_600)
                 };
                 let mut made =
                     Decision::event(Event::Wound { order: order.clone() }).must_end_in(end);

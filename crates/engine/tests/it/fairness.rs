@@ -1,0 +1,146 @@
+//! A tenant with a long queue does not delay another one's few: claims go by deficit, not by who came first.
+
+use crate::support::{Clock, Event, Order, machines, quiet_node, session, store};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tenure_edge::SystemClock;
+use tenure_engine::{
+    birth::create,
+    node::Node,
+    stop::stopper,
+    worker::{Handler, Held, Worker},
+};
+use tenure_kernel::{
+    judge::Judge, machine::Decision, runtime::BoxFuture, store::Store, stream::Body,
+};
+use tenure_store::sqlite::SqliteStore;
+use tokio::sync::{Semaphore, watch};
+
+/// How many jobs the tenant with the long queue has.
+const JOBS: &str = "TENURE_TEST_FAIR_JOBS";
+/// Jobs of the other one.
+const FEW: usize = 10;
+/// Slots of the one worker.
+const SLOTS: usize = 4;
+/// Creations that are under way at once.
+const AT_ONCE: usize = 256;
+
+/// Ends what it gets, and keeps count. Nothing runs unless it is let.
+struct Counts {
+    pass: Semaphore,
+    ran: watch::Sender<Ran>,
+}
+
+#[derive(Clone, Default)]
+struct Ran {
+    by_tenant: BTreeMap<String, usize>,
+    /// How many of `many` had run when the last of `few` began.
+    before_last: usize,
+}
+
+struct Counting(Arc<Counts>);
+
+impl Handler for Counting {
+    fn run(&self, mut held: Held) -> BoxFuture<'static, Held> {
+        let counts = self.0.clone();
+        Box::pin(async move {
+            counts.pass.acquire().await.unwrap().forget();
+            let stopped = Event::Stopped { ballast: String::new() };
+            held.record::<Clock>(Decision::event(stopped).regardless(), &[]).await.unwrap();
+            counts.ran.send_modify(|ran| {
+                *ran.by_tenant.entry(held.head.tenant.clone()).or_default() += 1;
+                if held.head.tenant == "few" {
+                    ran.before_last = ran.of("many");
+                }
+            });
+            held
+        })
+    }
+}
+
+impl Ran {
+    fn of(&self, tenant: &str) -> usize {
+        self.by_tenant.get(tenant).copied().unwrap_or(0)
+    }
+}
+
+async fn wind(node: &Node, tenant: &str, count: usize) {
+    let rt = node.pipeline.rt();
+    let room = Arc::new(Semaphore::new(AT_ONCE));
+    let failed = Arc::new(Mutex::new(None));
+    for _ in 0..count {
+        let one = room.clone().acquire_owned().await.unwrap();
+        let (pipeline, tenant, failed) = (node.pipeline.clone(), tenant.to_owned(), failed.clone());
+        rt.spawn(Box::pin(async move {
+            let order = Body::json(&Order::default());
+            let made = create(&pipeline, &machines(), "clock", &tenant, &order).await;
+            if let Err(e) = made {
+                *failed.lock().unwrap() = Some(e.to_string());
+            }
+            drop(one);
+        }));
+    }
+    drop(room.acquire_many(AT_ONCE as u32).await.unwrap());
+    assert_eq!(*failed.lock().unwrap(), None);
+}
+
+/// How many of a long queue run before the last of the few that come behind it, and how long those take.
+async fn overtaken(store: Arc<dyn Store>, many: usize) -> (usize, Duration) {
+    let mut node = quiet_node(store).await;
+    wind(&node, "many", many).await;
+    let (keeper, _session) = session(&node).await;
+    let counts = Arc::new(Counts { pass: Semaphore::new(0), ran: watch::Sender::default() });
+    let handler = Arc::new(Counting(counts.clone()));
+    let worker = Worker::new(keeper.clone(), vec!["clocks".into()], SLOTS, handler);
+    let (stopper, stop) = stopper();
+    let (end, mut ended) = watch::channel(false);
+    let rt = node.pipeline.rt().clone();
+    rt.spawn(Box::pin(async move {
+        worker.run(stop).await;
+        end.send_replace(true);
+    }));
+    let mut ran = counts.ran.subscribe();
+    let until = async |ran: &mut watch::Receiver<Ran>, tenant: &str, n: usize| {
+        let waiting = ran.wait_for(|ran| ran.of(tenant) >= n);
+        let waited = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+        waited.expect("in time").unwrap().clone()
+    };
+    // It works at the long queue already, and has all that it can hold.
+    let first = many.min(50);
+    counts.pass.add_permits(first);
+    let before = until(&mut ran, "many", first).await.of("many");
+    let begin = rt.mono();
+    wind(&node, "few", FEW).await;
+    counts.pass.add_permits(many - first + FEW);
+    let after = until(&mut ran, "few", FEW).await;
+    let took = rt.mono() - begin;
+    stopper.stop();
+    ended.wait_for(|ended| *ended).await.unwrap();
+    node.stop().await;
+    (after.before_last - before, took)
+}
+
+/// Each of the few takes turns with one of the many; what the worker held before they came is on top.
+const BOUND: usize = 2 * FEW + 2 * SLOTS;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenant_with_many_thousand_does_not_delay_the_ten_of_another() {
+    let (overtook, _) = overtaken(store(), 2_000).await;
+    assert!(overtook <= BOUND, "memory: {overtook} of the many before the ten");
+    let asked = std::env::var(JOBS).ok().map(|n| n.parse().expect("a number of jobs"));
+    let many = asked.unwrap_or(5_000);
+    let open = |dir: &tempfile::TempDir| {
+        let judge = Judge::new(machines().tables());
+        Arc::new(SqliteStore::open(dir.path(), judge, Arc::new(SystemClock), 1).unwrap())
+    };
+    let (alone, crowded) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_, alone) = overtaken(open(&alone), 0).await;
+    let (overtook, took) = overtaken(open(&crowded), many).await;
+    println!(
+        "the ten took {took:?} behind {many} others, {alone:?} alone; {overtook} others went first"
+    );
+    assert!(overtook <= BOUND, "SQLite: {overtook} of the many before the ten");
+}
