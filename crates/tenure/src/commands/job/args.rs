@@ -48,7 +48,7 @@ pub enum Action {
     #[command(
         after_help = "Example:\n  tenure job submit ask '{\"question\": \"Ship it?\"}' --key release-7\n  tenure job submit http @request.json --wait\n  tenure job submit --plan trip.json '{\"to\": \"Rome\"}'"
     )]
-    Submit(Submit),
+    Submit(Box<Submit>),
     /// Lists jobs, the newest first
     #[command(
         after_help = "Example:\n  tenure job list --status failed,attention\n  tenure job list --dead"
