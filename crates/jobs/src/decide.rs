@@ -6,7 +6,7 @@ use crate::{
     gate,
     model::{
         EVIDENCE, Failure, HeldBack, JobEvent, JobState, NewJob, OpenCall, OwnEvent, Parent,
-        RECHECK, limits, small,
+        RECHECK, UndoReport, limits, small,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -169,7 +169,8 @@ fn born(input: &Input<'_>, cx: &Cx) -> Result<Decision<JobEvent>, Undecided> {
         }
         Input::CancelUnborn => {
             let (by, why) = (None, Some("cancelled before it was created".to_owned()));
-            let event = OwnEvent::JobCancelled { by, why, unknown: Vec::new(), abandoned: 0 };
+            let (unknown, undone) = (Vec::new(), UndoReport::default());
+            let event = OwnEvent::JobCancelled { by, why, unknown, abandoned: 0, undone };
             Ok(Decision::event(event.into()))
         }
         _ => Err(Undecided("there is no such job".into())),
@@ -552,7 +553,7 @@ fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<Job
         }
     }
     if state.cancel.is_some() && nothing_out(&state) {
-        return Ok(cancelled(&state, decision, id));
+        return Ok(undo_or_end(&mut state, decision, false, id));
     }
     repark(&mut state, &mut decision);
     Ok(decision)
@@ -606,22 +607,41 @@ fn cancel(
     id: EntityId,
 ) -> Decision<JobEvent> {
     let mut state = state.clone();
-    if !nothing_out(&state) {
+    if !nothing_out(&state) || state.undos > 0 {
         let event = OwnEvent::JobCancelling { by: ask.by, why: ask.why };
         decision.messages.extend(cancel_others(&state, id));
         push(&mut state, &mut decision, event.into());
         decision.timers.push(TimerChange::ClearAll);
-        return decision.regardless();
+        return match nothing_out(&state) {
+            true => undo_or_end(&mut state, decision, false, id),
+            false => decision.regardless(),
+        };
     }
     state.cancel = Some((ask.by, ask.why));
     cancelled(&state, decision, id)
+}
+
+/// It is cancelled and waits for nobody: a worker undoes what is to be undone, which needs its tools; else it ends.
+/// Workers that are lost over it are counted as always.
+fn undo_or_end(
+    state: &mut JobState,
+    mut decision: Decision<JobEvent>,
+    lost: bool,
+    id: EntityId,
+) -> Decision<JobEvent> {
+    if state.undos == 0 || (lost && state.takeovers >= state.takeovers_max) {
+        return cancelled(state, decision, id);
+    }
+    push(state, &mut decision, OwnEvent::JobUndoing { lost }.into());
+    decision.regardless()
 }
 
 fn cancelled(state: &JobState, decision: Decision<JobEvent>, id: EntityId) -> Decision<JobEvent> {
     let (by, why) = state.cancel.clone().unwrap_or_default();
     let abandoned = u32::try_from(state.children.len()).unwrap_or(u32::MAX);
     let unknown = state.open_steps();
-    let end = OwnEvent::JobCancelled { by, why, unknown, abandoned };
+    let undone = UndoReport { untried: state.undos, ..UndoReport::default() };
+    let end = OwnEvent::JobCancelled { by, why, unknown, abandoned, undone };
     finish(state, decision, end, id).regardless()
 }
 
@@ -707,7 +727,12 @@ fn on_timer(state: &JobState, name: &str, id: EntityId) -> Result<Decision<JobEv
         None if name == timers::RECHECK && state.attention.is_some() => {
             push(&mut state, &mut decision, OwnEvent::JobResumed { by: RECHECK.into() }.into());
         }
+        // An undo that only time can settle is looked at again.
+        None if name == timers::RECHECK && state.cancel.is_some() => {}
         None => note(&mut state, &mut decision, &format!("timer {name}: nobody waits for it")),
+    }
+    if state.cancel.is_some() && nothing_out(&state) && state.undos > 0 {
+        return Ok(undo_or_end(&mut state, decision, false, id));
     }
     repark(&mut state, &mut decision);
     Ok(decision)
@@ -745,6 +770,13 @@ fn must_end(state: &JobState, id: EntityId) -> Decision<JobEvent> {
         (None, Some(a)) => {
             (a.reason.as_str(), format!("must_end_by passed in attention: {}", a.why))
         }
+        (None, None) if state.undos > 0 && state.cancel.is_some() => (
+            "deadline_passed",
+            format!(
+                "must_end_by passed while it was cancelled; {} steps were not undone",
+                state.undos
+            ),
+        ),
         (None, None) => ("deadline_passed", "must_end_by passed".to_owned()),
     };
     let failure = Failure {
@@ -762,7 +794,7 @@ fn lost_holder(state: &JobState, why: &str, id: EntityId) -> Decision<JobEvent> 
     let decision = Decision::default().timer(TimerChange::clear(timers::PROGRESS));
     if state.cancel.is_some() {
         return match nothing_out(state) {
-            true => cancelled(state, decision, id),
+            true => undo_or_end(&mut state.clone(), decision, true, id),
             false => decision,
         };
     }

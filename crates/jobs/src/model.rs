@@ -11,7 +11,10 @@ use tenure_kernel::{
     time::Timestamp,
 };
 use tenure_steps::{
-    events::{ResultType, StepEvent, StepId, TimerWhy, Verdict, WaitKind, WaitOutcome, What},
+    events::{
+        ResultType, StepEvent, StepId, TimerWhy, ValueKind, Verdict, WaitKind, WaitOutcome, What,
+    },
+    saga::Undo,
     tool::Class as ToolClass,
 };
 
@@ -177,6 +180,12 @@ pub enum OwnEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
+    /// It is cancelled, and waits for a worker that undoes what it had done.
+    JobUndoing {
+        /// A worker was lost over it.
+        #[serde(default, skip_serializing_if = "is_default")]
+        lost: bool,
+    },
     /// The flow starts afresh with this input.
     JobContinued {
         /// The new input.
@@ -211,7 +220,24 @@ pub enum OwnEvent {
         /// Children that were still open.
         #[serde(default, skip_serializing_if = "is_default")]
         abandoned: u32,
+        /// What became of what was to be undone.
+        #[serde(default, skip_serializing_if = "is_default")]
+        undone: UndoReport,
     },
+}
+
+/// What became of what was to be undone.
+#[derive(Clone, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct UndoReport {
+    /// Steps that were undone, in the order in which that happened.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undone: Vec<StepId>,
+    /// Steps that were not, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<(StepId, String)>,
+    /// How many were not even tried, where nobody was there who could say which.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub untried: u32,
 }
 
 /// Why a person has to look.
@@ -370,6 +396,9 @@ pub struct JobState {
     /// Keys of kept signals.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<String>,
+    /// Steps that are to be undone if it is cancelled.
+    #[serde(skip_serializing_if = "is_default")]
+    pub undos: u32,
     /// Lost workers.
     #[serde(skip_serializing_if = "is_default")]
     pub takeovers: u32,
@@ -501,8 +530,12 @@ impl JobState {
                     c.unknown = Some(why.clone());
                 }
             }
-            StepEvent::NodeFinished { result_type, .. } => {
+            StepEvent::NodeFinished { step, result_type, .. } => {
                 self.steps += u32::from(*result_type != ResultType::RetryableFailure);
+                // Tried, with whatever outcome: the list of what is to be undone is one shorter.
+                if result_type.settles() && Undo::is_undo(step) {
+                    self.undos = self.undos.saturating_sub(1);
+                }
             }
             StepEvent::CompensationStarted { key, call, .. } => {
                 if let Some(c) = self.calls.iter_mut().find(|c| c.key == *key && c.call == *call) {
@@ -510,7 +543,18 @@ impl JobState {
                 }
             }
             StepEvent::CommandCommitted { .. } => {}
-            StepEvent::ValueRecorded { .. } => self.steps += 1,
+            StepEvent::ValueRecorded { kind, value, .. } => {
+                self.steps += 1;
+                match kind {
+                    ValueKind::Undo => self.undos += 1,
+                    ValueKind::Kept => {
+                        let kept = value.as_array().map_or(0, Vec::len);
+                        self.undos =
+                            self.undos.saturating_sub(u32::try_from(kept).unwrap_or(u32::MAX));
+                    }
+                    _ => {}
+                }
+            }
             StepEvent::WaitOpened { step, kind, key, .. } => {
                 self.waits.push(OpenWait { step: step.clone(), kind: *kind, key: key.clone() });
             }
@@ -613,6 +657,7 @@ impl JobState {
                 self.attention = None;
             }
             OwnEvent::JobRequeued { .. } => self.takeovers += 1,
+            OwnEvent::JobUndoing { lost } => self.takeovers += u32::from(*lost),
             OwnEvent::JobCancelling { by, why } => {
                 // There is nothing to resume any more.
                 (self.paused, self.pausing, self.attention) = (false, false, None);
@@ -624,6 +669,7 @@ impl JobState {
                 (self.events, self.takeovers) = (0, 0);
                 // The flow asks for the same names again: what an earlier run heard is not what this one waits for.
                 self.heard.clear();
+                self.undos = 0;
                 self.waits.clear();
                 self.timers.clear();
                 self.children.clear();
@@ -722,6 +768,7 @@ impl OwnEvent {
             OwnEvent::JobResumed { .. } => "job_resumed",
             OwnEvent::JobRequeued { .. } => "job_requeued",
             OwnEvent::JobCancelling { .. } => "job_cancelling",
+            OwnEvent::JobUndoing { .. } => "job_undoing",
             OwnEvent::JobContinued { .. } => "job_continued",
             OwnEvent::MailNoted { .. } => "mail_noted",
             OwnEvent::JobCompleted { .. } => "job_completed",

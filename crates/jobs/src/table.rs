@@ -7,10 +7,10 @@ use tenure_kernel::table::{
 
 const HELD: &[&str] = &["running", "cancelling"];
 const BLOCKED: &[&str] = &["waiting", "parked", "retrying"];
-const NOT_BLOCKED: &[&str] = &["queued", "running", "attention", "cancelling"];
+const NOT_BLOCKED: &[&str] = &["queued", "running", "attention", "cancelling", "undoing"];
 const UNHELD: &[&str] = &["queued", "waiting", "parked", "retrying", "attention"];
 const OPEN: &[&str] =
-    &["queued", "running", "waiting", "parked", "retrying", "attention", "cancelling"];
+    &["queued", "running", "waiting", "parked", "retrying", "attention", "cancelling", "undoing"];
 
 const fn open(name: &'static str, claimable: Claimable, doc: &'static str) -> StatusRow {
     StatusRow { name, class: Class::Open, claimable, doc }
@@ -45,6 +45,11 @@ pub static TABLE: Table = Table {
             "A person has to say what is true, or to repair the flow.",
         ),
         open("cancelling", Claimable::No, "Running tools and children are being stopped."),
+        open(
+            "undoing",
+            Claimable::Queued,
+            "Cancelled, and waits for a worker that undoes what it had done.",
+        ),
         end("completed", "The flow returned."),
         end("failed", "It ended without a result; listed among the dead letters."),
         end("cancelled", "Somebody stopped it."),
@@ -58,6 +63,8 @@ pub static TABLE: Table = Table {
         at(&["running"], ke::TENURE_ENDED, "queued"),
         at(&["cancelling"], ke::TENURE_ENDED, SAME),
         at(&["queued"], "job_requeued", SAME),
+        at(&["cancelling", "undoing"], "job_undoing", "undoing"),
+        at(&["undoing"], ke::CLAIMED, "cancelling"),
         at(&["queued", "waiting"], "job_waiting", "waiting"),
         at(&["queued", "waiting", "retrying", "parked"], "job_parked", "parked"),
         at(BLOCKED, "job_ready", "queued"),
@@ -74,7 +81,7 @@ pub static TABLE: Table = Table {
         at(&["attention", "waiting", "parked", "retrying"], "effect_settled", "queued"),
         at(HELD, "step_dropped", SAME),
         at(HELD, "child_output_taken", SAME),
-        at(&["queued", "running", "cancelling"], "effect_settled", SAME),
+        at(&["queued", "running", "cancelling", "undoing"], "effect_settled", SAME),
         at(HELD, "compensation_started", SAME),
         at(HELD, "value_recorded", SAME),
         at(HELD, "wait_opened", SAME),

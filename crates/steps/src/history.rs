@@ -7,7 +7,7 @@ use crate::{
         ValueKind, Verdict, WaitKind, WaitOutcome, What,
     },
     flow::Failed,
-    saga::Undo,
+    saga::{Undo, Undone},
     tool::Class,
 };
 use serde_json::{Value, json};
@@ -230,6 +230,29 @@ impl History {
         self.steps.clear();
         self.order.clear();
         self.undos.clear();
+    }
+
+    /// Without the steps that undo: what the flow has seen, of a job that is undone without its flow.
+    pub fn without_undos(&self) -> History {
+        let mut history = self.clone();
+        for undo in &self.undos {
+            history.steps.remove(&undo.step());
+        }
+        history.order.retain(|step| history.steps.contains_key(step));
+        history
+    }
+
+    /// What became of everything that was registered to be undone.
+    pub fn undone(&self) -> Undone {
+        let mut became = Undone::default();
+        for undo in self.undos.iter().rev() {
+            match self.steps.get(&undo.step()).and_then(|r| r.outcome.as_ref()) {
+                Some(Outcome::Ok(_) | Outcome::InChild(_)) => became.undone.push(undo.clone()),
+                Some(Outcome::Err(_, why)) => became.left.push((undo.clone(), why.clone())),
+                None => became.left.push((undo.clone(), "it was not tried".to_owned())),
+            }
+        }
+        became
     }
 
     /// What is registered to be undone, and was not tried yet, the last first.

@@ -58,7 +58,8 @@ impl Undo {
         json!({"of": self.of, "tool": self.tool, "input": self.input})
     }
 
-    pub(crate) fn read(at: &StepId, value: &Value) -> Option<Undo> {
+    /// From what was recorded.
+    pub fn read(at: &StepId, value: &Value) -> Option<Undo> {
         let text = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
         Some(Undo {
             at: at.clone(),

@@ -132,7 +132,7 @@ impl Run {
             return;
         }
         let now = self.now();
-        let back = self.pause.is_some() || self.draining || self.cancel.is_some();
+        let back = self.pause.is_some() || self.draining || self.only_stops();
         let due = |at: &Timestamp| back || *at <= now;
         let awake: Vec<StepId> =
             self.limited.iter().filter(|(_, at)| due(at)).map(|(step, _)| step.clone()).collect();

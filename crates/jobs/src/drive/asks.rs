@@ -41,7 +41,6 @@ impl Run {
     pub(crate) async fn advance(&mut self) -> Go {
         loop {
             if self.core.end.is_none()
-                && self.cancel.is_none()
                 && let Some(step) = self.core.loaded.history.order.get(self.core.delivered).cloned()
             {
                 self.core.delivered += 1;
@@ -54,7 +53,7 @@ impl Run {
             }
             if self.pause.is_some()
                 || self.draining
-                || self.cancel.is_some()
+                || self.only_stops()
                 || self.core.queue.is_empty()
             {
                 return Ok(());
@@ -98,6 +97,12 @@ impl Run {
             return Ok(());
         }
         turn.records.into_iter().for_each(|r| self.record(r));
+        if self.only_stops() {
+            // What has happened while the job was stopped is told to the flow all the same, because the flow says what
+            // undoes it; what it asks for then is not asked for.
+            self.core.end = turn.end.or(self.core.end.take());
+            return Ok(());
+        }
         for asked in turn.asks {
             self.ask(asked).await?;
         }
@@ -347,7 +352,7 @@ impl Run {
             self.close_dropped(&step);
             return Ok(());
         }
-        if self.pause.is_some() || self.draining || self.cancel.is_some() {
+        if self.pause.is_some() || self.draining || self.only_stops() {
             self.core.queue.push_back(step);
             return Ok(());
         }
@@ -454,7 +459,7 @@ impl Run {
             How::TimedOut => self.unknown(&step, "it took longer than its timeout".into()),
             How::Gone => {
                 self.unknown(&step, "it was stopped while it ran".into());
-                if self.cancel.is_none() {
+                if !self.stops(&step) {
                     self.settle(&step, Learnt { gone: true, ..Learnt::default() }).await?;
                 }
             }
@@ -482,7 +487,7 @@ impl Run {
         call: u32,
         result: Result<Value, ToolError>,
     ) -> Go {
-        let dropped = self.dropped.contains(step) || self.cancel.is_some();
+        let dropped = self.dropped.contains(step) || self.stops(step);
         match result {
             Ok(value) => {
                 if let Some(open) = self.open_call(step) {
@@ -510,14 +515,14 @@ impl Run {
                 }
             }
             Err(ToolError::Compensatable(why))
-                if self.is_compensatable(step) && self.cancel.is_none() =>
+                if self.is_compensatable(step) && !self.stops(step) =>
             {
                 self.unknown(step, why);
                 self.compensate(step).await?;
             }
             Err(ToolError::Unknown(why) | ToolError::Compensatable(why)) => {
                 self.unknown(step, why);
-                if self.cancel.is_none() {
+                if !self.stops(step) {
                     self.settle(step, Learnt { gone: true, ..Learnt::default() }).await?;
                 }
             }

@@ -199,7 +199,7 @@ impl Run {
         match what {
             What::Call if answer.end == CallEnd::Lost => {
                 self.unknown(step, why);
-                if self.cancel.is_none() {
+                if !self.stops(step) {
                     self.settle(step, Learnt::default()).await?;
                 }
             }

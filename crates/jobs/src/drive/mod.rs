@@ -20,6 +20,7 @@ mod memory;
 mod rest;
 mod run;
 mod settling;
+mod undoing;
 
 pub use admission::{HELD_AFTER_LATE_MAX, HELD_MAX, LEAD};
 pub use calls::Calls;

@@ -122,9 +122,12 @@ impl Run {
             }
             return self.give_up(held, Decision::default(), "waiting for others").await;
         }
+        if let Some(next) = self.undo(held).await? {
+            return Ok(next);
+        }
         let AskMail { by, why } = self.cancel.clone().unwrap_or_default();
-        let unknown = self.state().open_steps();
-        self.end_with(held, OwnEvent::JobCancelled { by, why, unknown, abandoned: 0 }).await
+        let (unknown, undone) = (self.state().open_steps(), self.undone());
+        self.end_with(held, OwnEvent::JobCancelled { by, why, unknown, abandoned: 0, undone }).await
     }
 
     pub(super) async fn give_up(

@@ -40,6 +40,7 @@ use tenure_steps::{
     driver::{Driver, End, Turn, World},
     events::{CallOutcome, StepEvent, StepId, TimerWhy, Token, What},
     flow::FlowError,
+    saga::Undo,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -129,6 +130,8 @@ pub(crate) struct Run {
     /// Tokens of steps that wait here.
     pub tokens: BTreeMap<StepId, Vec<Token>>,
     pub cancel: Option<AskMail>,
+    /// The flow is gone, and what undoes its steps runs in its place.
+    pub undoing: bool,
     pub pause: Option<AskMail>,
     pub draining: bool,
     /// Mail up to here is in `pending`.
@@ -268,7 +271,10 @@ impl Core {
         })?;
         let run = loaded.state.run;
         let world = World { job, tenant: tenant.to_owned(), run, now, entropy };
-        let (driver, turn) = Driver::start(flow, loaded.input.clone(), &loaded.history, world);
+        // A cancelled job is undone without its flow, which knows nothing of those steps.
+        let cut = loaded.state.cancel.is_some().then(|| loaded.history.without_undos());
+        let seen = cut.as_ref().unwrap_or(&loaded.history);
+        let (driver, turn) = Driver::start(flow, loaded.input.clone(), seen, world);
         let delivered = loaded.history.order.len();
         let (asks, queue) = (BTreeMap::new(), VecDeque::new());
         Ok((Core { loaded, driver, asks, delivered, end: None, queue, first: None }, turn))
@@ -300,6 +306,7 @@ impl Run {
             aside: BTreeSet::new(),
             tokens: BTreeMap::new(),
             cancel: None,
+            undoing: false,
             pause: None,
             draining: false,
             seen: head.mail_read,
@@ -350,6 +357,7 @@ impl Run {
             aside: BTreeSet::new(),
             tokens: BTreeMap::new(),
             cancel: None,
+            undoing: false,
             pause: None,
             draining: false,
             seen: 0,
@@ -422,7 +430,7 @@ impl Run {
         if self.state().cancel.is_some() {
             let (by, why) = self.state().cancel.clone().unwrap_or_default();
             self.cancel = Some(AskMail { by, why });
-            return Ok(());
+            return self.absorb(turn).await;
         }
         if self.state().pausing || self.state().paused {
             self.pause = Some(AskMail::default());
@@ -608,7 +616,7 @@ impl Run {
     /// Starts what is committed.
     fn launch(&mut self, starts: Vec<Start>, at: Timestamp) {
         for start in starts {
-            if self.cancel.is_some() && start.what == What::Call {
+            if self.stops(&start.step) && start.what == What::Call {
                 // Committed as started and never called: not applied, and nobody needs to wonder.
                 self.call_over(&start.step, &start.key, start.call, CallOutcome::Cancelled, None);
                 self.fail(&start.step, "cancelled", "the job was cancelled".into());
@@ -809,7 +817,8 @@ impl Run {
         self.pending.timers.push(TimerChange::ClearAll);
         self.cancel = Some(ask);
         self.core.queue.clear();
-        self.running.values().for_each(|r| {
+        // What undoes goes on: that is what a cancel wants as well.
+        self.running.values().filter(|r| !Undo::is_undo(&r.step)).for_each(|r| {
             r.stop.send_replace(true);
         });
     }

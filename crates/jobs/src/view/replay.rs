@@ -72,7 +72,9 @@ pub async fn replay(
     let Some(flow) = flows.get(name, version) else {
         return Ok(Some(Replayed::UnknownFlow { flow: queue_of(name, version) }));
     };
-    let (_, turn) = start(flow, id, &head.tenant, &loaded.state, &loaded.input, &loaded.history);
+    let cut = loaded.state.cancel.is_some().then(|| loaded.history.without_undos());
+    let seen = cut.as_ref().unwrap_or(&loaded.history);
+    let (_, turn) = start(flow, id, &head.tenant, &loaded.state, &loaded.input, seen);
     let ended = match head.status.name() {
         "completed" => {
             let lines = stream::read(store, id).await?;

@@ -6,8 +6,11 @@ use serde_json::Value;
 use std::{collections::HashMap, time::Duration};
 use tenure_kernel::{limits, time::Timestamp};
 use tenure_steps::{
-    events::{CallOutcome, ResultType, SettledBy, StepEvent, StepId, Verdict, WaitOutcome},
+    events::{
+        CallOutcome, ResultType, SettledBy, StepEvent, StepId, ValueKind, Verdict, WaitOutcome,
+    },
     history::Shape,
+    saga::Undo,
 };
 
 /// Bytes of an argument, a result or an error that a step shows.
@@ -30,6 +33,7 @@ pub(crate) fn steps(lines: &[Line]) -> Vec<StepView> {
             _ => {}
         }
     }
+    steps.undone();
     steps.list
 }
 
@@ -37,6 +41,7 @@ pub(crate) fn steps(lines: &[Line]) -> Vec<StepView> {
 struct Steps {
     list: Vec<StepView>,
     at: HashMap<StepId, usize>,
+    undos: Vec<Undo>,
 }
 
 impl Steps {
@@ -62,6 +67,19 @@ impl Steps {
         self.close(event, at);
         if let Some(step) = event.step().and_then(|s| self.get(s)) {
             step.copied |= copied;
+        }
+    }
+
+    /// A step that was undone says so.
+    fn undone(&mut self) {
+        let undone: Vec<StepId> = (self.undos.iter())
+            .filter(|u| self.at.get(&u.step()).is_some_and(|i| self.list[*i].outcome == "ok"))
+            .map(|u| u.of.clone())
+            .collect();
+        for of in undone {
+            if let Some(view) = self.get(&of) {
+                view.outcome = "undone".into();
+            }
         }
     }
 
@@ -103,6 +121,9 @@ impl Steps {
                 let view = self.begin(step, &shape, place, at);
                 view.result = Some(excerpt(value));
                 view.done(at, true);
+                if *kind == ValueKind::Undo {
+                    self.undos.extend(Undo::read(step, value));
+                }
             }
             StepEvent::WaitOpened { step, kind, key, within_ms, note, place } => {
                 let view =

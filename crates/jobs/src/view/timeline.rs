@@ -83,7 +83,7 @@ fn lane(step: &StepView, ended: Option<Timestamp>) -> Lane {
         epoch: None,
     };
     let state = match step.outcome.as_str() {
-        "ok" => BarState::Ok,
+        "ok" | "undone" => BarState::Ok,
         "failed" => BarState::Failed,
         "unknown" => BarState::Unknown,
         _ => BarState::Open,

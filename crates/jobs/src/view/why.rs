@@ -38,6 +38,12 @@ fn open(job: &JobView, now: Timestamp) -> String {
             None => "A person has to look, and nobody has said why".to_owned(),
         },
         "cancelling" => cancelling(job),
+        "undoing" => format!(
+            "Being cancelled{}: the next worker with room for {}@{} undoes what it had done",
+            by(job.cancel.as_ref()),
+            job.flow,
+            job.version
+        ),
         _ if job.paused => {
             let by = job.paused_by.as_ref().map(|b| format!(" by {b}")).unwrap_or_default();
             let since = since(job.changed_at, now);

@@ -11,6 +11,7 @@ mod limits;
 mod machine;
 mod plans;
 mod promises;
+mod sagas;
 mod schedules;
 mod support;
 mod views;

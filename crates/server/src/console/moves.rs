@@ -23,7 +23,7 @@ pub(super) fn all(detail: &JobDetail, may_press: bool) -> Markup {
     // Where a person has to say what is true, looking again is only the smaller way out.
     let look_again = can_resume(job) && !unknown.is_empty();
     let large = !asks.is_empty() || !unknown.is_empty() || can_resume(job) || can_retry(detail);
-    let quiet = !job.is_final && job.status != "cancelling";
+    let quiet = !job.is_final && !["cancelling", "undoing"].contains(&job.status.as_str());
     html! {
         @if large || quiet {
             div.card {

@@ -153,7 +153,7 @@ pub(super) fn pill(status: &str, big: bool) -> Markup {
         "parked" => "‖",
         "retrying" => "↻",
         "attention" => "!",
-        "cancelling" => "…",
+        "cancelling" | "undoing" => "…",
         "completed" => "✓",
         "failed" => "✕",
         "cancelled" => "⊘",

@@ -1,0 +1,261 @@
+//! Sagas: what was done is undone, exactly that, the last first, once each; after a failure and after a cancel.
+
+use crate::support::{Outside, World};
+use serde_json::{Value, json};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tenure_jobs::{JobState, drive::JobOptions, plan};
+use tenure_kernel::ids::EntityId;
+use tenure_steps::{
+    Ctx, FlowError, Saga, ToolError,
+    flow::{FlowSpec, Flows},
+    tool::{ToolCtx, ToolSpec, Tools},
+};
+use tokio::sync::Semaphore;
+
+fn quick() -> JobOptions {
+    JobOptions {
+        backoff: Duration::from_millis(5),
+        stop_grace: Duration::from_millis(200),
+        ..JobOptions::default()
+    }
+}
+
+/// What happened, in order; each key counted.
+#[derive(Clone, Default)]
+struct Town {
+    said: Arc<Mutex<Vec<String>>>,
+    seen: Outside,
+    /// Tools named here wait for a permit.
+    gate: Arc<Mutex<Option<(String, Arc<Semaphore>)>>>,
+    /// Undos of these fail.
+    stuck: Arc<Mutex<Vec<String>>>,
+}
+
+impl Town {
+    fn said(&self) -> Vec<String> {
+        self.said.lock().unwrap().clone()
+    }
+
+    fn gate(&self, name: &str) -> Arc<Semaphore> {
+        let gate = Arc::new(Semaphore::new(0));
+        *self.gate.lock().unwrap() = Some((name.to_owned(), gate.clone()));
+        gate
+    }
+
+    fn tool(&self, tool: &'static str) -> ToolSpec {
+        let town = self.clone();
+        ToolSpec::new(tool, move |ctx: ToolCtx, v: Value| {
+            let town = town.clone();
+            async move {
+                let name = format!("{}{}", if tool == "unbook" { "un" } else { "" }, v["n"]);
+                let gate = town.gate.lock().unwrap().clone().filter(|g| g.0 == name);
+                if let Some((_, gate)) = gate {
+                    gate.acquire().await.map_err(ToolError::permanent)?.forget();
+                }
+                if v["fails"] == v["n"] {
+                    return Err(ToolError::permanent("full"));
+                }
+                if tool == "unbook" && town.stuck.lock().unwrap().contains(&name) {
+                    return Err(ToolError::permanent("not refundable"));
+                }
+                // The key is the same for every call that must have one effect.
+                if town.seen.act(&ctx.key) == 1 {
+                    town.said.lock().unwrap().push(name);
+                }
+                Ok(v)
+            }
+        })
+        .idempotent()
+    }
+
+    fn tools(&self) -> Tools {
+        Tools::default().with(self.tool("book")).with(self.tool("unbook"))
+    }
+}
+
+async fn trip(ctx: Ctx, fails: Value) -> Result<Value, FlowError> {
+    let booked: u64 = ctx
+        .saga(|s: Saga| async move {
+            for n in 1..=3u64 {
+                let _: Value = s
+                    .tool("book", json!({"n": n, "fails": fails}))
+                    .undo("unbook", move |v: &Value| json!({"n": v["n"]}))
+                    .await?;
+            }
+            Ok(3)
+        })
+        .await?;
+    let _: Value = ctx.wait_signal("go").await?;
+    Ok(json!(booked))
+}
+
+fn flows() -> Flows {
+    Flows::default().with(FlowSpec::new("trip", trip)).with(plan::flow())
+}
+
+async fn world(town: &Town, options: JobOptions) -> World {
+    World::start(flows(), town.tools(), options).await
+}
+
+/// `1, 2, …` and back.
+fn there_and_back(n: u64) -> Vec<String> {
+    (1..=n).map(|i| i.to_string()).chain((1..=n).rev().map(|i| format!("un{i}"))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failure_at_any_step_undoes_those_before_it_the_last_first() {
+    for replay_always in [false, true] {
+        for fails in 1..=3u64 {
+            let town = Town::default();
+            let world = world(&town, JobOptions { replay_always, ..quick() }).await;
+            let job = world.submit("trip", json!(fails)).await;
+            let failure = world.until(job, "failed").await.failure.unwrap();
+            assert_eq!(town.said(), there_and_back(fails - 1), "{}", world.story(job).await);
+            assert!(failure.error.starts_with("full"), "{failure:?}");
+            assert_eq!(failure.error.contains("undone: "), fails > 1, "{failure:?}");
+            world.check().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undo_that_can_not_be_done_is_listed_and_the_others_still_run() {
+    let town = Town::default();
+    town.stuck.lock().unwrap().push("un2".into());
+    let world = world(&town, quick()).await;
+    let job = world.submit("trip", json!(3)).await;
+    let failure = world.until(job, "failed").await.failure.unwrap();
+    assert_eq!(town.said(), ["1", "2", "un1"]);
+    assert!(
+        failure.error.contains("could not be undone: ") && failure.error.contains("not refundable")
+    );
+    world.check().await;
+}
+
+async fn cancelled(world: &World, job: EntityId) -> (JobState, Value) {
+    let state = world.until(job, "cancelled").await;
+    let story = world.story(job).await;
+    let last = story.lines().rev().find(|l| l.contains("job_cancelled")).unwrap().to_owned();
+    let body = &last[last.find('{').unwrap()..];
+    (state, serde_json::from_str(body).unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_at_any_step_undoes_what_happened_also_what_was_running() {
+    for replay_always in [false, true] {
+        // Not in the last one: with its end the saga is complete.
+        for at in 1..=2u64 {
+            let town = Town::default();
+            let gate = town.gate(&at.to_string());
+            let world = world(&town, JobOptions { replay_always, ..quick() }).await;
+            let job = world.submit("trip", Value::Null).await;
+            while world.count(job, "tool_invocation_started").await < usize::try_from(at).unwrap() {
+                tokio::task::yield_now().await;
+            }
+            world.cancel(job).await;
+            world.until_seen(job, "job_cancelling").await;
+            // It had begun, and does not hear that it should stop.
+            gate.add_permits(1);
+            let (_, end) = cancelled(&world, job).await;
+            assert_eq!(town.said(), there_and_back(at), "{}", world.story(job).await);
+            let undone = end["undone"]["undone"].as_array().unwrap().len();
+            assert_eq!(undone, usize::try_from(at).unwrap(), "{end}");
+            world.check().await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saga_that_is_complete_is_not_undone_by_a_later_cancel() {
+    let town = Town::default();
+    let world = world(&town, quick()).await;
+    let job = world.submit("trip", Value::Null).await;
+    world.until(job, "parked").await;
+    assert_eq!(world.state(job).await.undos, 0);
+    world.cancel(job).await;
+    let (_, end) = cancelled(&world, job).await;
+    assert_eq!(town.said(), ["1", "2", "3"]);
+    assert_eq!(end.get("undone"), None);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_of_a_job_that_nobody_holds_undoes_it_by_whoever_claims_it() {
+    let town = Town::default();
+    let world = world(&town, quick()).await;
+    let step = |n: u64| json!({"tool": "book", "input": {"n": n}, "undo": {"tool": "unbook", "input": {"n": "${{ output.n }}"}}});
+    let mut second = step(2);
+    second["after"] = json!(["a"]);
+    let plan = json!({"version": 1, "steps": {
+        "a": step(1), "b": second, "c": {"wait": {"for": "approval"}, "after": ["b"]}}});
+    let job = world.submit(plan::FLOW, json!({"plan": plan})).await;
+    world.until(job, "parked").await;
+    world.cancel(job).await;
+    let (_, end) = cancelled(&world, job).await;
+    assert_eq!(town.said(), there_and_back(2), "{}", world.story(job).await);
+    assert_eq!(end["undone"]["undone"].as_array().unwrap().len(), 2);
+    let steps = tenure_jobs::view::detail(&world.store, job).await.unwrap().unwrap().steps;
+    let undone: Vec<&str> =
+        steps.iter().filter(|s| s.outcome == "undone").map(|s| s.place.as_str()).collect();
+    assert_eq!(undone, ["a", "b"]);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_cancel_and_an_undo_that_fails_change_nothing_for_the_others() {
+    let town = Town::default();
+    town.stuck.lock().unwrap().push("un2".into());
+    let gate = town.gate("2");
+    let world = world(&town, quick()).await;
+    let job = world.submit("trip", Value::Null).await;
+    while world.count(job, "tool_invocation_started").await < 2 {
+        tokio::task::yield_now().await;
+    }
+    world.cancel(job).await;
+    world.until_seen(job, "job_cancelling").await;
+    let body = tenure_jobs::decide::AskMail { by: Some("eve".into()), why: None };
+    let again = tenure_kernel::stream::Body::json(&body);
+    world.mail(job, tenure_kernel::mail::kinds::CANCEL, "again", again).await;
+    gate.add_permits(1);
+    let (_, end) = cancelled(&world, job).await;
+    assert_eq!(town.said(), ["1", "2", "un1"]);
+    assert_eq!(end["undone"]["undone"].as_array().unwrap().len(), 1, "{end}");
+    assert_eq!(end["undone"]["left"][0][1], "not refundable", "{end}");
+    assert_eq!(end["by"], "ann");
+    world.check().await;
+}
+
+/// A worker that stops in the middle of undoing leaves the rest to the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_worker_goes_on_where_the_first_stopped_undoing() {
+    let town = Town::default();
+    let (started, gate) = (town.gate("2"), town.clone());
+    let first = world(&town, quick()).await;
+    let job = first.submit("trip", Value::Null).await;
+    while first.count(job, "tool_invocation_started").await < 2 {
+        tokio::task::yield_now().await;
+    }
+    first.cancel(job).await;
+    first.until_seen(job, "job_cancelling").await;
+    let undo = gate.gate("un1");
+    started.add_permits(1);
+    // The second is undone; the first waits at its gate while the worker is told to go.
+    while !town.said().contains(&"un2".to_owned()) {
+        tokio::task::yield_now().await;
+    }
+    let World { store, node, mut crew, .. } = first;
+    let stopping = tokio::spawn(async move {
+        crew.stop().await;
+        drop(node);
+    });
+    let second = World::on(store, flows(), town.tools(), quick()).await;
+    undo.add_permits(8);
+    let (_, end) = cancelled(&second, job).await;
+    assert_eq!(town.said(), there_and_back(2), "{}", second.story(job).await);
+    assert_eq!(end["undone"]["undone"].as_array().unwrap().len(), 2, "{end}");
+    stopping.await.unwrap();
+    second.check().await;
+}
