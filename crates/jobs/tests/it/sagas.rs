@@ -23,13 +23,16 @@ fn quick() -> JobOptions {
     }
 }
 
+/// A tool by the name of its call, and permits.
+type Gate = (String, Arc<Semaphore>);
+
 /// What happened, in order; each key counted.
 #[derive(Clone, Default)]
 struct Town {
     said: Arc<Mutex<Vec<String>>>,
     seen: Outside,
     /// Tools named here wait for a permit.
-    gate: Arc<Mutex<Option<(String, Arc<Semaphore>)>>>,
+    gate: Arc<Mutex<Option<Gate>>>,
     /// Undos of these fail.
     stuck: Arc<Mutex<Vec<String>>>,
 }
@@ -247,15 +250,14 @@ async fn another_worker_goes_on_where_the_first_stopped_undoing() {
         tokio::task::yield_now().await;
     }
     let World { store, node, mut crew, .. } = first;
-    let stopping = tokio::spawn(async move {
+    let stopping = async move {
         crew.stop().await;
         drop(node);
-    });
+    };
     let second = World::on(store, flows(), town.tools(), quick()).await;
     undo.add_permits(8);
-    let (_, end) = cancelled(&second, job).await;
+    let (_, (_, end)) = tokio::join!(stopping, cancelled(&second, job));
     assert_eq!(town.said(), there_and_back(2), "{}", second.story(job).await);
     assert_eq!(end["undone"]["undone"].as_array().unwrap().len(), 2, "{end}");
-    stopping.await.unwrap();
     second.check().await;
 }
