@@ -142,7 +142,7 @@ impl Server {
         now: Timestamp,
     ) -> Result<Option<Draft>, Undecided> {
         let core = self.core(head)?;
-        let cx = Cx { id: head.id, now, version: head.version };
+        let cx = Cx { id: head.id, now, version: head.version, status: Some(head.status) };
         ask(&**core, Some(head), input, &cx)
     }
 

@@ -3,6 +3,10 @@
 //!
 //! One resting entity per name, under an id that follows from the name. Nobody holds it: whoever registers
 //! commits on the version it has seen.
+//!
+//! What a worker of one tenant says about the tools it takes calls of is that tenant's own, under an id of its own:
+//! class and timeout decide what is done about a lost call, and nobody decides that for others. A tenant's entry comes
+//! before the common one of the same name, which only workers of no tenant write.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -90,6 +94,9 @@ pub struct Entry {
     pub sort: Sort,
     /// Its name.
     pub name: String,
+    /// Whose it is; empty for what is common to all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub tenant: String,
     /// Oldest first.
     pub versions: Vec<Version>,
 }
@@ -122,6 +129,9 @@ pub enum Event {
         sort: Sort,
         /// Its name.
         name: String,
+        /// Whose it is; empty for what is common to all.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        tenant: String,
         /// What it has.
         version: Version,
     },
@@ -158,8 +168,9 @@ impl Machine for Catalogue {
     }
 
     fn apply(state: &mut Entry, event: &Event) {
-        let Event::EntryRegistered { sort, name, version } = event;
+        let Event::EntryRegistered { sort, name, tenant, version } = event;
         state.sort = *sort;
+        state.tenant.clone_from(tenant);
         state.name.clone_from(name);
         state.versions.retain(|v| v.version != version.version);
         state.versions.push(version.clone());
@@ -191,6 +202,16 @@ pub fn id_of(sort: Sort, name: &str) -> EntityId {
     EntityId::derived(EntityId::fixed(4, 0), &format!("{sort}/{name}"), Timestamp::ZERO)
 }
 
+/// The entity of a tool that workers of one tenant take calls of; of the common one without a tenant.
+pub fn id_of_tool(tenant: &str, name: &str) -> EntityId {
+    if tenant.is_empty() {
+        return id_of(Sort::Tool, name);
+    }
+    // With its length in front, no tenant and name make what another tenant and name do.
+    let name = format!("{}/{tenant}/{name}", tenant.len());
+    EntityId::derived(EntityId::fixed(4, 1), &name, Timestamp::ZERO)
+}
+
 fn schema(schema: &Value) -> Value {
     let fits = serde_json::to_vec(schema).is_ok_and(|b| b.len() <= SCHEMA_BYTES_MAX);
     if fits { schema.clone() } else { Value::Null }
@@ -211,7 +232,7 @@ pub async fn register<'a>(
             output_schema: schema(&flow.output_schema),
             calls: None,
         };
-        enter(pipeline, Sort::Flow, &flow.name, version).await?;
+        enter(pipeline, Sort::Flow, "", &flow.name, version).await?;
     }
     for tool in tools {
         let version = Version {
@@ -222,7 +243,7 @@ pub async fn register<'a>(
             output_schema: schema(tool.output_schema.as_ref().unwrap_or(&Value::Null)),
             calls: None,
         };
-        enter(pipeline, Sort::Tool, &tool.name, version).await?;
+        enter(pipeline, Sort::Tool, "", &tool.name, version).await?;
     }
     Ok(())
 }
@@ -244,8 +265,12 @@ pub struct CallTool {
     pub output_schema: Value,
 }
 
-/// Registers what a worker in another language has.
-pub async fn register_calls(pipeline: &Pipeline, tools: &[CallTool]) -> Result<(), StoreError> {
+/// Registers what a worker in another language has, for its tenant, or for all if it is of none.
+pub async fn register_calls(
+    pipeline: &Pipeline,
+    tenant: &str,
+    tools: &[CallTool],
+) -> Result<(), StoreError> {
     for tool in tools {
         let version = Version {
             version: CALLS_VERSION,
@@ -255,7 +280,7 @@ pub async fn register_calls(pipeline: &Pipeline, tools: &[CallTool]) -> Result<(
             output_schema: schema(&tool.output_schema),
             calls: Some(tool.terms.clone()),
         };
-        enter(pipeline, Sort::Tool, &tool.name, version).await?;
+        enter(pipeline, Sort::Tool, tenant, &tool.name, version).await?;
     }
     Ok(())
 }
@@ -263,11 +288,20 @@ pub async fn register_calls(pipeline: &Pipeline, tools: &[CallTool]) -> Result<(
 async fn enter(
     pipeline: &Pipeline,
     sort: Sort,
+    tenant: &str,
     name: &str,
     version: Version,
 ) -> Result<(), StoreError> {
-    let id = id_of(sort, name);
-    let event = Event::EntryRegistered { sort, name: name.to_owned(), version: version.clone() };
+    let id = match sort {
+        Sort::Flow => id_of(sort, name),
+        Sort::Tool => id_of_tool(tenant, name),
+    };
+    let event = Event::EntryRegistered {
+        sort,
+        name: name.to_owned(),
+        tenant: tenant.to_owned(),
+        version: version.clone(),
+    };
     // Another worker may register at the same moment: then look again.
     for _ in 0..16 {
         let head = pipeline.store().head(id).await?;
@@ -291,7 +325,7 @@ async fn enter(
                 let (kind, priority) = (TABLE.kind, 0);
                 Expect::Absent(Birth {
                     kind,
-                    tenant: String::new(),
+                    tenant: tenant.to_owned(),
                     queue: String::new(),
                     priority,
                 })
@@ -322,13 +356,28 @@ pub async fn entry(
     decode_state::<Catalogue>(&head.state).map(Some).map_err(|e| StoreError::Corrupt(e.to_string()))
 }
 
+/// The tool of this name that a job of this tenant calls: the tenant's own, or else the common one.
+pub async fn tool_of(
+    store: &Arc<dyn Store>,
+    tenant: &str,
+    name: &str,
+) -> Result<Option<Entry>, StoreError> {
+    if !tenant.is_empty()
+        && let Some(head) = store.head(id_of_tool(tenant, name)).await?
+    {
+        let own = decode_state::<Catalogue>(&head.state);
+        return own.map(Some).map_err(|e| StoreError::Corrupt(e.to_string()));
+    }
+    entry(store, Sort::Tool, name).await
+}
+
 /// The newest version of a flow.
 pub async fn newest(store: &Arc<dyn Store>, flow: &str) -> Result<Option<Version>, StoreError> {
     Ok(entry(store, Sort::Flow, flow).await?.and_then(|e| e.newest().cloned()))
 }
 
-/// Everything in the catalogue.
-pub async fn list(store: &Arc<dyn Store>) -> Result<Vec<Entry>, StoreError> {
+/// Everything in the catalogue that this tenant can use, each name once; with no tenant, all there is.
+pub async fn list(store: &Arc<dyn Store>, tenant: Option<&str>) -> Result<Vec<Entry>, StoreError> {
     let mut entries = Vec::new();
     let mut after = None;
     loop {
@@ -341,6 +390,12 @@ pub async fn list(store: &Arc<dyn Store>) -> Result<Vec<Entry>, StoreError> {
             entries.push(entry.map_err(|e| StoreError::Corrupt(e.to_string()))?);
         }
     }
-    entries.sort_by(|a, b| (a.sort as u8, &a.name).cmp(&(b.sort as u8, &b.name)));
+    entries.retain(|e| e.tenant.is_empty() || tenant.is_none_or(|t| t == e.tenant));
+    // The common one last.
+    let place = |e: &Entry| (e.sort as u8, e.name.clone(), e.tenant.is_empty(), e.tenant.clone());
+    entries.sort_by_cached_key(place);
+    if tenant.is_some() {
+        entries.dedup_by(|later, first| later.sort == first.sort && later.name == first.name);
+    }
     Ok(entries)
 }

@@ -6,7 +6,7 @@
 use crate::{
     catalogue::{self, Entry, Sort},
     decide::{self, finish},
-    drive::{Ending, LoadError, Loaded, Reach, Run, Shop, Still, load},
+    drive::{Ending, LoadError, Loaded, Reach, Run, Shop, Still, creations_first, load},
     model::{Failure, Fork, Job, JobEvent, JobState, NewJob, OwnEvent, Terms, limits},
     terms::BadTerm,
     view::{self, Cut},
@@ -468,8 +468,7 @@ impl Submitter {
         decision.events.extend(pending.events);
         decision.timers.extend(pending.timers);
         decision.timers.extend(run.guard());
-        decision.messages.extend(pending.messages);
-        decision.messages.extend(pending.handed.into_iter().map(|(_, m)| m));
+        decision.messages.extend(creations_first(pending.handed, pending.messages, &[]).0);
         let mut ended = None;
         if let Some(end) = run.ending_at_birth() {
             let completed = matches!(end, OwnEvent::JobCompleted { .. });

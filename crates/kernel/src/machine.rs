@@ -60,6 +60,9 @@ pub struct Cx {
     pub now: Timestamp,
     /// Version before the decision.
     pub version: u64,
+    /// Where it stands; `None` before it is born. A claim and the end of a tenure are events of the kernel, which a
+    /// machine does not apply, so this is how it sees them.
+    pub status: Option<Status>,
 }
 
 /// The events that follow from an input, and what goes with them.

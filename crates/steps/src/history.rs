@@ -109,8 +109,10 @@ pub struct Call {
 /// A call that was handed over, or questions about it.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Hand {
-    /// How often something was handed over; 0 for a call that the flow's own worker makes.
+    /// How often something was handed over: the call, or a question about it.
     pub asked: u32,
+    /// The call itself was: the flow's own worker never touched it.
+    pub handed: bool,
     /// What is out now.
     pub out: Option<What>,
     /// What came back, and nobody has acted on yet.
@@ -452,6 +454,7 @@ impl History {
             StepEvent::CallHanded { step, key, call, what, over, .. } => {
                 if let Some(c) = self.call(step, key, *call) {
                     c.hand.asked += 1;
+                    c.hand.handed |= *what == What::Call;
                     c.hand.over_when_asked = *over;
                     (c.hand.out, c.hand.answer) = (Some(*what), None);
                 }

@@ -222,6 +222,7 @@ class WorkerRules(unittest.TestCase):
         said = self.only("fail")
         self.assertEqual(said["kind"], "unknown")
         self.assertIn("another worker has it", said["error"])
+        self.assertIs(said["over"], False)
         self.fake.wait_for(lambda: len(order) == 2)
         self.assertEqual(order, ["over", "told"])
 
@@ -257,6 +258,32 @@ class WorkerRules(unittest.TestCase):
         self.fake.wait_seen("fail", 3)
         kinds = {where.split("/")[3]: body["kind"] for kind, where, body in self.fake.requests if kind == "fail"}
         self.assertEqual(kinds, {"careful": "cancelled", "careful_task": "cancelled", "busy": "unknown"})
+        # A thread that came back is over, and so is a task that says itself what became of it.
+        self.assertFalse([body for kind, _, body in self.fake.requests if kind == "fail" and "over" in body])
+
+    def test_a_stopped_task_whose_thread_goes_on_is_not_said_to_be_over(self) -> None:
+        began, let_go, ended = threading.Event(), threading.Event(), threading.Event()
+
+        def slowly() -> None:
+            began.set()
+            let_go.wait(BOUND)
+            ended.set()
+
+        @tool
+        async def in_a_thread() -> None:
+            try:
+                await asyncio.to_thread(slowly)
+            except asyncio.CancelledError as stopped:
+                raise RuntimeError("interrupted") from stopped
+
+        self.work(in_a_thread)
+        self.fake.give("c", "in_a_thread")
+        self.assertTrue(began.wait(BOUND))
+        self.fake.tell(stop={"c"})
+        said = self.only("fail")
+        self.assertFalse(ended.is_set())
+        self.assertEqual((said["kind"], said["over"]), ("unknown", False))
+        let_go.set()
 
     def test_a_lease_that_lapses_stops_what_runs_also_while_a_renewal_hangs(self) -> None:
         hold, began = self.waiting_tool()

@@ -4,6 +4,7 @@
 use super::{
     model::{CallEvent, CallState, NewCall, limits},
     queue_of,
+    table::QUEUED,
 };
 use crate::{decide::AskMail, model::small};
 use serde::{Deserialize, Serialize};
@@ -46,7 +47,8 @@ pub fn decide(
     cx: &Cx,
 ) -> Result<Decision<CallEvent>, Undecided> {
     let Some(state) = state else { return born(input) };
-    let free = cx.version == state.free_at;
+    // Not by what this machine has applied: a claim is an event of the kernel, and so is a mark for a person.
+    let free = cx.status.is_some_and(|s| s.name() == QUEUED);
     match input {
         Input::Create(_) | Input::CancelUnborn => Err(Undecided("the call exists".into())),
         Input::Mail(mail) => Ok(on_mail(state, mail, free)),
@@ -95,7 +97,7 @@ fn lost(state: &CallState, why: &str) -> Decision<CallEvent> {
         "holder_check" => "its worker was not heard of for a lease",
         other => other,
     };
-    finish(state, CallEvent::CallLost { why: why.to_owned() }, None).regardless()
+    finish(state, CallEvent::CallLost { why: why.to_owned(), answered: None }, None).regardless()
 }
 
 /// The final event, and what is said with it to the job.
@@ -121,7 +123,7 @@ pub fn finish(
             let why = format!("no worker with the tool {:?} took it in time", state.tool);
             answer(CallEnd::NotCalled, None, Some(why))
         }
-        CallEvent::CallLost { why } => answer(CallEnd::Lost, None, Some(why.clone())),
+        CallEvent::CallLost { why, .. } => answer(CallEnd::Lost, None, Some(why.clone())),
         // Not ends; nobody calls this with them.
         CallEvent::CallCreated(_)
         | CallEvent::CallReleased { .. }

@@ -8,6 +8,7 @@ use super::{
     decide::finish,
     model::{Answered, Call, CallEvent, CallState, FailKind, limits},
     queue_of,
+    table::LOST,
 };
 use crate::drive::{LoadError, Testimony, read_events_of};
 use serde_json::{Value, json};
@@ -218,8 +219,10 @@ pub async fn input_of(pipeline: &Pipeline, call: EntityId) -> Result<Value, Stor
 pub enum Said {
     /// The tool returned this.
     Completed(Value),
-    /// It did not.
+    /// It did not, and no code of it runs any more.
     Failed(FailKind, String),
+    /// The worker waits for it no longer, and code of it may still run: a thread or a process that nobody can end.
+    Left(String),
 }
 
 impl Said {
@@ -227,6 +230,7 @@ impl Said {
         canonical::short_digest(&match self {
             Said::Completed(result) => json!({ "result": result }),
             Said::Failed(kind, error) => json!({ "kind": kind, "error": error }),
+            Said::Left(why) => json!({ "left": why }),
         })
     }
 
@@ -240,14 +244,19 @@ impl Said {
                 let error = kernel_limits::clip(error, limits::ERROR_BYTES_MAX).to_owned();
                 CallEvent::CallFailed { kind: *kind, error, answered }
             }
+            Said::Left(why) => {
+                let why = kernel_limits::clip(why, limits::ERROR_BYTES_MAX).to_owned();
+                CallEvent::CallLost { why, answered: Some(answered) }
+            }
         }
     }
 
-    fn testimony(&self) -> Testimony {
+    fn testimony(&self) -> Option<Testimony> {
         match self {
-            Said::Completed(result) => Testimony::Result(result.clone()),
-            Said::Failed(FailKind::NotCalled, _) => Testimony::NeverCalled,
-            Said::Failed(..) => Testimony::Over,
+            Said::Completed(result) => Some(Testimony::Result(result.clone())),
+            Said::Failed(FailKind::NotCalled, _) => Some(Testimony::NeverCalled),
+            Said::Failed(..) => Some(Testimony::Over),
+            Said::Left(_) => None,
         }
     }
 }
@@ -287,7 +296,7 @@ pub async fn say(
             return Ok(Heard::Accepted);
         }
         if !holds(&head, session, epoch) {
-            return too_late(pipeline, &head, &state, session, said).await;
+            return too_late(pipeline, &head, &state, (session, epoch), said).await;
         }
         let decision = finish(&state, said.event(epoch), Some(session)).regardless();
         match commit(pipeline, &head, state, decision, &Input::Mail(&[])).await? {
@@ -310,12 +319,17 @@ pub async fn release(
     for _ in 0..TRIES {
         let Some(head) = call_head(pipeline, call).await? else { return Ok(Heard::Unknown) };
         let state = state_of(&head)?;
+        if state.released == Some((session, epoch)) {
+            return Ok(Heard::Accepted);
+        }
         if !holds(&head, session, epoch) {
-            let said = Said::Failed(FailKind::NotCalled, String::new());
-            return too_late(pipeline, &head, &state, session, &said).await;
+            // Not evidence: somebody else may have it by now, and what this one did not do says nothing about them.
+            let (status, epoch) = (head.status.name(), head.epoch);
+            return Ok(Heard::Stale { status, epoch, kept: false });
         }
         let why = why.as_deref().map(|w| kernel_limits::clip(w, 512).to_owned());
-        let decision = Decision::event(CallEvent::CallReleased { why });
+        let decision =
+            Decision::event(CallEvent::CallReleased { why, had: Some((session, epoch)) });
         match commit(pipeline, &head, state, decision, &Input::TenureEnded("released")).await? {
             CommitAnswer::Committed(_) => return Ok(Heard::Accepted),
             CommitAnswer::Refused(why) => return Ok(Heard::Refused(why.to_string())),
@@ -354,17 +368,28 @@ async fn commit(
 
 /// Evidence about the job, in the words of any worker that has lost a call. What a probe or a compensation says is asked
 /// for again instead: it was true when it was said.
+///
+/// A result is kept from whoever had the call once. That nothing was called, or that nothing runs any more, is only true
+/// of one's own claim: it is kept from whoever had the last one, and only while nobody knows better.
 async fn too_late(
     pipeline: &Pipeline,
     head: &Head,
     state: &CallState,
-    session: SessionId,
+    (session, under): (SessionId, u64),
     said: &Said,
 ) -> Result<Heard, StoreError> {
     let (status, epoch) = (head.status.name(), head.epoch);
-    // Only of one that was handed out at all: nobody has evidence of what they never had.
-    if state.what != What::Call || epoch == 0 {
-        return Ok(Heard::Stale { status, epoch, kept: false });
+    let nothing = Heard::Stale { status, epoch, kept: false };
+    let Some(testimony) = said.testimony().filter(|_| state.what == What::Call) else {
+        return Ok(nothing);
+    };
+    let last = status == LOST && epoch == under + 1;
+    if !last && !matches!(testimony, Testimony::Result(_)) {
+        return Ok(nothing);
+    }
+    // Nobody has evidence of what they never had.
+    if holder_under(pipeline, head.id, under).await? != Some(session) {
+        return Ok(nothing);
     }
     let evidence = NewEvidence {
         entity: state.job,
@@ -372,7 +397,7 @@ async fn too_late(
         epoch: state.job_epoch,
         call: state.call,
         who: format!("session {session}"),
-        body: Body::json(&said.testimony().to_json(&state.step)),
+        body: Body::json(&testimony.to_json(&state.step)),
     };
     let kept = match pipeline.evidence(evidence).await? {
         EvidenceAnswer::Recorded { .. } | EvidenceAnswer::Duplicate => true,
@@ -380,4 +405,25 @@ async fn too_late(
         EvidenceAnswer::Refused(why) => return Ok(Heard::Refused(why.to_string())),
     };
     Ok(Heard::Stale { status, epoch, kept })
+}
+
+/// Who had a call under this epoch.
+async fn holder_under(
+    pipeline: &Pipeline,
+    call: EntityId,
+    epoch: u64,
+) -> Result<Option<SessionId>, StoreError> {
+    let mut from = 1;
+    loop {
+        let page = pipeline.store().stream(call, from, 256).await?;
+        let Some(last) = page.last() else { return Ok(None) };
+        from = last.last() + 1;
+        for record in page.iter().filter(|r| r.epoch == epoch) {
+            let (meta, _) =
+                read_events_of::<Call>(pipeline.store(), record).await.map_err(unreadable)?;
+            if meta.take.is_some() {
+                return Ok(meta.take);
+            }
+        }
+    }
 }

@@ -4,7 +4,7 @@ use crate::model::small;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenure_kernel::{
-    ids::EntityId,
+    ids::{EntityId, SessionId},
     machine::{Cx, Decision, Input, Machine, Undecided},
     table::Table,
 };
@@ -113,6 +113,9 @@ pub enum CallEvent {
         /// Why.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
+        /// Who had it, so that the same again is answered the same.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        had: Option<(SessionId, u64)>,
     },
     /// Its worker brought a result.
     CallCompleted {
@@ -130,10 +133,13 @@ pub enum CallEvent {
         /// See [`Answered`].
         answered: Answered,
     },
-    /// A worker had it and was not heard of in time.
+    /// A worker had it and was not heard of in time, or has given it up while code of it may still run.
     CallLost {
-        /// Which rule.
+        /// Which rule, or what the worker said.
         why: String,
+        /// See [`Answered`]; only where its worker said so itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        answered: Option<Answered>,
     },
     /// Its job did not want it any more, and nobody had begun it.
     CallCancelled {
@@ -183,9 +189,9 @@ pub struct CallState {
         deserialize_with = "tenure_steps::canonical::present"
     )]
     pub input: Option<Value>,
-    /// The version at which nobody has it: its own events, and those of tenures that ended with a release. A claim is an
-    /// event of the kernel, which a machine does not see; it shows in a version that is higher than this.
-    pub free_at: u64,
+    /// Who gave it back last, and under which epoch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub released: Option<(SessionId, u64)>,
     /// Which answer ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answered: Option<Answered>,
@@ -209,7 +215,7 @@ impl Default for CallState {
             timeout_ms: 0,
             must_end_in_ms: 0,
             input: None,
-            free_at: 0,
+            released: None,
             answered: None,
             error: None,
         }
@@ -259,22 +265,23 @@ impl Machine for Call {
                     timeout_ms: new.timeout_ms,
                     must_end_in_ms: new.must_end_in_ms,
                     input: small(&new.input, limits::INPUT_IN_HEAD_BYTES_MAX),
-                    free_at: 1,
+                    released: None,
                     answered: None,
                     error: None,
                 };
             }
-            // Behind a claim and the end of that tenure.
-            CallEvent::CallReleased { .. } => state.free_at += 3,
+            CallEvent::CallReleased { had, .. } => state.released = *had,
             CallEvent::CallCompleted { answered, .. } => state.answered = Some(answered.clone()),
             CallEvent::CallFailed { error, answered, .. } => {
                 state.answered = Some(answered.clone());
                 state.error = Some(error.clone());
             }
-            CallEvent::CallLost { why } => state.error = Some(why.clone()),
+            CallEvent::CallLost { why, answered } => {
+                state.error = Some(why.clone());
+                state.answered.clone_from(answered);
+            }
             CallEvent::CallCancelled { why } => state.error.clone_from(why),
-            CallEvent::CallExpired {} => {}
-            CallEvent::MailNoted { .. } => state.free_at += 1,
+            CallEvent::CallExpired {} | CallEvent::MailNoted { .. } => {}
         }
     }
 

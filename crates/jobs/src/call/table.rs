@@ -17,13 +17,18 @@ const fn at(from: &'static [&'static str], event: &'static str, to: &'static str
     Move { from, event, to }
 }
 
+/// The state in which a call waits and nobody has it.
+pub const QUEUED: &str = "queued";
+/// The state of a call of which nobody knows whether it happened.
+pub const LOST: &str = "lost";
+
 /// The transition table. The end of a tenure does not lead back to the queue: only the word of the worker that it was
 /// not begun does.
 pub static TABLE: Table = Table {
     kind: "call",
     doc: "One invocation of a tool, handed to a worker that does not run the flow.",
     statuses: &[
-        open("queued", Claimable::Queued, "Waits for a worker that has the tool."),
+        open(QUEUED, Claimable::Queued, "Waits for a worker that has the tool."),
         open("running", Claimable::No, "A worker has it."),
         open(
             "unheld",
@@ -33,8 +38,8 @@ pub static TABLE: Table = Table {
         end("completed", "Its worker brought a result."),
         end("failed", "Its worker said how it failed."),
         end(
-            "lost",
-            "A worker had it and was not heard of in time: nobody knows whether it happened.",
+            LOST,
+            "A worker had it and was not heard of in time, or gave it up while it may still run: nobody knows whether it happened.",
         ),
         end("cancelled", "Its job did not want it any more, and nobody had begun it."),
         end("expired", "No worker took it in time: it was not called."),

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     call::{NewCall, decide::CallMail, model::Call as CallMachine, view},
-    catalogue::{self, Sort},
+    catalogue,
     decide::cancel_call,
     model::JobState,
 };
@@ -73,7 +73,7 @@ impl Run {
         if self.foreign.contains_key(tool) {
             return Ok(true);
         }
-        let entry = catalogue::entry(self.reach.pipeline.store(), Sort::Tool, tool).await?;
+        let entry = catalogue::tool_of(self.reach.pipeline.store(), &self.tenant, tool).await?;
         let Some((version, terms)) = entry.as_ref().and_then(catalogue::Entry::for_calls) else {
             return Ok(false);
         };

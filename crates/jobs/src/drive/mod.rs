@@ -29,7 +29,7 @@ pub use ends::{Ending, Ends};
 pub use limits::{BOOK_GOOD_FOR, Limits};
 pub use load::{LoadError, Loaded, load, meta_of, read_events, read_events_of};
 pub use memory::Memory;
-pub(crate) use run::{Run, Still};
+pub(crate) use run::{Run, Still, creations_first};
 
 use crate::terms::Serves;
 use std::{sync::Arc, time::Duration};

@@ -29,7 +29,7 @@ use tenure_kernel::{
     limits as kernel_limits,
     machine::{Decision, Input, Machine, draft},
     mail::Mail,
-    outbox::Message,
+    outbox::{Message, Target},
     runtime::{First, first},
     table::Class,
     time::Timestamp,
@@ -563,16 +563,17 @@ impl Run {
             // But nobody may take a call before it is on record as started: it goes with its event.
             let (now, later) = handed.into_iter().partition(|(at, _)| *at < before);
             handed = later;
-            messages.extend(now.into_iter().map(|(_, m): (usize, Message)| m));
+            let (sent, kept) = creations_first(now, messages, &handed);
+            messages = kept;
             let decision = Decision {
                 events: std::mem::replace(&mut events, rest),
                 timers: std::mem::take(&mut timers),
-                messages: std::mem::take(&mut messages),
+                messages: sent,
                 ..Decision::default()
             };
             held.record::<Job>(decision, &[]).await?;
         }
-        messages.extend(handed.into_iter().map(|(_, m)| m));
+        let (messages, _) = creations_first(handed, messages, &[]);
         let mut decision = Decision { events, timers, messages, ..Decision::default() };
         decision.timers.extend(self.guard());
         match held.record::<Job>(decision, &pending.mail).await {
@@ -868,4 +869,21 @@ pub(crate) fn hold_error(e: LoadError) -> HoldError {
         LoadError::Store(e) => HoldError::Store(e),
         LoadError::Unreadable(why) => HoldError::Refused(why),
     }
+}
+
+/// What is sent: new calls first, then the rest, because a cancel that comes before what it is for is lost. What is for a
+/// call that is created later is kept until then.
+pub(crate) fn creations_first(
+    created: Vec<(usize, Message)>,
+    messages: Vec<Message>,
+    later: &[(usize, Message)],
+) -> (Vec<Message>, Vec<Message>) {
+    let to = |m: &Message| match m.to {
+        Target::Mail(id) | Target::Create { id, .. } => Some(id),
+        Target::Wire(_) => None,
+    };
+    let waits = |m: &Message| to(m).is_some_and(|id| later.iter().any(|(_, c)| to(c) == Some(id)));
+    let (kept, now): (Vec<_>, Vec<_>) = messages.into_iter().partition(waits);
+    let first = created.into_iter().map(|(_, m)| m);
+    (first.chain(now).collect(), kept)
 }

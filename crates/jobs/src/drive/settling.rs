@@ -122,7 +122,7 @@ impl Run {
 
     /// Whether the process that made a call is certainly gone.
     async fn executor_dead(&self, call: &Call) -> Result<bool, HoldError> {
-        if call.hand.asked > 0 {
+        if call.hand.handed {
             // The flow's worker never touched it: whoever took the call did.
             let Some(session) = self.had_by(call).await? else { return Ok(false) };
             let executor = self.opening(session).await?.and_then(|o| o.executor);

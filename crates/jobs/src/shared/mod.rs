@@ -63,7 +63,12 @@ where
         let head: Option<Head> = pipeline.store().head(id).await?;
         let state = head.as_ref().map(|h| decode_state::<M>(&h.state)).transpose();
         let state = state.map_err(corrupt)?;
-        let cx = Cx { id, now, version: head.as_ref().map_or(0, |h| h.version) };
+        let cx = Cx {
+            id,
+            now,
+            version: head.as_ref().map_or(0, |h| h.version),
+            status: head.as_ref().map(|h| h.status),
+        };
         let decision = decide(state.as_ref(), &cx)?;
         let mut after = state.unwrap_or_default();
         if decision.events.is_empty() {

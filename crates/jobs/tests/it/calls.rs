@@ -69,7 +69,7 @@ fn tool(class: Class) -> CallTool {
 
 async fn world(class: Class, options: JobOptions) -> World {
     let world = World::start(flows(), Tools::default(), options).await;
-    register_calls(&world.node.pipeline, &[tool(class)]).await.unwrap();
+    register_calls(&world.node.pipeline, "", &[tool(class)]).await.unwrap();
     world
 }
 
@@ -452,7 +452,7 @@ async fn large_inputs_and_results_are_bodies_of_their_own() {
 async fn a_tool_that_the_flow_worker_has_itself_is_not_handed_over() {
     let here = ToolSpec::new("far", |_: ToolCtx, v: Value| async move { Ok(v) });
     let world = World::start(flows(), Tools::default().with(here), quick()).await;
-    register_calls(&world.node.pipeline, &[tool(Class::Irreversible)]).await.unwrap();
+    register_calls(&world.node.pipeline, "", &[tool(Class::Irreversible)]).await.unwrap();
     let job = world.submit("far", json!(1)).await;
     world.until(job, "completed").await;
     assert_eq!(world.count(job, "call_handed").await, 0);
@@ -472,5 +472,69 @@ async fn a_paused_job_keeps_the_answer_of_its_call_for_later() {
     world.ask(job, tenure_jobs::decide::mail::RESUME).await;
     assert_eq!(world.until(job, "completed").await.output, Some(json!(2)));
     let _: JobState = world.state(job).await;
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_release_says_nothing_about_the_worker_that_has_the_call_by_then() {
+    let world = world(Class::Irreversible, quick()).await;
+    let far = Far::open(&world).await;
+    let job = world.submit("far", json!(1)).await;
+    let call = far.take().await;
+    let pipeline = &world.node.pipeline;
+    let release = || desk::release(pipeline, call.head.id, (far.session, call.head.epoch), None);
+    assert_eq!(release().await.unwrap(), Heard::Accepted);
+    let other = Far::open(&world).await;
+    let theirs = other.take().await;
+    // The answer to the first was lost on its way.
+    assert_eq!(release().await.unwrap(), Heard::Accepted, "the same again");
+    // Nor can it say anything else about what it gave back, nor anybody about what they never had.
+    let stranger = Far::open(&world).await;
+    for far in [&far, &stranger] {
+        for said in [&call, &theirs] {
+            for kind in [FailKind::NotCalled, FailKind::Unknown] {
+                assert!(!kept(&far.fail(said, kind).await));
+            }
+        }
+    }
+    assert!(!kept(&stranger.complete(&theirs, json!(9)).await));
+    until_call(&world, theirs.head.id, "lost").await;
+    world.until(job, "attention").await;
+    for far in [&far, &stranger] {
+        assert!(!kept(&far.fail(&call, FailKind::NotCalled).await));
+        assert!(!kept(&far.fail(&theirs, FailKind::NotCalled).await));
+    }
+    let stale = desk::release(pipeline, call.head.id, (other.session, theirs.head.epoch), None);
+    assert!(!kept(&stale.await.unwrap()), "a stale release is no evidence");
+    assert!(world.store.evidence(job).await.unwrap().is_empty());
+    // The one who had it last may say so.
+    assert!(kept(&other.fail(&theirs, FailKind::NotCalled).await));
+    let again = Far::open(&world).await.take().await;
+    assert_ne!(again.state.key, call.state.key);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_may_still_run_is_not_over_by_the_word_of_its_worker() {
+    let world = world(Class::Verifiable, quick()).await;
+    let far = Far::open(&world).await;
+    let job = world.submit("far", json!(1)).await;
+    let call = far.take().await;
+    let left = Said::Left("a thread of it goes on".into());
+    assert_eq!(far.say(&call, left.clone()).await, Heard::Accepted);
+    assert_eq!(far.say(&call, left).await, Heard::Accepted, "the same again");
+    until_call(&world, call.head.id, "lost").await;
+    let probe = far.take().await;
+    assert_eq!(probe.state.what, What::Probe);
+    far.complete(&probe, json!({ "happened": false })).await;
+    // No trace yet; the thread may leave one at any time.
+    world.until(job, "attention").await;
+    assert_eq!(world.count(job, "tool_invocation_started").await, 1);
+    // It has ended now: then no trace counts.
+    assert!(kept(&far.fail(&call, FailKind::Unknown).await));
+    let probe = far.take().await;
+    assert_eq!(probe.state.what, What::Probe);
+    far.complete(&probe, json!({ "happened": false })).await;
+    assert_ne!(far.take().await.state.key, call.state.key);
     world.check().await;
 }

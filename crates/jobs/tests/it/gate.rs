@@ -69,7 +69,7 @@ impl World {
     }
 
     fn cx(&self, id: EntityId) -> Cx {
-        Cx { id, now: Timestamp::from_micros(self.now), version: 1 }
+        Cx { id, now: Timestamp::from_micros(self.now), version: 1, status: None }
     }
 
     fn post(&mut self, source: EntityId, message: Message) {

@@ -169,7 +169,12 @@ impl Walk {
     }
 
     fn cx(&self) -> Cx {
-        Cx { id: self.head.id, now: Timestamp::from_micros(self.now), version: self.head.version }
+        Cx {
+            id: self.head.id,
+            now: Timestamp::from_micros(self.now),
+            version: self.head.version,
+            status: Some(self.head.status),
+        }
     }
 
     /// What the due loop, or a holder, would commit.
@@ -472,7 +477,7 @@ proptest! {
 
 #[test]
 fn a_cancel_that_comes_before_the_job_makes_it_cancelled() {
-    let cx = Cx { id: EntityId::fixed(9, 9), now: Timestamp::ZERO, version: 0 };
+    let cx = Cx { id: EntityId::fixed(9, 9), now: Timestamp::ZERO, version: 0, status: None };
     let decision = Job::decide(None, &Input::CancelUnborn, &cx).unwrap();
     assert_eq!(Job::name(&decision.events[0]), "job_cancelled");
     let garbage = Body::Inline(br#"{"flow": 7}"#.to_vec());

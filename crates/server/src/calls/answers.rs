@@ -51,6 +51,14 @@ pub(super) struct FailRequest {
     /// In words.
     #[serde(default)]
     error: String,
+    /// No code of this call runs any more. `false` only with `unknown`: a thread or a process is left that the worker
+    /// can not end, so the call may still take effect.
+    #[serde(default = "yes")]
+    over: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A call that was not begun.
@@ -113,9 +121,13 @@ pub(super) async fn fail(
     Named(call): Named<EntityId>,
     Body(request): Body<FailRequest>,
 ) -> Result<Json<Accepted>, Problem> {
-    let FailRequest { session, epoch, kind, error } = request;
+    let FailRequest { session, epoch, kind, error, over } = request;
+    if !over && kind != FailKind::Unknown {
+        let detail = "while code of it may still run, nobody knows how a call ends";
+        return Err(Problem::bad_field("over", detail).fix("say it with the kind unknown"));
+    }
     admit(&app, &caller, call, session).await?;
-    let said = Said::Failed(kind, error);
+    let said = if over { Said::Failed(kind, error) } else { Said::Left(error) };
     answer(call, desk::say(app.pipeline(), call, (session, epoch), &said).await?)
 }
 

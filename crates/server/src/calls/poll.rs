@@ -165,6 +165,11 @@ async fn tools_of(
     asked: Option<Vec<String>>,
 ) -> Result<Vec<String>, Problem> {
     let own = desk::tools_of(app.pipeline(), session).await?.unwrap_or_default();
+    if own.is_empty() {
+        let detail = "this session was not opened to take calls: it has no tools";
+        return Err(Problem::bad_field("session", detail)
+            .fix("open one with POST /v1/calls/sessions and poll under that"));
+    }
     let Some(asked) = asked else { return Ok(own) };
     if let Some(other) = asked.iter().find(|t| !own.contains(t)) {
         let detail = format!("this session was not opened with the tool {other:?}");

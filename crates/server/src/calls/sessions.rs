@@ -133,7 +133,8 @@ pub(super) async fn open(
         return Err(Problem::bad_field("name", detail).fix("say which program runs where"));
     }
     let tools = offers(request.tools)?;
-    register_calls(app.pipeline(), &tools).await?;
+    let tenant = caller.tenant.clone().unwrap_or_default();
+    register_calls(app.pipeline(), &tenant, &tools).await?;
     if let Some(jobs) = app.jobs() {
         jobs.submitter().forget_flows();
     }
@@ -147,7 +148,6 @@ pub(super) async fn open(
     let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
     let opening = Opening { name: request.name, role: "worker".into(), lease_ms, executor };
     let names: Vec<String> = tools.into_iter().map(|t| t.name).collect();
-    let tenant = caller.tenant.clone().unwrap_or_default();
     let session = desk::open_session(app.pipeline(), &tenant, opening, &names).await?;
     Ok((StatusCode::CREATED, Json(Opened { session, lease_ms, renew_ms: (lease_ms / 3).max(1) })))
 }

@@ -81,7 +81,11 @@ pub(super) async fn flows(
     let read = async {
         let glance = console.glance(&app, &caller).await?;
         let store = app.pipeline().store();
-        Ok::<_, StoreError>((glance, catalogue::list(store).await?, store.now().await?))
+        Ok::<_, StoreError>((
+            glance,
+            catalogue::list(store, caller.tenant.as_deref()).await?,
+            store.now().await?,
+        ))
     };
     let (glance, entries, now) = match read.await {
         Ok(read) => read,

@@ -18,8 +18,8 @@ use tenure_kernel::error::StoreError;
 /// Names that are listed in a refusal.
 const KNOWN_MAX: usize = 50;
 
-async fn all(app: &App, sort: Sort) -> Result<Vec<Entry>, StoreError> {
-    let mut entries = catalogue::list(app.pipeline().store()).await?;
+async fn all(app: &App, sort: Sort, tenant: Option<&str>) -> Result<Vec<Entry>, StoreError> {
+    let mut entries = catalogue::list(app.pipeline().store(), tenant).await?;
     entries.retain(|e| e.sort == sort);
     Ok(entries)
 }
@@ -30,13 +30,14 @@ pub(super) async fn unknown(
     sort: Sort,
     name: &str,
     version: Option<u32>,
+    tenant: Option<&str>,
     status: StatusCode,
 ) -> Result<Problem, StoreError> {
     let (code, word, path) = match sort {
         Sort::Flow => (ApiCode::UnknownFlow, "flow", "/v1/flows"),
         Sort::Tool => (ApiCode::UnknownTool, "tool", "/v1/tools"),
     };
-    let entries = all(app, sort).await?;
+    let entries = all(app, sort, tenant).await?;
     if let Some(entry) = entries.iter().find(|e| e.name == name) {
         let versions: Vec<u32> = entry.versions.iter().map(|v| v.version).collect();
         let detail = format!(
@@ -78,9 +79,14 @@ impl std::str::FromStr for Name {
 
 async fn one(app: &App, caller: &Caller, sort: Sort, name: &str) -> Result<Json<Entry>, Problem> {
     caller.need(Scope::Read)?;
-    match catalogue::entry(app.pipeline().store(), sort, name).await? {
+    let (store, tenant) = (app.pipeline().store(), caller.tenant.as_deref());
+    let entry = match sort {
+        Sort::Flow => catalogue::entry(store, sort, name).await?,
+        Sort::Tool => catalogue::tool_of(store, tenant.unwrap_or_default(), name).await?,
+    };
+    match entry {
         Some(entry) => Ok(Json(entry)),
-        None => Err(unknown(app, sort, name, None, StatusCode::NOT_FOUND).await?),
+        None => Err(unknown(app, sort, name, None, tenant, StatusCode::NOT_FOUND).await?),
     }
 }
 
@@ -93,7 +99,7 @@ pub(super) async fn flows(
     caller: Caller,
 ) -> Result<Json<Vec<Entry>>, Problem> {
     caller.need(Scope::Read)?;
-    Ok(Json(all(&app, Sort::Flow).await?))
+    Ok(Json(all(&app, Sort::Flow, caller.tenant.as_deref()).await?))
 }
 
 /// One flow.
@@ -119,7 +125,7 @@ pub(super) async fn tools(
     caller: Caller,
 ) -> Result<Json<Vec<Entry>>, Problem> {
     caller.need(Scope::Read)?;
-    Ok(Json(all(&app, Sort::Tool).await?))
+    Ok(Json(all(&app, Sort::Tool, caller.tenant.as_deref()).await?))
 }
 
 /// One tool.

@@ -208,6 +208,8 @@ pub(super) struct EntryDocument {
     sort: String,
     /// Its name.
     name: String,
+    /// Whose tool it is, where only workers of one tenant take calls of it.
+    tenant: Option<String>,
     /// Oldest first: `version`, `doc`, `class`, `input_schema`, `output_schema`.
     versions: Vec<Value>,
 }

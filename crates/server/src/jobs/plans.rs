@@ -14,15 +14,20 @@ use utoipa::ToSchema;
 const DETAILED: usize = 3;
 
 /// The input of the flow that runs plans.
-pub(super) async fn check(app: &App, input: &Value) -> Result<(), Problem> {
+pub(super) async fn check(app: &App, tenant: &str, input: &Value) -> Result<(), Problem> {
     let none = Value::Null;
     let plan = Strict::from(input.get("plan").unwrap_or(&none).clone());
-    check_strict(app, &plan, input.get("input").unwrap_or(&none)).await
+    check_strict(app, tenant, &plan, input.get("input").unwrap_or(&none)).await
 }
 
 /// A plan and its input.
-pub(super) async fn check_strict(app: &App, plan: &Strict, input: &Value) -> Result<(), Problem> {
-    let read = problems(app, plan).await?.map_err(|found| refusal(&found))?;
+pub(super) async fn check_strict(
+    app: &App,
+    tenant: &str,
+    plan: &Strict,
+    input: &Value,
+) -> Result<(), Problem> {
+    let read = problems(app, Some(tenant), plan).await?.map_err(|found| refusal(&found))?;
     let wrong = plan::check::check_input(&read, input);
     let Some(first) = wrong.first() else { return Ok(()) };
     let found: Vec<Value> =
@@ -35,8 +40,12 @@ pub(super) async fn check_strict(app: &App, plan: &Strict, input: &Value) -> Res
 }
 
 /// Everything that is wrong with a plan, given what is registered.
-async fn problems(app: &App, plan: &Strict) -> Result<Result<Plan, Vec<Wrong>>, Problem> {
-    let library = Library::of(catalogue::list(app.pipeline().store()).await?);
+async fn problems(
+    app: &App,
+    tenant: Option<&str>,
+    plan: &Strict,
+) -> Result<Result<Plan, Vec<Wrong>>, Problem> {
+    let library = Library::of(catalogue::list(app.pipeline().store(), tenant).await?);
     Ok(plan::check(plan, Some(&library)))
 }
 
@@ -78,6 +87,6 @@ pub(super) async fn check_plan(
     super::body::Json(plan): super::body::Json<Strict>,
 ) -> Result<Json<Checked>, Problem> {
     caller.need(Scope::Read)?;
-    let problems = problems(&app, &plan).await?.err().unwrap_or_default();
+    let problems = problems(&app, caller.tenant.as_deref(), &plan).await?.err().unwrap_or_default();
     Ok(Json(Checked { ok: problems.is_empty(), problems }))
 }

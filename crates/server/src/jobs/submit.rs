@@ -190,7 +190,7 @@ pub(super) async fn submit(
     let tenant = tenant(&caller, new.tenant)?;
     let key = idempotency_key(&headers, new.key)?;
     let (flow, input) = match new.plan {
-        Some(plan) => planned(&app, new.flow, new.version, plan, new.input).await?,
+        Some(plan) => planned(&app, &tenant, new.flow, new.version, plan, new.input).await?,
         None => (required("flow", new.flow)?, new.input),
     };
     let collected = batches::mode(new.batch, new.debounce)?;
@@ -202,7 +202,7 @@ pub(super) async fn submit(
         None => check_input(&app, desk, &flow, new.version, &input).await?,
     };
     if flow == plan::FLOW {
-        plans::check(&app, &input).await?;
+        plans::check(&app, &tenant, &input).await?;
     }
     let submission = Submission {
         flow,
@@ -225,6 +225,7 @@ pub(super) async fn submit(
 /// The flow that runs plans, and its input.
 async fn planned(
     app: &App,
+    tenant: &str,
     flow: Option<String>,
     version: Option<u32>,
     plan: Strict,
@@ -237,7 +238,7 @@ async fn planned(
     }
     // Keys that stand twice are seen here only: what goes on from here has them once.
     if !plan.doubled.is_empty() {
-        plans::check_strict(app, &plan, &input).await?;
+        plans::check_strict(app, tenant, &plan, &input).await?;
     }
     let input = serde_json::json!({"plan": plan.value, "input": input});
     Ok((plan::FLOW.to_owned(), input))
@@ -262,9 +263,15 @@ pub(super) async fn check_input(
     }
     let known = desk.submitter().registered(flow, version).await?;
     let Some(known) = known else {
-        return Err(
-            unknown(app, Sort::Flow, flow, version, StatusCode::UNPROCESSABLE_ENTITY).await?
-        );
+        return Err(unknown(
+            app,
+            Sort::Flow,
+            flow,
+            version,
+            None,
+            StatusCode::UNPROCESSABLE_ENTITY,
+        )
+        .await?);
     };
     desk.schemas.check(flow, known.version, &known.input_schema, input)?;
     Ok(known.version)

@@ -225,6 +225,43 @@ async fn a_worker_of_a_tenant_gets_and_answers_the_calls_of_that_tenant_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_a_tenant_says_about_a_tool_holds_for_that_tenant_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let scopes = [Scope::Read, Scope::Write, Scope::Worker];
+    let (a, b) = (jobs.key(Some("a"), &scopes).await, jobs.key(Some("b"), &scopes).await);
+    let open = |class: &str| json!({ "name": "w", "tools": echo(class) });
+    let sessions = "/v1/calls/sessions";
+    // The last one to speak does not decide for the first.
+    for (key, class) in [(&a, "irreversible"), (&b, "idempotent")] {
+        assert_eq!(jobs.with_key(Method::POST, sessions, key, open(class)).await.status, 201);
+    }
+    let tool = "/v1/tools/far.echo";
+    for (key, class) in [(&a, "irreversible"), (&b, "idempotent")] {
+        let shown = jobs.with_key(Method::GET, tool, key, Value::Null).await;
+        assert_eq!(shown.body["versions"][0]["class"], json!(class), "{shown:?}");
+        let listed = jobs.with_key(Method::GET, "/v1/tools", key, Value::Null).await;
+        let all = listed.body.as_array().unwrap().clone();
+        let mine = all.iter().filter(|t| t["name"] == "far.echo");
+        assert_eq!(mine.count(), 1, "{listed:?}");
+        let submit = json!({ "flow": "far", "input": { "tool": "far.echo" } });
+        let job = jobs.with_key(Method::POST, "/v1/jobs", key, submit).await.text("id").to_owned();
+        let path = format!("/v1/calls?job={job}");
+        let mut calls = jobs.with_key(Method::GET, &path, key, Value::Null).await;
+        while calls.body["calls"] == json!([]) {
+            calls = jobs.with_key(Method::GET, &path, key, Value::Null).await;
+        }
+        assert_eq!(calls.body["calls"][0]["class"], json!(class), "{calls:?}");
+    }
+    // A tenant of which nobody has spoken has the common one, and there is none yet.
+    let c = jobs.key(Some("c"), &scopes).await;
+    assert_eq!(jobs.with_key(Method::GET, tool, &c, Value::Null).await.status, 404);
+    Far::open(&jobs, echo("idempotent")).await;
+    assert_eq!(jobs.with_key(Method::GET, tool, &c, Value::Null).await.status, 200);
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_with_a_request_is_said_with_its_field_and_nothing_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let jobs = start(dir.path()).await;
@@ -259,6 +296,15 @@ async fn what_is_wrong_with_a_request_is_said_with_its_field_and_nothing_is_writ
         let refused = jobs.post(&poll, body.clone()).await;
         assert_eq!((refused.status, refused.text("field")), (422, field), "{body}: {refused:?}");
     }
+    let job = jobs.submit("far", json!({ "tool": "far.echo" })).await;
+    let call = far.one().await;
+    let wrong = json!({ "kind": "retryable", "error": "x", "over": false });
+    let refused = far.say(&call, "fail", wrong).await;
+    assert_eq!((refused.status, refused.text("field")), (422, "over"), "{refused:?}");
+    let left = json!({ "kind": "unknown", "error": "a thread goes on", "over": false });
+    assert_eq!(far.say(&call, "fail", left.clone()).await.status, 200);
+    assert_eq!(far.say(&call, "fail", left).await.status, 200, "the same again");
+    jobs.until(&job, "attention").await;
     let nobody = "01976f3e-8a10-7c3b-9d21-4f0e6b7a5c11";
     let body = json!({ "session": far.session, "epoch": 1, "result": 1 });
     let unknown = jobs.post(&format!("/v1/calls/{nobody}/complete"), body).await;

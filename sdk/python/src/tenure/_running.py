@@ -3,6 +3,9 @@
 What is said must be true whatever happened, so the words are few. A tool that returned: its result. A tool that raised one of the
 kinds of `ToolError`: that kind. Anything else, also a cancelled task and an exception nobody thought of: `unknown`, because code of
 the tool ran and nobody knows how far it came. Only a call that was never begun is `not_called`.
+
+Whether code of it still runs is said as well. A thread that returned is over. A task that was cancelled is not known to be: what it
+waited for in another thread (`asyncio.to_thread`) or process goes on, and may take effect later.
 """
 
 from __future__ import annotations
@@ -33,8 +36,13 @@ class Outcome:
 
 
 def failed(kind: str, error: str) -> Outcome:
-    """A call that did not return."""
+    """A call that did not return, and of which no code runs any more."""
     return Outcome("fail", {"kind": kind, "error": error[:ERROR_CHARS_MAX]})
+
+
+def left(error: str) -> Outcome:
+    """A call that nobody waits for any more, and of which code may still run: a thread or a process behind a cancelled task."""
+    return Outcome("fail", {"kind": "unknown", "error": error[:ERROR_CHARS_MAX], "over": False})
 
 
 def not_called(why: str) -> Outcome:
@@ -79,7 +87,7 @@ class Running:
             cancel()
 
     def run(self, tool: AnyTool | None, loop: Callable[[], asyncio.AbstractEventLoop]) -> Outcome:
-        """Calls the function and returns when none of its code runs any more."""
+        """Calls the function and returns when it is over, or its task is; see `left`."""
         function = tool._does(self.what) if tool is not None else None
         if function is None:
             missing = f"this worker has no {self.what} of {self.tool_name}"
@@ -97,7 +105,7 @@ class Running:
         except BaseException as raised:  # SystemExit of a tool is no reason to end a worker
             if self.what == "call":
                 _points.at("after_call")
-            return self._raised(raised)
+            return self._raised(raised, function.is_async)
         if self.what == "call":
             _points.at("after_call")
         return self._returned(returned)
@@ -132,14 +140,14 @@ class Running:
             log.error("%s returned something that is not JSON: %s", self.tool_name, problem)
             return failed("unknown", f"the tool returned something that can not be written as JSON: {problem}")
 
-    def _raised(self, raised: BaseException) -> Outcome:
+    def _raised(self, raised: BaseException, in_loop: bool) -> Outcome:
         says = f"{type(raised).__name__}: {raised}" if not isinstance(raised, ToolError) else str(raised)
         if self.what == "probe":
             return self._unclear(says or type(raised).__name__)
         if isinstance(raised, ToolError):
             return failed(raised.kind, says or type(raised).__name__)
-        if isinstance(raised, asyncio.CancelledError):
-            return failed("unknown", f"stopped while it ran: {self.why_stopped or 'cancelled'}")
+        if in_loop and (self.call.cancelled or isinstance(raised, asyncio.CancelledError)):
+            return left(f"stopped while it ran: {self.why_stopped or 'cancelled'} ({says})")
         log.error("%s raised %s (job %s, step %s)", self.tool_name, says, self.call.job, self.call.step, exc_info=raised)
         return failed("unknown", f"the tool raised {says}")
 

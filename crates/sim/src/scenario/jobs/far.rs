@@ -87,7 +87,7 @@ async fn open(
         CallTool { name: craft.name().to_owned(), class: Some(class), terms, ..CallTool::default() }
     };
     let offers: Vec<CallTool> = CRAFTS.iter().map(offer).collect();
-    register_calls(pipeline, &offers).await?;
+    register_calls(pipeline, "", &offers).await?;
     let opening = Opening {
         name: format!("{} far", env.name),
         role: "worker".into(),
