@@ -410,9 +410,12 @@ fn call_ended(state: &JobState, mail: CallMail) -> MailSays {
 
 /// What a call that came back leads to while nobody holds the job. The next holder goes on from there; a job that is
 /// being cancelled has none, so what is certain is written down here.
-fn came_back(state: &JobState, mail: CallMail, id: EntityId) -> Vec<JobEvent> {
-    let CallMail { step, key, call, what, nth, answer } = mail;
-    let certain = answer.end == CallEnd::Completed || answer.end.is_not_applied();
+fn came_back(state: &JobState, mail: CallMail) -> Vec<JobEvent> {
+    let CallMail { step, key, call, what, answer, .. } = mail;
+    // A result that is too large for mail is still in the call: it is read from there by whoever goes on from here, a
+    // retry of the job say. A success without it would be one with another result.
+    let in_call = answer.end == CallEnd::Completed && answer.result.is_none();
+    let certain = answer.end.is_certain() && !in_call;
     if state.cancel.is_none() || what != What::Call || !certain {
         return vec![StepEvent::CallAnswered { step, key, call, what, answer }.into()];
     }
@@ -430,13 +433,7 @@ fn came_back(state: &JobState, mail: CallMail, id: EntityId) -> Vec<JobEvent> {
         let done = finished(step, ResultType::PermanentFailure, Some("cancelled"), error);
         return vec![over.into(), done];
     }
-    // Too large for mail: nobody goes on from it, and it is still in the call.
-    let elsewhere = || {
-        let call = JobState::call_id(id, &key, call, (what, nth));
-        format!("the result is in call {call}")
-    };
-    let error = answer.result.is_none().then(elsewhere);
-    let (outcome, result) = (CallOutcome::Success, answer.result);
+    let (outcome, result, error) = (CallOutcome::Success, answer.result, None);
     vec![
         StepEvent::ToolInvocationFinished {
             step: step.clone(),
@@ -535,7 +532,7 @@ fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<Job
             }
             MailSays::Nothing(why) => note(&mut state, &mut decision, &why),
             MailSays::CallEnded(mail) => {
-                for event in came_back(&state, *mail, id) {
+                for event in came_back(&state, *mail) {
                     push(&mut state, &mut decision, event);
                 }
             }

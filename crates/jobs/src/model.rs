@@ -323,6 +323,9 @@ pub struct OpenCall {
     /// What of it is with a worker that does not run the flow, and its number: together they name the call entity.
     #[serde(default, rename = "o", skip_serializing_if = "Option::is_none")]
     pub out: Option<(What, u32)>,
+    /// Its answer is on record and says for certain what became of it; nobody has acted on it yet.
+    #[serde(default, rename = "a", skip_serializing_if = "is_default")]
+    pub known: bool,
 }
 
 /// A wait that is open.
@@ -492,7 +495,7 @@ impl JobState {
 
     /// Steps whose effect nobody knows about, if the job ended now.
     pub fn open_steps(&self) -> Vec<StepId> {
-        self.calls.iter().map(|c| c.step.clone()).collect()
+        self.calls.iter().filter(|c| !c.known).map(|c| c.step.clone()).collect()
     }
 
     /// Whether it waits for this key.
@@ -513,6 +516,7 @@ impl JobState {
                     unknown: None,
                     undoing: false,
                     out: None,
+                    known: false,
                 });
             }
             StepEvent::ToolInvocationFinished { key, call, .. } => self.close(key, *call),
@@ -597,12 +601,12 @@ impl JobState {
             }
             StepEvent::CallHanded { key, call, what, nth, .. } => {
                 if let Some(c) = self.calls.iter_mut().find(|c| c.key == *key && c.call == *call) {
-                    c.out = Some((*what, *nth));
+                    (c.out, c.known) = (Some((*what, *nth)), false);
                 }
             }
-            StepEvent::CallAnswered { key, call, .. } => {
+            StepEvent::CallAnswered { key, call, what, answer, .. } => {
                 if let Some(c) = self.calls.iter_mut().find(|c| c.key == *key && c.call == *call) {
-                    c.out = None;
+                    (c.out, c.known) = (None, *what == What::Call && answer.end.is_certain());
                 }
             }
         }

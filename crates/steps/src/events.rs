@@ -242,6 +242,8 @@ pub enum CallEnd {
     Cancelled,
     /// Nobody ever began it.
     NotCalled,
+    /// Nobody took it as long as its job could wait.
+    Expired,
     /// Whoever had it was not heard of in time: it may have been applied, and may still run.
     Lost,
 }
@@ -251,8 +253,17 @@ impl CallEnd {
     pub fn is_not_applied(self) -> bool {
         matches!(
             self,
-            CallEnd::Retryable | CallEnd::Permanent | CallEnd::Cancelled | CallEnd::NotCalled
+            CallEnd::Retryable
+                | CallEnd::Permanent
+                | CallEnd::Cancelled
+                | CallEnd::NotCalled
+                | CallEnd::Expired
         )
+    }
+
+    /// Whether it is certain what became of it.
+    pub fn is_certain(self) -> bool {
+        self == CallEnd::Completed || self.is_not_applied()
     }
 }
 

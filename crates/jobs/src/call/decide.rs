@@ -16,11 +16,15 @@ use tenure_kernel::{
     mail::{Mail, kinds},
     outbox::Message,
     stream::Body,
+    timers::TimerChange,
 };
 use tenure_steps::events::{CallAnswer, CallEnd, StepId, What};
 
 /// The kind of the mail with which a call tells its job how it ended.
 pub const CALL_ENDED: &str = "call_ended";
+
+/// The timer that ends a call whose worker does not finish.
+const CLOCK: &str = "clock";
 
 /// The body of that mail.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,6 +59,10 @@ pub fn decide(
         Input::MustEnd if free => Ok(finish(state, CallEvent::CallExpired {}, None)),
         Input::MustEnd => Ok(lost(state, "its time was up and its worker had not answered")),
         Input::TenureEnded(why) => Ok(lost(state, why)),
+        Input::Timer(CLOCK) if free => {
+            Ok(Decision::event(CallEvent::ClockStopped {}).timer(TimerChange::clear(CLOCK)))
+        }
+        Input::Timer(CLOCK) => Ok(lost(state, "its time was up and its worker had not answered")),
         Input::Timer(name) => Err(Undecided(format!("a call has no timer {name}"))),
     }
 }
@@ -69,8 +77,11 @@ fn born(input: &Input<'_>) -> Result<Decision<CallEvent>, Undecided> {
                 .map_err(|e| Undecided(format!("a call can not be made from this: {e}")))?;
             let must_end_in = Duration::from_millis(new.must_end_in_ms);
             let placement = Placement { queue: queue_of(&new.tool), priority: new.priority };
-            let mut decision =
-                Decision::event(CallEvent::CallCreated(Box::new(new))).must_end_in(must_end_in);
+            // Taken within the grace, which is how it mostly is, it needs no clock of its own.
+            let clock = clock(new.timeout_ms, new.grace_ms.saturating_mul(2));
+            let mut decision = Decision::event(CallEvent::CallCreated(Box::new(new)))
+                .must_end_in(must_end_in)
+                .timer(clock);
             decision.placement = Some(placement);
             Ok(decision)
         }
@@ -78,6 +89,11 @@ fn born(input: &Input<'_>) -> Result<Decision<CallEvent>, Undecided> {
         Input::CancelUnborn => Ok(Decision::default()),
         _ => Err(Undecided("there is no such call".into())),
     }
+}
+
+/// The guard over a worker that renews and never finishes.
+pub fn clock(timeout_ms: u64, grace_ms: u64) -> TimerChange {
+    TimerChange::guard(CLOCK, Duration::from_millis(timeout_ms.saturating_add(grace_ms)))
 }
 
 fn on_mail(state: &CallState, mail: &[Mail], free: bool) -> Decision<CallEvent> {
@@ -121,12 +137,14 @@ pub fn finish(
         }
         CallEvent::CallExpired {} => {
             let why = format!("no worker with the tool {:?} took it in time", state.tool);
-            answer(CallEnd::NotCalled, None, Some(why))
+            answer(CallEnd::Expired, None, Some(why))
         }
         CallEvent::CallLost { why, .. } => answer(CallEnd::Lost, None, Some(why.clone())),
         // Not ends; nobody calls this with them.
         CallEvent::CallCreated(_)
         | CallEvent::CallReleased { .. }
+        | CallEvent::ClockStarted {}
+        | CallEvent::ClockStopped {}
         | CallEvent::MailNoted { .. } => return Decision::event(end),
     };
     let told = CallMail {

@@ -5,7 +5,7 @@
 //! the words of a worker that has lost one (`drive/calls.rs`): whoever holds the job settles by it.
 
 use super::{
-    decide::finish,
+    decide::{clock, finish},
     model::{Answered, Call, CallEvent, CallState, FailKind, limits},
     queue_of,
     table::LOST,
@@ -114,7 +114,7 @@ pub struct Taken {
 impl Taken {
     /// A tool that honours it does nothing that takes effect after this time.
     pub fn not_after(&self) -> Timestamp {
-        self.head.created_at + Duration::from_millis(self.state.timeout_ms)
+        self.head.changed_at + Duration::from_millis(self.state.timeout_ms)
     }
 }
 
@@ -130,7 +130,8 @@ impl Counter {
         self.planners.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Claims up to `n` calls of these tools, of those tenants that the asker sees.
+    /// Claims up to `n` calls of these tools, of those tenants that the asker sees. What was claimed and is not handed
+    /// out, because reading it failed or there is enough for one answer, goes back to the queue.
     pub async fn take(
         &self,
         pipeline: &Pipeline,
@@ -139,15 +140,20 @@ impl Counter {
         n: usize,
         sees: impl Fn(&str) -> bool + Send,
     ) -> Result<Vec<Taken>, StoreError> {
-        let mut taken = Vec::new();
+        let (mut taken, mut bytes) = (Vec::new(), 0);
         // From another one each time, or a backlog of the first starves the others.
         let turn = usize::try_from(pipeline.rt().random() % tools.len().max(1) as u64).unwrap_or(0);
         for tool in tools.iter().cycle().skip(turn).take(tools.len()) {
-            if taken.len() >= n {
+            if taken.len() >= n || bytes >= limits::POLL_BYTES {
                 break;
             }
             let queue = queue_of(tool);
-            let groups = pipeline.store().ready_groups(&queue).await?;
+            let groups = match pipeline.store().ready_groups(&queue).await {
+                Ok(groups) => groups,
+                // What there is already is somebody's: it is handed out.
+                Err(_) if !taken.is_empty() => break,
+                Err(e) => return Err(e),
+            };
             if !groups.iter().any(|(_, tenant)| sees(tenant)) {
                 continue;
             }
@@ -161,15 +167,37 @@ impl Counter {
             probes.retain(|p| sees(&p.tenant));
             let id = pipeline.commit_id();
             let request = ClaimRequest { id, session, lease, queue: queue.clone(), probes, limit };
-            let answer = pipeline.store().claim(request).await?;
+            let answer = match pipeline.store().claim(request).await {
+                Ok(answer) => answer,
+                Err(_) if !taken.is_empty() => break,
+                Err(e) => return Err(e),
+            };
             pipeline.meter().claims.add(answer.claimed.len() as u64);
             if let Some(planner) = self.planners().get_mut(&queue) {
                 planner.settle(&answer.claimed);
             }
             for claimed in answer.claimed {
                 // Only calls stand in these queues; what else did would be somebody's mistake, and lapses.
-                if claimed.head.kind() == Call::TABLE.kind {
-                    taken.push(read(pipeline, claimed.head).await?);
+                if claimed.head.kind() != Call::TABLE.kind {
+                    continue;
+                }
+                let (call, epoch) = (claimed.head.id, claimed.head.epoch);
+                let given = match bytes < limits::POLL_BYTES {
+                    true => hand_out(pipeline, claimed.head, session).await,
+                    false => Ok(Handed::Back("there was enough for one answer")),
+                };
+                match given {
+                    Ok(Handed::Out(call, size)) => {
+                        bytes += size;
+                        taken.push(*call);
+                    }
+                    Ok(Handed::Ended) => {}
+                    Ok(Handed::Back(why)) => give_back(pipeline, call, (session, epoch), why).await,
+                    Err(e) => {
+                        tracing::warn!(%call, error = %e, "a claimed call can not be handed out");
+                        let why = "it could not be read";
+                        give_back(pipeline, call, (session, epoch), why).await;
+                    }
                 }
             }
         }
@@ -177,13 +205,60 @@ impl Counter {
     }
 }
 
-async fn read(pipeline: &Pipeline, head: Head) -> Result<Taken, StoreError> {
+/// What becomes of a call that was just claimed.
+enum Handed {
+    /// It goes to its worker, with the size of its input.
+    Out(Box<Taken>, usize),
+    /// Its job does not want it any more.
+    Ended,
+    /// To the queue.
+    Back(&'static str),
+}
+
+async fn hand_out(
+    pipeline: &Pipeline,
+    head: Head,
+    session: SessionId,
+) -> Result<Handed, StoreError> {
     let state = state_of(&head)?;
-    let input = match &state.input {
-        Some(input) => input.clone(),
-        None => input_of(pipeline, head.id).await?,
+    // The only mail that a call gets asks for its end. Nobody has begun it.
+    if head.has_mail() {
+        let had = Some((session, head.epoch));
+        let why = Some("its job did not want it any more".to_owned());
+        let unbegun = CallEvent::CallReleased { why: why.clone(), had };
+        let mut decision = finish(&state, CallEvent::CallCancelled { why }, None);
+        decision.events.insert(0, unbegun);
+        let ended =
+            commit(pipeline, &head, state, decision, &Input::TenureEnded("released")).await?;
+        return Ok(match ended {
+            CommitAnswer::Committed(_) => Handed::Ended,
+            _ => Handed::Back("it was changed meanwhile"),
+        });
+    }
+    let (input, size) = match &state.input {
+        Some(input) => (input.clone(), limits::INPUT_IN_HEAD_BYTES_MAX),
+        None => {
+            let input = input_of(pipeline, head.id).await?;
+            let size = serde_json::to_vec(&input).map_or(0, |b| b.len());
+            (input, size)
+        }
     };
-    Ok(Taken { head, state, input })
+    let waited = head.changed_at.since(head.created_at);
+    if waited > Duration::from_millis(state.grace_ms) {
+        let started = Decision::event(CallEvent::ClockStarted {})
+            .timer(clock(state.timeout_ms, state.grace_ms));
+        let set = commit(pipeline, &head, state.clone(), started, &Input::Mail(&[])).await?;
+        if !matches!(set, CommitAnswer::Committed(_)) {
+            return Ok(Handed::Back("it was changed meanwhile"));
+        }
+    }
+    Ok(Handed::Out(Box::new(Taken { head, state, input }), size))
+}
+
+async fn give_back(pipeline: &Pipeline, call: EntityId, held: (SessionId, u64), why: &str) {
+    if let Err(e) = release(pipeline, call, held, Some(why.to_owned())).await {
+        tracing::warn!(%call, error = %e, "not given back; it will lapse");
+    }
 }
 
 /// What the head of a call keeps.

@@ -25,6 +25,8 @@ pub mod limits {
     pub const TOOLS_MAX: usize = 256;
     /// Calls that one question brings.
     pub const POLL_MAX: usize = 64;
+    /// Inputs that one question brings, in bytes; the call that passes it is the last.
+    pub const POLL_BYTES: usize = 8 * 1024 * 1024;
     /// Length of an error that a worker brings; more is cut.
     pub const ERROR_BYTES_MAX: usize = 4 * 1024;
 }
@@ -51,9 +53,12 @@ pub struct NewCall {
     pub tool: String,
     /// What settles it.
     pub class: ToolClass,
-    /// How long the tool may take, from the creation on.
+    /// How long the tool may take, from when a worker took it.
     pub timeout_ms: u64,
-    /// The call ends by then, whatever happens.
+    /// How long beyond that its worker may take to say so.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub grace_ms: u64,
+    /// It ends by then, whatever happens: as long as its job can wait for it.
     pub must_end_in_ms: u64,
     /// Higher is sooner.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -149,6 +154,10 @@ pub enum CallEvent {
     },
     /// No worker took it in time.
     CallExpired {},
+    /// It was taken long after it was handed over: its time counts from here.
+    ClockStarted {},
+    /// Its time would be up, and nobody has taken it: it counts from when somebody does.
+    ClockStopped {},
     /// Mail came that changes nothing.
     MailNoted {
         /// What.
@@ -181,6 +190,9 @@ pub struct CallState {
     pub class: ToolClass,
     /// See [`NewCall::timeout_ms`].
     pub timeout_ms: u64,
+    /// See [`NewCall::grace_ms`].
+    #[serde(skip_serializing_if = "is_default")]
+    pub grace_ms: u64,
     /// See [`NewCall::must_end_in_ms`].
     pub must_end_in_ms: u64,
     /// See [`NewCall::input`], where it is small.
@@ -213,6 +225,7 @@ impl Default for CallState {
             tool: String::new(),
             class: ToolClass::default(),
             timeout_ms: 0,
+            grace_ms: 0,
             must_end_in_ms: 0,
             input: None,
             released: None,
@@ -244,6 +257,8 @@ impl Machine for Call {
             CallEvent::CallLost { .. } => "call_lost",
             CallEvent::CallCancelled { .. } => "call_cancelled",
             CallEvent::CallExpired {} => "call_expired",
+            CallEvent::ClockStarted {} => "clock_started",
+            CallEvent::ClockStopped {} => "clock_stopped",
             CallEvent::MailNoted { .. } => "mail_noted",
         }
     }
@@ -263,6 +278,7 @@ impl Machine for Call {
                     tool: new.tool,
                     class: new.class,
                     timeout_ms: new.timeout_ms,
+                    grace_ms: new.grace_ms,
                     must_end_in_ms: new.must_end_in_ms,
                     input: small(&new.input, limits::INPUT_IN_HEAD_BYTES_MAX),
                     released: None,
@@ -281,7 +297,10 @@ impl Machine for Call {
                 state.answered.clone_from(answered);
             }
             CallEvent::CallCancelled { why } => state.error.clone_from(why),
-            CallEvent::CallExpired {} | CallEvent::MailNoted { .. } => {}
+            CallEvent::CallExpired {}
+            | CallEvent::ClockStarted {}
+            | CallEvent::ClockStopped {}
+            | CallEvent::MailNoted { .. } => {}
         }
     }
 

@@ -54,6 +54,8 @@ pub static TABLE: Table = Table {
         at(&["running"], "call_failed", "failed"),
         at(&["queued"], "call_cancelled", "cancelled"),
         at(&["queued"], "call_expired", "expired"),
+        at(&["running"], "clock_started", SAME),
+        at(&["queued"], "clock_stopped", SAME),
         at(&["queued", "unheld"], "mail_noted", SAME),
     ],
     forced: "lost",

@@ -116,8 +116,8 @@ impl Run {
             tool: tool.to_owned(),
             class,
             timeout_ms,
-            must_end_in_ms: timeout_ms
-                .saturating_add(super::asks::millis(self.keeper.config().lease)),
+            grace_ms: super::asks::millis(self.keeper.config().lease),
+            must_end_in_ms: super::asks::millis(self.can_wait()),
             priority: self.priority,
             input,
         };
@@ -126,6 +126,13 @@ impl Run {
         let (step, key) = (step.clone(), key.to_owned());
         self.record(StepEvent::CallHanded { step, key, call, what, nth, over });
         self.pending.handed.push((self.pending.events.len() - 1, message));
+    }
+
+    /// How long a call may wait for a worker: a little less than this job can, so that it still hears of it.
+    fn can_wait(&self) -> Duration {
+        let left = self.must_end_by.map(|end| end.since(self.now()));
+        let left = left.unwrap_or(self.reach.shop.options.must_end_in);
+        left.saturating_sub(Duration::from_secs(1)).max(left / 2).max(Duration::from_millis(1))
     }
 
     /// Asks another worker about a call, or to undo it.
@@ -206,7 +213,8 @@ impl Run {
             What::Call => {
                 let returned = match answer.end {
                     CallEnd::Completed => Ok(result.unwrap_or(Value::Null)),
-                    CallEnd::Permanent => Err(ToolError::Permanent(why)),
+                    // Nobody took it as long as the job could wait: there is no time for another try.
+                    CallEnd::Permanent | CallEnd::Expired => Err(ToolError::Permanent(why)),
                     CallEnd::Unknown | CallEnd::Lost => Err(ToolError::Unknown(why)),
                     CallEnd::Compensatable => Err(ToolError::Compensatable(why)),
                     CallEnd::Cancelled => Err(ToolError::Cancelled),

@@ -501,7 +501,9 @@ impl Run {
             return Ok(Next::Again);
         }
         let held_back = self.pause.is_some() || self.draining || self.core.end.is_some();
-        let idle = self.core.queue.is_empty() && self.limited.is_empty();
+        // At the limit of open calls nothing more is asked for; what is out with others costs no worker meanwhile.
+        let full = self.state().is_out() && self.state().calls.len() >= limits::CALLS_MAX;
+        let idle = (self.core.queue.is_empty() || full) && self.limited.is_empty();
         if quiet && (idle || held_back) && self.patience_left().is_none() {
             return self.park(held).await;
         }

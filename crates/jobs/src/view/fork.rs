@@ -14,7 +14,7 @@ use self::order::Order;
 use super::stream::{self, Line};
 use crate::{
     drive::LoadError,
-    model::{JobEvent, OwnEvent},
+    model::{JobEvent, JobState, OwnEvent},
     submit::{AFTER_ALL, SubmitError, copy},
 };
 use serde_json::Value;
@@ -24,7 +24,7 @@ use std::{
 };
 use tenure_kernel::{ids::EntityId, store::Store, stream::Body};
 use tenure_steps::{
-    events::{ResultType, SettledBy, StepEvent, StepId, Verdict},
+    events::{CallEnd, CallOutcome, ResultType, SettledBy, StepEvent, StepId, Verdict, What},
     history::{Call, Shape},
     tool::Class,
 };
@@ -48,7 +48,7 @@ pub struct TakenOver {
     pub events: Vec<Value>,
     /// The first step that is left out; [`AFTER_ALL`] if none is.
     pub step: StepId,
-    /// Somebody has said after the end what became of a call.
+    /// A call was open at the end of which it is known what became of it: by its answer, or somebody has said so later.
     pub settled: bool,
 }
 
@@ -61,6 +61,7 @@ pub async fn taken_over(
     let lines = stream::read(store, job).await?;
     let (run, events) = run_events(&lines)?;
     let recorded = events.clone();
+    let events = with_answers(store, job, events).await?;
     let events = with_settled(events, &said_about(store, job).await?);
     let settled = events != recorded;
     let order = Order::of(&events);
@@ -162,6 +163,65 @@ fn take(events: &[StepEvent], left: &HashSet<StepId>, cut: &Cut, order: &Order) 
     taken.map(|(_, e)| e.clone()).collect()
 }
 
+/// The events, and those that close calls whose answer came when nobody was there to act on it: the job ended first. A
+/// result that was too large for mail is read from the call.
+async fn with_answers(
+    store: &Arc<dyn Store>,
+    job: EntityId,
+    mut events: Vec<StepEvent>,
+) -> Result<Vec<StepEvent>, LoadError> {
+    let order = Order::of(&events);
+    for step in order.steps() {
+        let Some(open) = order.record(step).and_then(|r| r.calls.last()) else { continue };
+        let Some((What::Call, answer)) = open.hand.answer.as_ref().filter(|_| open.is_open())
+        else {
+            continue;
+        };
+        if !answer.end.is_certain() {
+            continue;
+        }
+        let (step, key, call) = (step.clone(), open.key.clone(), open.call);
+        let mut result = answer.result.clone();
+        let (outcome, error) = match answer.end {
+            CallEnd::Completed => (CallOutcome::Success, None),
+            _ => (CallOutcome::Failure, answer.error.clone()),
+        };
+        if outcome == CallOutcome::Success && result.is_none() {
+            let id = JobState::call_id(job, &key, call, (What::Call, 0));
+            let gone = || LoadError::Unreadable(format!("the result of call {id} is gone"));
+            let content = crate::call::view::content(store, id).await?;
+            result = Some(content.and_then(|c| c.result).ok_or_else(gone)?);
+        }
+        events.push(StepEvent::ToolInvocationFinished {
+            step: step.clone(),
+            key: key.clone(),
+            call,
+            outcome,
+            result,
+            error,
+        });
+        if outcome == CallOutcome::Success {
+            events.push(StepEvent::CommandCommitted { step: step.clone(), key, call });
+            events.push(done_well(&events, &step));
+        }
+    }
+    Ok(events)
+}
+
+fn done_well(events: &[StepEvent], step: &StepId) -> StepEvent {
+    let of_it =
+        |e: &&StepEvent| matches!(e, StepEvent::NodeFinished { step: of, .. } if of == step);
+    let attempts = events.iter().filter(of_it).count();
+    StepEvent::NodeFinished {
+        step: step.clone(),
+        result_type: ResultType::SideEffectCommitted,
+        reason: None,
+        attempt: u32::try_from(attempts + 1).unwrap_or(u32::MAX),
+        error: None,
+        failed_early: None,
+    }
+}
+
 /// What was said about a call beside the history.
 struct Said {
     key: String,
@@ -218,20 +278,9 @@ fn with_settled(mut events: Vec<StepEvent>, said: &[Said]) -> Vec<StepEvent> {
                 continue;
             }
             events.retain(|e| !gives_up(e, step));
-            let attempts = events
-                .iter()
-                .filter(|e| matches!(e, StepEvent::NodeFinished { step: of, .. } if of == step));
-            let attempt = u32::try_from(attempts.count() + 1).unwrap_or(u32::MAX);
             events.push(settled);
             events.push(StepEvent::CommandCommitted { step: step.clone(), key, call });
-            events.push(StepEvent::NodeFinished {
-                step: step.clone(),
-                result_type: ResultType::SideEffectCommitted,
-                reason: None,
-                attempt,
-                error: None,
-                failed_early: None,
-            });
+            events.push(done_well(&events, step));
         }
     }
     events
@@ -321,7 +370,7 @@ fn first_run(event: &StepEvent, run: u32) -> StepEvent {
 mod tests {
     use super::*;
     use serde_json::json;
-    use tenure_steps::events::{CallOutcome, ValueKind, WaitKind, WaitOutcome};
+    use tenure_steps::events::{ValueKind, WaitKind, WaitOutcome};
 
     fn id(step: &str) -> StepId {
         StepId(step.into())

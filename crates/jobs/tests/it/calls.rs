@@ -309,15 +309,60 @@ async fn a_call_that_was_given_back_unbegun_is_the_same_call_for_the_next_worker
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_nobody_takes_in_time_was_not_called_also_of_an_irreversible_tool() {
-    let step_timeout = Duration::from_millis(100);
-    let options = JobOptions { step_timeout, retry_max: 1, ..quick() };
+    let must_end_in = Duration::from_millis(1_600);
+    let options = JobOptions { must_end_in, retry_max: 3, ..quick() };
     let world = world(Class::Irreversible, options).await;
     let job = world.submit("far", json!(1)).await;
     let state = world.until(job, "failed").await;
     let failure = state.failure.unwrap();
     assert!(failure.error.contains("no worker with the tool"), "{failure:?}");
     assert!(failure.unknown.is_empty());
-    assert_eq!(world.count(job, "tool_invocation_started").await, 2);
+    assert_eq!(world.count(job, "tool_invocation_started").await, 1, "it waits, it does not try");
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_of_a_tool_counts_from_when_a_worker_has_the_call() {
+    let options = JobOptions { step_timeout: Duration::from_millis(50), ..quick() };
+    let world = world(Class::Irreversible, options).await;
+    let job = world.submit("far", json!(1)).await;
+    world.until(job, "waiting").await;
+    let id = world.state(job).await.calls_out(job).next().unwrap().0;
+    // Longer than it may take, and longer than any worker would have had to say so.
+    for _ in 0..4_000 {
+        if world.story(id).await.contains("clock_stopped") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let far = Far::open(&world).await;
+    let call = far.take().await;
+    assert_eq!(call.head.id, id, "the same call waited");
+    assert!(world.story(id).await.contains("clock_started"));
+    assert_eq!(call.not_after(), call.head.changed_at + Duration::from_millis(50));
+    assert_eq!(far.complete(&call, json!(2)).await, Heard::Accepted);
+    world.until(job, "completed").await;
+    // One that was taken late and never ends is ended all the same.
+    let job = world.submit("far", json!(2)).await;
+    world.until(job, "waiting").await;
+    let id = world.state(job).await.calls_out(job).next().unwrap().0;
+    for _ in 0..4_000 {
+        if world.story(id).await.contains("clock_stopped") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let far = Far::open(&world).await;
+    let call = far.take().await;
+    for _ in 0..4_000 {
+        if world.head(id).await.status.name() == "lost" {
+            break;
+        }
+        far.renew(&[&call]).await;
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    until_call(&world, id, "lost").await;
+    world.until(job, "attention").await;
     world.check().await;
 }
 
@@ -536,5 +581,46 @@ async fn a_call_that_may_still_run_is_not_over_by_the_word_of_its_worker() {
     assert_eq!(probe.state.what, What::Probe);
     far.complete(&probe, json!({ "happened": false })).await;
     assert_ne!(far.take().await.state.key, call.state.key);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_result_that_comes_while_the_job_is_being_cancelled_is_there_for_a_retry() {
+    let world = world(Class::Irreversible, quick()).await;
+    let far = Far::open(&world).await;
+    let job = world.submit("far", json!(1)).await;
+    let call = far.take().await;
+    world.cancel(job).await;
+    world.until(job, "cancelling").await;
+    let result = json!("r".repeat(50_000));
+    far.complete(&call, result.clone()).await;
+    world.until(job, "cancelled").await;
+    let story = world.story(job).await;
+    assert!(!story.contains("\"unknown\""), "{story}");
+    let retry = world.jobs.fork(job, None, None, None).await.unwrap().id;
+    world.until(retry, "completed").await;
+    let shown = tenure_jobs::view::detail(&world.store, retry).await.unwrap().unwrap();
+    assert!(shown.job.output == Some(result), "the retry has another output");
+    assert_eq!(world.count(retry, "tool_invocation_started").await, 0);
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_on_record_is_known_however_the_job_ends() {
+    let world = world(Class::Irreversible, quick()).await;
+    let far = Far::open(&world).await;
+    let job = world.submit("far", json!(1)).await;
+    let call = far.take().await;
+    world.ask(job, tenure_jobs::decide::mail::PAUSE).await;
+    world.until_paused(job).await;
+    far.complete(&call, json!("paid")).await;
+    world.until_seen(job, "call_answered").await;
+    world.cancel(job).await;
+    world.until(job, "cancelled").await;
+    let story = world.story(job).await;
+    assert!(!story.contains("\"unknown\""), "{story}");
+    let retry = world.jobs.fork(job, None, None, None).await.unwrap().id;
+    assert_eq!(world.until(retry, "completed").await.output, Some(json!("paid")));
+    assert_eq!(world.count(retry, "tool_invocation_started").await, 0);
     world.check().await;
 }

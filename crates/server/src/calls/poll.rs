@@ -26,12 +26,14 @@ use tenure_jobs::call::{
 };
 use tenure_kernel::{
     bell::Topic,
+    error::StoreError,
     ids::{EntityId, SessionId},
     runtime::{First, first},
     sessions::Session,
     time::Timestamp,
 };
 use tenure_steps::events::{StepId, What};
+use tokio::sync::oneshot;
 use utoipa::ToSchema;
 
 /// The longest wait.
@@ -85,7 +87,7 @@ pub(super) struct CallDocument {
     step: StepId,
     /// Whose job it is.
     tenant: String,
-    /// How long it may take, from when it was handed over.
+    /// How long it may take, from now.
     timeout_ms: u64,
     /// Nothing may take effect after this time: microseconds since 1970 on the store's clock.
     #[schema(value_type = i64)]
@@ -190,10 +192,25 @@ async fn look(
     tools: &[String],
     max: usize,
 ) -> Result<Undelivered, Problem> {
-    let holder = (session.id, session.lease);
-    let taken = app.counter().take(app.pipeline(), holder, tools, max, |t| caller.sees(t)).await?;
-    let calls = taken.into_iter().map(CallDocument::from).collect();
-    Ok(Undelivered { pipeline: app.pipeline().clone(), session: session.id, calls })
+    let (tx, rx) = oneshot::channel();
+    let (at, caller, session, tools) =
+        (app.clone(), caller.clone(), (session.id, session.lease), tools.to_vec());
+    // In a task of its own: an asker that leaves in the middle of a claim takes this future with it, and what was
+    // claimed would be with nobody. What can not be sent there is dropped, and goes back to the queue.
+    app.pipeline().rt().spawn(Box::pin(async move {
+        let pipeline = at.pipeline();
+        let taken = at.counter().take(pipeline, session, &tools, max, |t| caller.sees(t)).await;
+        let undelivered = taken.map(|taken| Undelivered {
+            pipeline: pipeline.clone(),
+            session: session.0,
+            calls: taken.into_iter().map(CallDocument::from).collect(),
+        });
+        drop(tx.send(undelivered));
+    }));
+    match rx.await {
+        Ok(undelivered) => Ok(undelivered?),
+        Err(_) => Err(StoreError::Unavailable("the server stops".into()).into()),
+    }
 }
 
 /// Calls that were claimed and are not with their worker yet. Dropped, they go back to the queue.

@@ -57,7 +57,7 @@ pub(super) struct ToolOffer {
     #[serde(default)]
     #[schema(value_type = Option<String>)]
     class: Option<Class>,
-    /// How long one call may take, from when it is handed over.
+    /// How long one call may take, from when a worker has it.
     #[serde(default)]
     timeout_ms: Option<u64>,
     /// Tries after the first.
