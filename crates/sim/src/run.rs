@@ -102,6 +102,8 @@ pub struct Report {
     pub rules: Tallies,
     /// Entities at the end.
     pub entities: usize,
+    /// The same by kind.
+    pub kinds: BTreeMap<&'static str, usize>,
     /// Accepted commits.
     pub commits: u64,
     /// Commits refused because something else came first.
@@ -162,8 +164,11 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     let result = match outcome {
         Ok(()) => {
             let seen = world.oracle.seen();
-            let (rules, entities) =
-                world.store.inspect(|c| (c.tallies.clone(), c.rows.heads.len()));
+            let (rules, kinds) = world.store.inspect(|c| {
+                let mut kinds: BTreeMap<&'static str, usize> = BTreeMap::new();
+                c.rows.heads.values().for_each(|h| *kinds.entry(h.kind()).or_default() += 1);
+                (c.tallies.clone(), kinds)
+            });
             Ok(Report {
                 seed,
                 scenario,
@@ -171,7 +176,8 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
                 steps: world.sim.steps(),
                 faults: world.weather.counts(),
                 rules,
-                entities,
+                entities: kinds.values().sum(),
+                kinds,
                 commits: seen.commits,
                 fenced: seen.fenced,
                 repeated: seen.repeated,

@@ -44,11 +44,15 @@ pub enum Scenario {
     Limits,
     /// Schedules that create jobs.
     Schedules,
+    /// Jobs behind gates.
+    Gates,
+    /// Jobs with children that have children, cancelled at any point.
+    Cascades,
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 8] = [
+    pub const ALL: [Scenario; 10] = [
         Scenario::Slice,
         Scenario::Fan,
         Scenario::Cancel,
@@ -57,6 +61,8 @@ impl Scenario {
         Scenario::Calls,
         Scenario::Limits,
         Scenario::Schedules,
+        Scenario::Gates,
+        Scenario::Cascades,
     ];
 
     /// Its name in `regressions.txt`.
@@ -70,12 +76,14 @@ impl Scenario {
             Scenario::Calls => "calls",
             Scenario::Limits => "limits",
             Scenario::Schedules => "schedules",
+            Scenario::Gates => "gates",
+            Scenario::Cascades => "cascades",
         }
     }
 
     /// Whether it is played by crews that run jobs.
     pub(crate) fn is_jobs(self) -> bool {
-        matches!(self, Scenario::Jobs | Scenario::Calls | Scenario::Limits | Scenario::Schedules)
+        !matches!(self, Scenario::Slice | Scenario::Fan | Scenario::Cancel | Scenario::Bowl)
     }
 
     /// By its name.
@@ -105,6 +113,8 @@ impl Scenario {
             Scenario::Jobs | Scenario::Calls => jobs::play(&clients, width),
             Scenario::Limits => jobs::shared::play_limits(&clients, width),
             Scenario::Schedules => jobs::shared::play_schedules(&clients),
+            Scenario::Gates => jobs::gates::play(&clients, width),
+            Scenario::Cascades => jobs::cascades::play(&clients, width),
         }
         clients
     }
@@ -121,6 +131,8 @@ impl Scenario {
             return match self {
                 Scenario::Limits => jobs::shared::check_limits(world, contents),
                 Scenario::Schedules => jobs::shared::check_schedules(contents),
+                Scenario::Gates => jobs::gates::check(contents),
+                Scenario::Cascades => jobs::cascades::check(world, contents),
                 _ => Ok(()),
             };
         }
@@ -136,25 +148,15 @@ impl Scenario {
 
     fn queue(self) -> &'static str {
         match self {
-            Scenario::Slice
-            | Scenario::Bowl
-            | Scenario::Jobs
-            | Scenario::Calls
-            | Scenario::Limits
-            | Scenario::Schedules => errand::QUEUE,
             Scenario::Fan | Scenario::Cancel => part::QUEUE,
+            _ => errand::QUEUE,
         }
     }
 
     fn handler(self, env: &Env) -> Arc<dyn Handler> {
         match self {
-            Scenario::Slice
-            | Scenario::Bowl
-            | Scenario::Jobs
-            | Scenario::Calls
-            | Scenario::Limits
-            | Scenario::Schedules => Arc::new(slice::Runner(env.clone())),
             Scenario::Fan | Scenario::Cancel => Arc::new(part::Runner(env.clone())),
+            _ => Arc::new(slice::Runner(env.clone())),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod determinism;
 mod executor;
+mod gates;
 mod jobs;
 mod protections;
 mod regressions;

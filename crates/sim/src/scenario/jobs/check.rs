@@ -44,6 +44,7 @@ pub(super) fn call_begins(world: &World, ctx: &ToolCtx, craft: Craft) {
     if !recorded {
         world.fail(format!("{job}.{step}: {} is called and not on record", craft.name()));
     }
+    super::gates::call_begins(world, job);
     let ended = format!("job {job} in {epoch},");
     let lapsed = world.oracle.seen().reclaimed.iter().any(|r| r.starts_with(&ended));
     // A call that others have does not end with the tenure of its job.

@@ -6,7 +6,10 @@ use super::{
     plan::{self, Draw, FLOW, Plan},
     process,
 };
-use crate::{scenario::Clients, world::Env};
+use crate::{
+    scenario::Clients,
+    world::{Env, World},
+};
 use serde_json::{Value, json};
 use std::{sync::Arc, time::Duration};
 use tenure_jobs::{
@@ -14,6 +17,7 @@ use tenure_jobs::{
     decide::{AskMail, ResolveMail, SignalMail, mail},
     drive::load,
     submit::{Submission, SubmitError, Submitter},
+    terms::Terms,
 };
 use tenure_kernel::{
     ids::EntityId, machine::decode_state, mail::kinds, sessions::Opening, store::Store,
@@ -30,6 +34,7 @@ pub(super) struct Order {
     key: String,
     input: Value,
     must_end_in: Duration,
+    terms: Terms,
 }
 
 impl Order {
@@ -40,6 +45,7 @@ impl Order {
             tenant: "t".into(),
             key: Some(self.key.clone()),
             must_end_in: Some(self.must_end_in),
+            terms: self.terms.clone(),
             ..Submission::default()
         }
     }
@@ -57,42 +63,62 @@ pub(super) async fn take_orders(env: Env, submitter: Submitter) {
     }
 }
 
+/// A job that somebody wants.
+pub(super) struct Wish {
+    pub plan: Plan,
+    pub must_end_in: Duration,
+    pub takeovers: u32,
+    pub terms: Terms,
+    /// One in so many is cancelled.
+    pub cancelled: u64,
+}
+
+impl Wish {
+    /// Draws one; `plan` says what it does.
+    pub(super) fn draw(world: &World, plan: impl FnOnce(&mut Draw<'_>) -> Plan) -> Self {
+        world.sim.draw(|rng| {
+            let plan = plan(&mut Draw::new(rng));
+            let must_end_in = Duration::from_secs(180 + rng.below(900));
+            let (takeovers, terms) = ([2, 5, 50][rng.index(3)], Terms::default());
+            Wish { plan, must_end_in, takeovers, terms, cancelled: 6 }
+        })
+    }
+
+    /// Somebody sees to it.
+    pub(super) fn spawn(self, clients: &Clients, i: u64) {
+        let c = clients.clone();
+        clients.spawn(Box::pin(async move { client(c, i, self).await }));
+    }
+}
+
 pub(crate) fn play(clients: &Clients, width: Option<u64>) {
     let short = clients.env.world.town.setup().short;
     let jobs = width.unwrap_or_else(|| if short { 1 } else { 2 + clients.below(4) });
     for i in 0..jobs {
-        let c = clients.clone();
-        let (plan, must_end, takeovers) = c.env.world.sim.draw(|rng| {
-            let mut draw = Draw::new(rng);
-            let plan = if short { draw.short() } else { draw.plan(2) };
-            let must_end = Duration::from_secs(180 + rng.below(900));
-            (plan, must_end, [2, 5, 50][rng.index(3)])
-        });
-        clients.spawn(Box::pin(async move { client(c, i, plan, must_end, takeovers).await }));
+        let plan = |draw: &mut Draw<'_>| if short { draw.short() } else { draw.plan(2) };
+        Wish::draw(&clients.env.world, plan).spawn(clients, i);
     }
+    staff(clients);
+}
+
+/// The office opens.
+pub(super) fn staff(clients: &Clients) {
     let c = clients.clone();
     clients.spawn(Box::pin(async move { office(c).await }));
 }
 
-async fn client(c: Clients, i: u64, plan: Plan, must_end_in: Duration, takeovers: u32) {
+async fn client(c: Clients, i: u64, wish: Wish) {
+    let Wish { plan, must_end_in, takeovers, terms, cancelled } = wish;
     let keys = plan::keys(&plan.body);
     let input = serde_json::to_value(&plan).unwrap_or_default();
-    let order = Order { key: format!("job-{i}"), input, must_end_in };
+    let order = Order { key: format!("job-{i}"), input, must_end_in, terms };
     c.wait(c.some(Duration::from_secs(60))).await;
     if c.below(2) == 0 {
         c.env.world.town.order(order.clone());
         c.wait(c.some(Duration::from_secs(8))).await;
     }
     let submitter = Submitter::new(c.pipeline.clone(), judge(), must_end_in, takeovers);
-    let id = loop {
-        match submitter.submit(order.submission()).await {
-            Ok(done) => break done.id,
-            Err(SubmitError::UnknownFlow { .. }) => {}
-            Err(SubmitError::Store(e)) if e.is_transient() => {}
-            Err(e) => return c.env.world.fail(format!("{} can not be submitted: {e}", order.key)),
-        }
-        c.wait(Duration::from_secs(1)).await;
-    };
+    let Some(id) = submit(&c, &submitter, &order).await else { return };
     c.env.world.sim.trace(format!("{} is {id}", order.key));
     if c.env.world.town.setup().short {
         return;
@@ -114,9 +140,36 @@ async fn client(c: Clients, i: u64, plan: Plan, must_end_in: Duration, takeovers
             ask(&c, id, mail::RESUME, "resume").await;
         }
     }
-    if c.below(6) == 0 {
+    if c.below(cancelled) == 0 {
         c.wait(c.some(Duration::from_secs(90))).await;
         ask(&c, id, kinds::CANCEL, "cancel").await;
+    }
+}
+
+/// Asks until it is there.
+async fn submit(c: &Clients, submitter: &Submitter, order: &Order) -> Option<EntityId> {
+    loop {
+        match submitter.submit(order.submission()).await {
+            Ok(done) => return Some(done.id),
+            Err(SubmitError::UnknownFlow { .. }) => {}
+            Err(SubmitError::Store(e)) if e.is_transient() => {}
+            Err(e) => {
+                c.env.world.fail(format!("{} can not be submitted: {e}", order.key));
+                return None;
+            }
+        }
+        c.wait(Duration::from_secs(1)).await;
+    }
+}
+
+/// Many jobs that are submitted and left alone.
+pub(super) async fn submit_all(c: Clients, wishes: Vec<(u64, Wish)>) {
+    for (i, wish) in wishes {
+        let Wish { plan, must_end_in, takeovers, terms, .. } = wish;
+        let submitter = Submitter::new(c.pipeline.clone(), judge(), must_end_in, takeovers);
+        let input = serde_json::to_value(&plan).unwrap_or_default();
+        let order = Order { key: format!("job-{i}"), input, must_end_in, terms };
+        submit(&c, &submitter, &order).await;
     }
 }
 

@@ -12,11 +12,15 @@
 //! | [`far`] | a worker in it that runs no flows and takes calls |
 //! | [`clients`] | who submits, signals, cancels and settles |
 //! | [`shared`] | limits and schedules over all of it |
+//! | [`gates`] | the same behind gates |
+//! | [`cascades`] | children with children under cancels |
 //! | [`check`] | what must hold |
 
+pub(crate) mod cascades;
 pub(crate) mod check;
 mod clients;
 mod far;
+pub(crate) mod gates;
 mod plan;
 pub(crate) mod process;
 mod read;
@@ -45,6 +49,8 @@ pub enum Off {
     LeaseCheck,
     /// A lost lease is taken for death.
     Death,
+    /// Gates let more through than they should.
+    GateLimit,
 }
 
 /// What happens to a worker at one exact await point.

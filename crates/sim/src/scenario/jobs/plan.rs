@@ -170,6 +170,41 @@ impl<'a> Draw<'a> {
         Plan { body, then: None, so_far: Vec::new() }
     }
 
+    /// One call, and nothing that takes long: many of them stand in one line.
+    pub(super) fn single(&mut self) -> Plan {
+        self.slow = 0;
+        let body = tried(self.tool());
+        Plan { body, then: None, so_far: Vec::new() }
+    }
+
+    /// One call that nobody has to settle.
+    pub(super) fn plain(&mut self) -> Plan {
+        let (tool, luck) = (super::town::Craft::Send.name().to_owned(), Luck::default());
+        let body = tried(Node::Tool { tool, luck, timeout_ms: 10_000, retries: 3 });
+        Plan { body, then: None, so_far: Vec::new() }
+    }
+
+    /// Children with children: each does something before, while and after they do.
+    pub(super) fn family(&mut self, depth: u32) -> Plan {
+        let mut parts = vec![self.node(0)];
+        if depth > 0 {
+            let len = 1 + self.rng.below(3);
+            let mut beside: Vec<Node> =
+                (0..len).map(|_| tried(Node::Child(Box::new(self.family(depth - 1))))).collect();
+            beside.push(self.node(0));
+            // Who loses a race is told to stop, without its parent being cancelled.
+            match self.rng.permille(200) {
+                true => {
+                    let (a, b) = (beside.swap_remove(0), self.node(0));
+                    parts.push(Node::Race(Box::new(a), Box::new(b)));
+                }
+                false => parts.push(Node::Par(beside)),
+            }
+            parts.push(self.node(0));
+        }
+        Plan { body: Node::Seq(parts), then: None, so_far: Vec::new() }
+    }
+
     fn seq(&mut self, depth: u32) -> Node {
         let len = 1 + self.rng.below(3);
         Node::Seq((0..len).map(|_| self.node(depth)).collect())

@@ -6,7 +6,7 @@
 use crate::executor::NodeId;
 use serde_json::{Value, json};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -88,6 +88,8 @@ struct Inner {
     /// Processes by their number.
     lives: Vec<(NodeId, u64)>,
     orders: Vec<super::clients::Order>,
+    /// Jobs that have called something, by the gate they had to pass.
+    passed: BTreeMap<String, BTreeSet<EntityId>>,
     setup: super::Setup,
 }
 
@@ -126,6 +128,20 @@ impl Town {
 
     pub(super) fn next_order(&self) -> Option<super::clients::Order> {
         self.lock().orders.pop()
+    }
+
+    /// A job that had to pass a gate calls something. Who has done so and `is_open`, this one included.
+    pub(super) fn pass(
+        &self,
+        gate: &str,
+        job: EntityId,
+        is_open: impl Fn(&EntityId) -> bool,
+    ) -> BTreeSet<EntityId> {
+        let mut town = self.lock();
+        let passed = town.passed.entry(gate.to_owned()).or_default();
+        passed.insert(job);
+        passed.retain(is_open);
+        passed.clone()
     }
 
     /// A call begins: from here on its code exists until [`Town::leave`].
