@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`problem`] | what can be wrong, with its place and what to do |
 //! | [`template`] | expressions and templates: `${{ steps.a.output }}` |
+//! | `evaluate` | what an expression gives, in bounded time and room |
 //! | [`model`] | a plan, read from JSON |
 //! | [`check`] | everything that can be known to be wrong before it runs |
 //! | `types` | what schemas say about references |
@@ -15,6 +16,7 @@
 
 pub mod check;
 pub mod draw;
+mod evaluate;
 pub mod model;
 pub mod problem;
 pub mod run;
@@ -39,8 +41,8 @@ pub mod limits {
     pub const EXPRESSION_BYTES_MAX: usize = 4 * 1024;
     /// How deep a template may be nested.
     pub const DEPTH_MAX: usize = 32;
-    /// Instructions of one expression.
-    pub const FUEL: u64 = 100_000;
+    /// Bytes that the operators and filters of one expression read and make, 32 for every value among them.
+    pub const WORK_BYTES_MAX: usize = 8 * 1024 * 1024;
     /// Bytes of what a template gives.
     pub const RESULT_BYTES_MAX: usize = 1024 * 1024;
     /// Items of one `for_each`.

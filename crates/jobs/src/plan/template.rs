@@ -1,27 +1,28 @@
 //! Templates. A text that is exactly `${{ expression }}` is the value of the expression, of whatever kind; within
 //! other text it is written out. `$${{` is `${{` itself. Expressions are those of Jinja; what an expression may see
-//! is given to it, so the same inputs always give the same value: there is no clock, no chance, no function.
+//! is given to it, so the same inputs always give the same value: there is no clock, no chance, no function. They are
+//! worked out in [`super::evaluate`].
 //!
 //! An expression that is only a path (`steps.a.output.items[0]`) is followed in the JSON itself: nothing is copied
 //! through another kind of value, and a check can compare it with schemas.
 
 use super::{
+    evaluate::{self, Fault, left_of},
     limits,
     problem::{Problems, Wrong, below},
 };
 use crate::nearest::nearest;
-use minijinja::{Environment, ErrorKind, UndefinedBehavior};
-use serde_json::{Map, Value};
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::LazyLock,
+use minijinja::machinery::{
+    ast::{CallArg, Expr as Ast},
+    parse_expr,
 };
+use serde_json::Value;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Filters that expressions may use.
-pub const FILTERS: [&str; 42] = [
+pub const FILTERS: [&str; 39] = [
     "abs",
     "attr",
-    "batch",
     "bool",
     "capitalize",
     "chain",
@@ -31,7 +32,6 @@ pub const FILTERS: [&str; 42] = [
     "first",
     "float",
     "groupby",
-    "indent",
     "int",
     "items",
     "join",
@@ -50,7 +50,6 @@ pub const FILTERS: [&str; 42] = [
     "round",
     "select",
     "selectattr",
-    "slice",
     "sort",
     "split",
     "string",
@@ -92,17 +91,6 @@ pub const TESTS: [&str; 26] = [
     "true",
     "undefined",
 ];
-
-static JINJA: LazyLock<Environment<'static>> = LazyLock::new(|| {
-    let mut env = Environment::new();
-    env.set_undefined_behavior(UndefinedBehavior::Strict);
-    env.set_fuel(Some(limits::FUEL));
-    env.set_debug(true);
-    for function in ["range", "dict", "debug", "namespace"] {
-        env.remove_global(function);
-    }
-    env
-});
 
 /// What an expression refers to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -193,8 +181,8 @@ impl Expr {
             problems.add(at, Wrong::Limit, what, "work it out in steps of kind `value`");
             return None;
         }
-        let compiled = match JINJA.compile_expression(source) {
-            Ok(compiled) => compiled,
+        let parsed = match parse_expr(source) {
+            Ok(parsed) => parsed,
             Err(e) => {
                 let column =
                     e.range().map_or(1, |r| source[..floor(source, r.start)].chars().count() + 1);
@@ -206,12 +194,7 @@ impl Expr {
         };
         let before = problems.count();
         let mut names = BTreeSet::new();
-        let mut found: Vec<String> = compiled.undeclared_variables(true).into_iter().collect();
-        found.sort();
-        for name in found {
-            names.extend(read_name(&name, at, problems));
-        }
-        check_words(source, at, problems);
+        walk(&parsed, at, &mut names, problems);
         (problems.count() == before).then(|| Expr {
             source: source.to_owned(),
             path: path_of(source),
@@ -225,65 +208,27 @@ impl Expr {
         if let Some(path) = &self.path {
             return follow(path, scope).cloned().ok_or_else(undefined);
         }
-        let value = |v: &Value| minijinja::Value::from(minijinja::value::Serde(v));
-        let mut names: BTreeMap<&str, minijinja::Value> = BTreeMap::new();
-        let mut steps: BTreeMap<&str, minijinja::Value> = BTreeMap::new();
-        for name in &self.names {
-            if let Name::Step(id) = name {
-                if let Some(step) = scope.steps.get(id) {
-                    steps.insert(id, value(step));
-                }
-            } else if let Some(given) = scope.names.get(name.word()) {
-                names.insert(name.word(), value(given));
+        let read = parse_expr(&self.source);
+        let parsed =
+            read.map_err(|e| Empty::Failed(format!("`{}` can not be read: {e}", self.source)))?;
+        match evaluate::evaluate(&parsed, scope) {
+            Ok(value) => value.ok_or_else(undefined),
+            Err(Fault::Undefined) => {
+                Err(Empty::Undefined(format!("`{}`: something in it is not there", self.source)))
             }
+            Err(Fault::Failed(why)) => Err(Empty::Failed(format!("`{}`: {why}", self.source))),
         }
-        names.insert("steps", minijinja::Value::from_pairs(steps));
-        let failed = |e: minijinja::Error| {
-            let said = e.detail().map_or_else(|| e.kind().to_string(), str::to_owned);
-            match e.kind() {
-                ErrorKind::UndefinedError => {
-                    Empty::Undefined(format!("`{}`: something in it is not there", self.source))
-                }
-                ErrorKind::OutOfFuel => Empty::Failed(format!("`{}` takes too long", self.source)),
-                _ => Empty::Failed(format!("`{}`: {said}", self.source)),
-            }
-        };
-        let compiled = JINJA.compile_expression(&self.source).map_err(failed)?;
-        let got = compiled.eval(minijinja::Value::from_pairs(names)).map_err(failed)?;
-        native(&got, 0).map_err(|e| match e {
-            Some(why) => Empty::Failed(format!("`{}`: {why}", self.source)),
-            None => undefined(),
-        })
     }
 
     /// Whether it holds, as Jinja sees it: empty, zero, null and false do not.
     pub fn holds(&self, scope: &Scope) -> Result<bool, Empty> {
-        Ok(match self.value(scope)? {
-            Value::Null => false,
-            Value::Bool(b) => b,
-            Value::Number(n) => n.as_f64() != Some(0.0),
-            Value::String(s) => !s.is_empty(),
-            Value::Array(a) => !a.is_empty(),
-            Value::Object(o) => !o.is_empty(),
-        })
+        Ok(evaluate::holds(&self.value(scope)?))
     }
 }
 
-impl Name {
-    fn word(&self) -> &'static str {
-        match self {
-            Name::Input => "input",
-            Name::Item => "item",
-            Name::Index => "index",
-            Name::Output => "output",
-            Name::Step(_) => "steps",
-        }
-    }
-}
-
-/// A name that an expression uses, as Jinja lists it: `steps.a.output.x`.
-fn read_name(name: &str, at: &str, problems: &mut Problems) -> Option<Name> {
-    let mut parts = name.split('.');
+/// A name that an expression uses, with the members that follow it: `steps.a.output.x`.
+fn read_name(path: &[&str], at: &str, problems: &mut Problems) -> Option<Name> {
+    let mut parts = path.iter().copied();
     match parts.next().unwrap_or_default() {
         "input" => Some(Name::Input),
         "item" => Some(Name::Item),
@@ -319,24 +264,115 @@ fn read_name(name: &str, at: &str, problems: &mut Problems) -> Option<Name> {
     }
 }
 
-/// Filters and tests are looked up when they run; here they are looked for beforehand.
-fn check_words(source: &str, at: &str, problems: &mut Problems) {
-    let words = words(source);
-    for pair in words.windows(2) {
-        let (kind, known): (_, &[&str]) = match pair[0] {
-            "|" => ("filter", &FILTERS),
-            "is" if pair[1] != "not" => ("test", &TESTS),
-            _ => continue,
+/// Finds names, filters and tests before anything runs. In a loop: chains may be long.
+fn walk(expr: &Ast<'_>, at: &str, names: &mut BTreeSet<Name>, problems: &mut Problems) {
+    let mut todo = vec![expr];
+    while let Some(expr) = todo.pop() {
+        let args: &[CallArg<'_>] = match expr {
+            Ast::Var(_) | Ast::GetAttr(_) | Ast::GetItem(_) => {
+                if let Some(path) = names_in(expr, &mut todo) {
+                    names.extend(read_name(&path, at, problems));
+                }
+                continue;
+            }
+            Ast::Filter(filter) => {
+                check_word("filter", &FILTERS, filter.name, at, problems);
+                &filter.args
+            }
+            Ast::Test(test) => {
+                check_word("test", &TESTS, test.name, at, problems);
+                &test.args
+            }
+            Ast::Call(call) => {
+                let fix = "use a filter: `x | upper`, not `x.upper()`";
+                todo.push(&call.expr);
+                if !matches!(call.expr, Ast::Var(_)) {
+                    problems.add(at, Wrong::UnknownName, "expressions call no functions", fix);
+                }
+                &call.args
+            }
+            Ast::Const(_) => &[],
+            Ast::UnaryOp(op) => {
+                todo.push(&op.expr);
+                &[]
+            }
+            Ast::BinOp(op) => {
+                todo.push(&op.right);
+                &[]
+            }
+            Ast::Compare(chain) => {
+                todo.extend(chain.ops.iter().map(|op| &op.expr));
+                &[]
+            }
+            Ast::IfExpr(choice) => {
+                todo.extend([&choice.test_expr, &choice.true_expr]);
+                todo.extend(&choice.false_expr);
+                &[]
+            }
+            Ast::Slice(slice) => {
+                todo.extend([&slice.start, &slice.stop, &slice.step].into_iter().flatten());
+                &[]
+            }
+            Ast::List(list) => {
+                todo.extend(&list.items);
+                &[]
+            }
+            Ast::Tuple(tuple) => {
+                todo.extend(&tuple.items);
+                &[]
+            }
+            Ast::Map(map) => {
+                todo.extend(map.keys.iter().chain(&map.values));
+                &[]
+            }
         };
-        check_word(kind, known, pair[1], at, problems);
+        todo.extend(left_of(expr));
+        for arg in args {
+            match arg {
+                CallArg::Pos(value) | CallArg::Kwarg(_, value) => todo.push(value),
+                CallArg::PosSplat(_) | CallArg::KwargSplat(_) => {
+                    let what = "`*` and `**` are not for arguments";
+                    problems.add(at, Wrong::Syntax, what, "write the arguments out");
+                }
+            }
+        }
     }
-    for three in words.windows(3).filter(|w| w[0] == "is" && w[1] == "not") {
-        check_word("test", &TESTS, three[2], at, problems);
+}
+
+/// A name and the members that follow it, as far as they are written down. What else is in there is left to do.
+fn names_in<'e>(expr: &'e Ast<'e>, todo: &mut Vec<&'e Ast<'e>>) -> Option<Vec<&'e str>> {
+    let (mut at, mut back) = (expr, Vec::new());
+    loop {
+        match at {
+            Ast::GetAttr(get) => {
+                back.push(Some(get.name));
+                at = &get.expr;
+            }
+            Ast::GetItem(get) => {
+                let written = match &get.subscript_expr {
+                    Ast::Const(value) => value.value.as_str(),
+                    other => {
+                        todo.push(other);
+                        None
+                    }
+                };
+                back.push(written);
+                at = &get.expr;
+            }
+            Ast::Var(var) => {
+                back.push(Some(var.id));
+                return Some(back.into_iter().rev().map_while(|part| part).collect());
+            }
+            other => {
+                todo.push(other);
+                return None;
+            }
+        }
     }
 }
 
 fn check_word(kind: &str, known: &[&str], word: &str, at: &str, problems: &mut Problems) {
-    if known.contains(&word) || !word.starts_with(|c: char| c.is_alphabetic() || c == '_') {
+    if known.contains(&word) {
         return;
     }
     let fix = match nearest(word, known.iter().copied()) {
@@ -344,33 +380,6 @@ fn check_word(kind: &str, known: &[&str], word: &str, at: &str, problems: &mut P
         None => format!("there are {}", known.join(", ")),
     };
     problems.add(at, Wrong::UnknownName, format!("there is no {kind} `{word}`"), fix);
-}
-
-/// Words and signs of an expression, without its texts.
-fn words(source: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    let mut rest = source.char_indices().peekable();
-    while let Some((start, c)) = rest.next() {
-        if c == '"' || c == '\'' {
-            while let Some((_, d)) = rest.next() {
-                if d == '\\' {
-                    rest.next();
-                } else if d == c {
-                    break;
-                }
-            }
-            found.push("\"\"");
-        } else if c.is_alphanumeric() || c == '_' {
-            let mut end = start + c.len_utf8();
-            while let Some((i, d)) = rest.next_if(|(_, d)| d.is_alphanumeric() || *d == '_') {
-                end = i + d.len_utf8();
-            }
-            found.push(&source[start..end]);
-        } else if !c.is_whitespace() {
-            found.push(&source[start..start + c.len_utf8()]);
-        }
-    }
-    found
 }
 
 fn floor(text: &str, mut at: usize) -> usize {
@@ -431,33 +440,6 @@ fn follow<'a>(path: &[Part], scope: &'a Scope) -> Option<&'a Value> {
         };
     }
     Some(at)
-}
-
-/// As JSON. No value at all, also deep inside, is an error without words.
-fn native(value: &minijinja::Value, depth: usize) -> Result<Value, Option<String>> {
-    use minijinja::value::ValueKind as K;
-    if depth > limits::DEPTH_MAX {
-        return Err(Some("its value is nested too deeply".into()));
-    }
-    Ok(match value.kind() {
-        K::Undefined => return Err(None),
-        K::Seq | K::Iterable => {
-            let items = value.try_iter().map_err(|e| Some(e.to_string()))?;
-            Value::Array(items.map(|v| native(&v, depth + 1)).collect::<Result<_, _>>()?)
-        }
-        K::Map => {
-            let mut object = Map::new();
-            for key in value.try_iter().map_err(|e| Some(e.to_string()))? {
-                let item = value.get_item(&key).map_err(|e| Some(e.to_string()))?;
-                object.insert(key.to_string(), native(&item, depth + 1)?);
-            }
-            Value::Object(object)
-        }
-        K::None | K::Bool | K::Number | K::String => {
-            serde_json::to_value(value).map_err(|e| Some(e.to_string()))?
-        }
-        other => return Err(Some(format!("{other} is not JSON"))),
-    })
 }
 
 impl Template {
@@ -536,21 +518,27 @@ impl Template {
         scope: &Scope,
         excused: &dyn Fn(&Expr) -> bool,
     ) -> Result<Value, Empty> {
-        let value = self.fill(scope, excused)?;
-        let bytes = serde_json::to_vec(&value).map_or(0, |b| b.len());
-        match bytes > limits::RESULT_BYTES_MAX {
-            true => Err(Empty::Failed(format!(
-                "it comes to {bytes} bytes; {} are the most",
-                limits::RESULT_BYTES_MAX
-            ))),
-            false => Ok(value),
-        }
+        let mut bytes = 0;
+        let value = self.fill(scope, excused, &mut bytes)?;
+        room_for(bytes.max(serde_json::to_vec(&value).map_or(0, |b| b.len())))?;
+        Ok(value)
     }
 
-    fn fill(&self, scope: &Scope, excused: &dyn Fn(&Expr) -> bool) -> Result<Value, Empty> {
-        let value = |expr: &Expr| match expr.value(scope) {
+    /// `bytes` are those of all expressions so far: thousands of them that each give a little less than the most
+    /// would be too much long before the whole is measured.
+    fn fill(
+        &self,
+        scope: &Scope,
+        excused: &dyn Fn(&Expr) -> bool,
+        bytes: &mut usize,
+    ) -> Result<Value, Empty> {
+        let mut value = |expr: &Expr| match expr.value(scope) {
             Err(_) if excused(expr) => Ok(Value::Null),
-            other => other,
+            Err(e) => Err(e),
+            Ok(value) => {
+                *bytes += at_least(&value);
+                room_for(*bytes).map(|()| value)
+            }
         };
         Ok(match self {
             Template::Plain(value) => value.clone(),
@@ -568,14 +556,36 @@ impl Template {
                 }
                 Value::String(text)
             }
-            Template::List(items) => Value::Array(
-                items.iter().map(|t| t.fill(scope, excused)).collect::<Result<_, _>>()?,
-            ),
+            Template::List(items) => {
+                let filled = items.iter().map(|t| t.fill(scope, excused, bytes));
+                Value::Array(filled.collect::<Result<_, _>>()?)
+            }
             Template::Object(members) => {
-                let filled = members.iter().map(|(k, t)| Ok((k.clone(), t.fill(scope, excused)?)));
+                let filled =
+                    members.iter().map(|(k, t)| Ok((k.clone(), t.fill(scope, excused, bytes)?)));
                 Value::Object(filled.collect::<Result<_, Empty>>()?)
             }
         })
+    }
+}
+
+fn room_for(bytes: usize) -> Result<(), Empty> {
+    let max = limits::RESULT_BYTES_MAX;
+    match bytes > max {
+        true => Err(Empty::Failed(format!("it comes to {bytes} bytes; {max} are the most"))),
+        false => Ok(()),
+    }
+}
+
+/// How many bytes a value has as JSON, at the least.
+fn at_least(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(|v| at_least(v) + 1).sum::<usize>() + 1,
+        Value::Object(members) => {
+            members.iter().map(|(k, v)| k.len() + at_least(v) + 4).sum::<usize>() + 1
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => 1,
     }
 }
 
@@ -647,6 +657,7 @@ fn end_of(inside: &str) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use minijinja::ErrorKind;
     use serde_json::json;
     use std::sync::Arc;
 
@@ -705,10 +716,111 @@ mod tests {
     fn an_expression_that_takes_too_long_or_gives_too_much_is_stopped() {
         let long = format!("${{{{ {} }}}}", vec!["1"; 1_500].join("+"));
         assert!(fill(json!(long)).is_ok());
-        let big = json!("${{ 'x' * 2000000 }}");
-        assert!(matches!(fill(big), Err(Empty::Failed(_))));
         let too_long = json!(format!("${{{{ '{}' }}}}", "x".repeat(limits::EXPRESSION_BYTES_MAX)));
         assert_eq!(read(too_long).unwrap_err()[0].wrong, Wrong::Limit);
+    }
+
+    /// Each of these is few signs and, worked out as it stands, all the memory or all the time there is.
+    #[test]
+    fn an_expression_that_grows_without_bound_is_refused_before_it_grows() {
+        let big = "x".repeat(1024 * 1024);
+        let scope = Scope {
+            names: BTreeMap::from([(
+                "input",
+                Arc::new(json!({"big": big, "list": vec![7; 20_000], "s": "aaaaaaaaaa"})),
+            )]),
+            steps: BTreeMap::new(),
+        };
+        let chained = format!("input.s{}", " | replace('a', 'aaaaaaaaaa')".repeat(40));
+        let joined = format!("input.big{}", " ~ input.big".repeat(300));
+        let added = format!("input.list{}", " + input.list".repeat(300));
+        let mapped = format!("input.list | map('replace', '7', '{}')", "a".repeat(3_000));
+        let tried = [
+            "'a' | indent(100000000000)",
+            "'a' * 100000000",
+            "100000000 * 'a'",
+            "('a' * 100000) * 100000",
+            "[1] * 100000000",
+            "[1, 2] | slice(1000000000)",
+            "[1, 2] | batch(1000000000, 0)",
+            "range(1000000000)",
+            "[1] | map('indent', 100000000000)",
+            "'%1000000000d' | format(1)",
+            "'%1000000000d' % 1",
+            "[1] | tojson(indent=1000000000)",
+            "[1] | tojson(1000000000)",
+            "input.big | replace('x', input.big)",
+            "input.big | replace('', input.big)",
+            "input.list | join(input.big)",
+            "input.list | map('string') | join(input.big)",
+            "input.list | select('in', input.list)",
+            "input.list | map('default', input.big) | list",
+            "input.list | map('string') | sum(start='')",
+            "input.big | trim(input.big)",
+            "input.big | list | map('replace', 'x', input.big)",
+            "[[[input, input], [input, input]], [[input, input], [input, input]]]",
+            "2 ** 100000000000",
+            "input.s.upper()",
+            "[*input.list]",
+            &chained,
+            &joined,
+            &added,
+            &mapped,
+        ];
+        let many = json!(vec!["${{ input.big }}"; 5_000]);
+        let mut problems = Problems::default();
+        let many = Template::read(&many, "/x", &mut problems).unwrap();
+        assert!(matches!(many.value(&scope), Err(Empty::Failed(_))));
+        for source in tried {
+            let mut problems = Problems::default();
+            let read = Template::read(&json!(format!("${{{{ {source} }}}}")), "/x", &mut problems);
+            let said = read.map(|template| template.value(&scope));
+            let refused = matches!(said, None | Some(Err(Empty::Failed(_))));
+            assert!(refused, "{source}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn what_plans_need_of_expressions_is_there() {
+        for (source, value) in [
+            ("1 + 2 * 3 - 4 / 2", json!(5.0)),
+            ("7 // 2", json!(3)),
+            ("7 % 4", json!(3)),
+            ("2 ** 10", json!(1024)),
+            ("-input.n", json!(-3)),
+            ("1 < input.n <= 3", json!(true)),
+            ("input.n in [1, 3]", json!(true)),
+            ("'x' not in input.name", json!(true)),
+            ("not input.n or 'y'", json!("y")),
+            ("'big' if input.n > 5 else 'small'", json!("small")),
+            ("'a' + 'b' ~ 1 ~ [2]", json!("ab1[2]")),
+            ("[1] + [2]", json!([1, 2])),
+            ("[1, 2, 3, 4][1:3]", json!([2, 3])),
+            ("input.name[::-1]", json!("bob")),
+            ("[1, 2, 3][-1]", json!(3)),
+            ("input['name'] | upper", json!("BOB")),
+            ("[3, 1, 2] | sort(reverse=true)", json!([3, 2, 1])),
+            ("['a', 'b'] | join('-')", json!("a-b")),
+            ("'a-b' | split('-') | list", json!(["a", "b"])),
+            ("'a-b' | replace('-', '+')", json!("a+b")),
+            ("[{'a': {'b': 1}}, {'a': {'b': 2}}] | map(attribute='a.b') | sum", json!(3)),
+            ("['a', 'b'] | map('upper') | list", json!(["A", "B"])),
+            ("[1, 2, 3] | select('gt', 1) | list", json!([2, 3])),
+            ("[1, 2, 3] | reject('odd') | first", json!(2)),
+            ("[{'k': 1}, {'k': 0}] | selectattr('k') | length", json!(1)),
+            ("[{'k': 1}, {'k': 2}] | rejectattr('k', 'eq', 1) | map(attribute='k')", json!([2])),
+            ("{'b': 1, 'a': 2} | items | sort", json!([["a", 2], ["b", 1]])),
+            ("[1, 1, 2] | unique", json!([1, 2])),
+            ("[1, 2] | zip(['a', 'b'])", json!([[1, "a"], [2, "b"]])),
+            ("{'a': [1]} | tojson", json!("{\"a\":[1]}")),
+            ("3.14159 | round(2)", json!(3.14)),
+            ("'7' | int + 1", json!(8)),
+            ("steps['a'].status", json!("done")),
+            ("input.n is odd and input.name is string", json!(true)),
+            ("steps.a.output.rows | map(attribute='nix', default=0) | list", json!([0])),
+        ] {
+            assert_eq!(fill(json!(format!("${{{{ {source} }}}}"))), Ok(value), "{source}");
+        }
     }
 
     #[test]
@@ -733,7 +845,7 @@ mod tests {
 
     #[test]
     fn every_listed_filter_and_test_is_there() {
-        let mut state = JINJA.empty_state();
+        let mut state = evaluate::JINJA.empty_state();
         for filter in FILTERS {
             let unknown = state.apply_filter(filter, &[minijinja::Value::from("x")]);
             assert!(unknown.err().is_none_or(|e| e.kind() != ErrorKind::UnknownFilter), "{filter}");
