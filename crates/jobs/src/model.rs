@@ -661,7 +661,11 @@ impl JobState {
                 self.attention = None;
             }
             OwnEvent::JobRequeued { .. } => self.takeovers += 1,
-            OwnEvent::JobUndoing { lost } => self.takeovers += u32::from(*lost),
+            OwnEvent::JobUndoing { lost } => {
+                self.takeovers += u32::from(*lost);
+                // Somebody looks again at what is to be undone.
+                self.looks += u32::from(!*lost);
+            }
             OwnEvent::JobCancelling { by, why } => {
                 // There is nothing to resume any more.
                 (self.paused, self.pausing, self.attention) = (false, false, None);

@@ -130,15 +130,21 @@ impl Run {
         self.end_with(held, OwnEvent::JobCancelled { by, why, unknown, abandoned: 0, undone }).await
     }
 
+    /// Gives up the job, with what is pending beside events. A commit that is refused because of mail has recorded
+    /// nothing: timers and messages stay pending then, or a sleep that was asked for would never end.
     pub(super) async fn give_up(
         &mut self,
         held: &mut Held,
-        decision: Decision<JobEvent>,
+        mut decision: Decision<JobEvent>,
         why: &str,
     ) -> Result<Next, HoldError> {
+        decision.timers.splice(0..0, self.pending.timers.iter().cloned());
+        decision.messages.splice(0..0, self.pending.messages.iter().cloned());
         let decision = decision.timer(TimerChange::clear(timers::PROGRESS));
         match commit_park(held, decision, why, Some(self.seen)).await {
             Ok(version) => {
+                self.pending.timers.clear();
+                self.pending.messages.clear();
                 self.core.loaded.version = version;
                 Ok(Next::Over)
             }
@@ -158,8 +164,6 @@ impl Run {
             return Ok(Next::Over);
         }
         let mut decision = Decision::default();
-        decision.timers.append(&mut self.pending.timers);
-        decision.messages.append(&mut self.pending.messages);
         // A flow that has ended and waits for calls to be settled is not there any more.
         let mut keep = self.core.end.is_none();
         let why;
@@ -244,13 +248,16 @@ impl Run {
             reason: "unknown_outcome".into(),
             step: Some(first.step.clone()),
             why: first.why.clone(),
-            again_in_ms: again.map(|d| {
-                // Less and less often: what has not cleared up in an hour will hardly do so in seconds.
-                let patience = LOOK_AGAIN * 2u32.saturating_pow(self.state().looks.min(8));
-                let wait = if self.state().looks == 0 { d } else { d.max(patience) };
-                u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(100)
-            }),
+            again_in_ms: again
+                .map(|d| u64::try_from(self.patience(d).as_millis()).unwrap_or(u64::MAX)),
         })
+    }
+
+    /// When to look again. Less and less often: what has not cleared up in an hour will hardly do so in seconds.
+    pub(super) fn patience(&self, again_in: Duration) -> Duration {
+        let patience = LOOK_AGAIN * 2u32.saturating_pow(self.state().looks.min(8));
+        let wait = if self.state().looks == 0 { again_in } else { again_in.max(patience) };
+        wait.max(Duration::from_millis(100))
     }
 
     /// Keeps the flow in memory for whoever claims the job next in this process.

@@ -421,7 +421,10 @@ impl Run {
 
     /// What comes out of the replay, and timers that a pause took away.
     async fn begin(&mut self, held: &mut Held, turn: Turn) -> Go {
-        self.rearm(held);
+        // The cancel took the flow's timers away, and they stay away; see `begin_undoing` for those of undos.
+        if self.state().cancel.is_none() {
+            self.rearm(held);
+        }
         self.core.driver.set_now(self.now());
         for (step, output) in std::mem::take(&mut self.core.loaded.fetched) {
             // The child may be gone by the next time somebody has to know.

@@ -52,15 +52,12 @@ impl Run {
         if self.core.end.is_some() {
             return Ok(None);
         }
-        let mut decision = Decision::default();
-        decision.timers.append(&mut self.pending.timers);
-        decision.messages.append(&mut self.pending.messages);
+        let decision = Decision::default();
+        if let Some(again) = self.stuck.first().and_then(|s| s.again_in) {
+            let decision = decision.timer(TimerChange::set(timers::RECHECK, self.patience(again)));
+            return self.give_up(held, decision, "undoing").await.map(Some);
+        }
         if let Some(stuck) = self.stuck.pop() {
-            if let Some(again) = stuck.again_in {
-                let decision = decision.timer(TimerChange::set(timers::RECHECK, again));
-                return self.give_up(held, decision, "undoing").await.map(Some);
-            }
-            self.pending.timers.append(&mut decision.timers);
             let why = format!("nobody knows whether it was undone: {}", stuck.why);
             self.fail(&stuck.step, "unknown_outcome", kernel_limits::clip(&why, 1_024).to_owned());
             return Ok(Some(Next::Again));
@@ -73,8 +70,6 @@ impl Run {
             // A try that comes later: its timer brings the job back.
             return self.give_up(held, decision, "undoing").await.map(Some);
         }
-        self.pending.timers.append(&mut decision.timers);
-        self.pending.messages.append(&mut decision.messages);
         self.wait(held).await?;
         Ok(Some(Next::Again))
     }

@@ -1,22 +1,29 @@
 //! Promises about what goes wrong, one per test.
 
-use crate::support::{Outside, World};
+use crate::support::{self, Outside, World};
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
 };
+use tenure_engine::pipeline::Pipeline;
 use tenure_jobs::{
-    drive::JobOptions,
+    decide::{SignalMail, mail},
+    drive::{JobOptions, Probe, Shop, points},
     submit::{Submission, SubmitError},
 };
-use tenure_kernel::mail::MailAnswer;
+use tenure_kernel::{
+    ids::{EntityId, MailId},
+    mail::{MailAnswer, NewMail},
+    stream::Body,
+};
 use tenure_steps::{
     Class, Ctx, FlowError, ToolError,
+    events::WaitOutcome,
     flow::{Failed, FlowSpec, Flows},
     tool::{ToolCtx, ToolSpec, Tools},
 };
@@ -491,5 +498,39 @@ async fn thousands_of_recorded_values_fit_into_several_commits() {
         World::start(Flows::default().with(flow), Tools::default().with(noop), quick()).await;
     let job = world.submit("many", json!(2_500)).await;
     world.until(job, "completed").await;
+    world.check().await;
+}
+
+/// Mail that comes between the last look and the park refuses the park, and nothing of it is recorded. A pause took the
+/// timer of the sleep away; whoever resumes the job sets it again, with the park that comes after this one too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_right_before_a_park_takes_no_timer_away() {
+    let slot: Arc<Mutex<Option<(Pipeline, EntityId)>>> = Arc::default();
+    let armed = slot.clone();
+    let probe: Probe = Arc::new(move |point| {
+        let to = (point == points::CLAIMED).then(|| armed.lock().unwrap().take()).flatten();
+        Box::pin(async move {
+            let Some((pipeline, to)) = to else { return };
+            let outcome = WaitOutcome::Signalled;
+            let body = SignalMail { key: "hello".into(), outcome, payload: Value::Null, by: None };
+            let (id, kind) = (MailId("hello".into()), mail::SIGNAL.into());
+            pipeline.mail(NewMail { to, id, kind, body: Body::json(&body) }).await.unwrap();
+        })
+    });
+    let flow = FlowSpec::new("naps", |ctx: Ctx, _: Value| async move {
+        ctx.sleep(Duration::from_secs(1)).await?;
+        Ok(json!("awake"))
+    });
+    let shop = Shop::new(Flows::default().with(flow), Tools::default(), quick()).with_probe(probe);
+    let world = World::of(support::store(), shop).await;
+    let job = world.submit("naps", Value::Null).await;
+    world.until(job, "waiting").await;
+    world.ask(job, mail::PAUSE).await;
+    world.until_paused(job).await;
+    *slot.lock().unwrap() = Some((world.node.pipeline.clone(), job));
+    world.ask(job, mail::RESUME).await;
+    let state = world.until(job, "completed").await;
+    assert_eq!(state.output, Some(json!("awake")));
+    assert_eq!(world.count(job, "signal_kept").await, 1);
     world.check().await;
 }

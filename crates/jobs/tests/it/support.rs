@@ -106,13 +106,15 @@ pub fn config() -> EngineConfig {
     EngineConfig::with_lease(Duration::from_millis(600))
 }
 
+/// An empty store.
+pub fn store() -> Arc<dyn Store> {
+    let judge = Judge::new(machines().tables());
+    Arc::new(MemoryStore::new(judge, Arc::new(SystemClock), 1))
+}
+
 impl World {
     pub async fn start(flows: Flows, tools: Tools, options: JobOptions) -> Self {
-        let machines = machines();
-        let judge = Judge::new(machines.tables());
-        let store: Arc<dyn Store> =
-            Arc::new(MemoryStore::new(judge.clone(), Arc::new(SystemClock), 1));
-        Self::on(store, flows, tools, options).await
+        Self::on(store(), flows, tools, options).await
     }
 
     pub async fn on(
@@ -121,6 +123,10 @@ impl World {
         tools: Tools,
         options: JobOptions,
     ) -> Self {
+        Self::of(store, Shop::new(flows, tools, options)).await
+    }
+
+    pub async fn of(store: Arc<dyn Store>, shop: Shop) -> Self {
         let machines = machines();
         let judge = Judge::new(machines.tables());
         let rt = Arc::new(TokioRuntime::current());
@@ -136,7 +142,7 @@ impl World {
             protect_outage: true,
         };
         let node = Node::start(parts).await.unwrap();
-        let shop = Arc::new(Shop::new(flows, tools, options));
+        let shop = Arc::new(shop);
         let crew = CrewOptions {
             name: "crew".into(),
             executor: tenure_edge::executor_of_this_process(),
