@@ -21,9 +21,12 @@ use tenure_kernel::{
     stream::Body,
     timers::TimerChange,
 };
-use tenure_steps::events::{
-    CallAnswer, CallEnd, CallOutcome, ResultType, SettledBy, StepEvent, StepId, Verdict, WaitKind,
-    WaitOutcome, What,
+use tenure_steps::{
+    events::{
+        CallAnswer, CallEnd, CallOutcome, ResultType, SettledBy, StepEvent, StepId, Verdict,
+        WaitKind, WaitOutcome, What,
+    },
+    saga::Undo,
 };
 
 /// Kinds of mail that a job understands, beside the kernel's.
@@ -416,7 +419,8 @@ fn came_back(state: &JobState, mail: CallMail) -> Vec<JobEvent> {
     // retry of the job say. A success without it would be one with another result.
     let in_call = answer.end == CallEnd::Completed && answer.result.is_none();
     let certain = answer.end.is_certain() && !in_call;
-    if state.cancel.is_none() || what != What::Call || !certain {
+    // What undoes a step goes on: whether it is tried again is for the worker that undoes.
+    if state.cancel.is_none() || what != What::Call || !certain || Undo::is_undo(&step) {
         return vec![StepEvent::CallAnswered { step, key, call, what, answer }.into()];
     }
     if answer.end != CallEnd::Completed {
@@ -703,9 +707,15 @@ pub fn cancel_call(call: EntityId, why: &str) -> Message {
     Message::mail(call, kinds::CANCEL, Body::json(&ask))
 }
 
+/// Whether a call that is out takes something back. Nobody stops that half way: an end of the job wants it too.
+pub fn takes_back(call: &OpenCall) -> bool {
+    Undo::is_undo(&call.step) || call.out.is_some_and(|(what, _)| what == What::Compensate)
+}
+
 /// Tells all open children to stop, and all calls that other workers have.
 pub fn cancel_others(state: &JobState, id: EntityId) -> Vec<Message> {
-    let calls = state.calls_out(id).map(|(call, _)| cancel_call(call, "its job ends"));
+    let out = state.calls_out(id).filter(|(_, call)| !takes_back(call));
+    let calls = out.map(|(call, _)| cancel_call(call, "its job ends"));
     cancel_children(state, id).into_iter().chain(calls).collect()
 }
 

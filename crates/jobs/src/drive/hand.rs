@@ -16,7 +16,7 @@ use super::{
 use crate::{
     call::{NewCall, decide::CallMail, model::Call as CallMachine, view},
     catalogue,
-    decide::cancel_call,
+    decide::{cancel_call, takes_back},
     model::JobState,
 };
 use serde_json::Value;
@@ -163,7 +163,8 @@ impl Run {
 
     /// The flow does not wait for this step any more: whoever has its call is told.
     pub(crate) fn recall(&mut self, step: &StepId) {
-        let out = self.state().calls_out(self.id).filter(|(_, c)| c.step == *step);
+        let out = self.state().calls_out(self.id);
+        let out = out.filter(|(_, c)| c.step == *step && !takes_back(c));
         let calls: Vec<_> = out.map(|(id, _)| id).collect();
         let tell = calls.into_iter().map(|id| cancel_call(id, "the flow no longer waits for it"));
         self.pending.messages.extend(tell);

@@ -137,6 +137,8 @@ type Running = BoxFuture<'static, Result<Value, Trouble>>;
 struct Unit {
     step: usize,
     index: Option<usize>,
+    /// The item of a `for_each`: what undoes it may need it when the list is gone.
+    item: Option<Arc<Value>>,
     ctx: Ctx,
     id: Option<StepId>,
     room: Option<Room>,
@@ -171,6 +173,8 @@ struct Runner {
     states: Vec<State>,
     units: Vec<Unit>,
     undos: Vec<Undo>,
+    /// What happened and nobody knows how to undo.
+    lost: Vec<(Undo, String)>,
     failed: Option<FlowError>,
 }
 
@@ -179,9 +183,9 @@ impl Runner {
         let needs = plan.needs();
         let branches = plan.steps.iter().map(|s| ctx.branch_named(&s.id)).collect();
         let states = plan.steps.iter().map(|_| State::Waiting).collect();
-        let (units, undos, failed) = (Vec::new(), Vec::new(), None);
+        let (units, undos, lost, failed) = (Vec::new(), Vec::new(), Vec::new(), None);
         let input = Arc::new(input);
-        Runner { ctx, plan, input, needs, branches, states, units, undos, failed }
+        Runner { ctx, plan, input, needs, branches, states, units, undos, lost, failed }
     }
 
     async fn run(mut self) -> FlowResult {
@@ -199,8 +203,9 @@ impl Runner {
             None => self.output(),
         };
         match ended {
-            Err(failed) if !self.undos.is_empty() => {
-                let became = self.ctx.undo_all(&self.undos).await;
+            Err(failed) if !self.undos.is_empty() || !self.lost.is_empty() => {
+                let mut became = self.ctx.undo_all(&self.undos).await;
+                became.left.append(&mut self.lost);
                 Err(failed.and_then(&became.words()))
             }
             other => other,
@@ -337,7 +342,8 @@ impl Runner {
                 if index.is_none() {
                     self.states[at] = State::Running;
                 }
-                let unit = Unit { step: at, index, ctx, id, room: Room::of(&step.what), future };
+                let (room, item) = (Room::of(&step.what), scope.names.get("item").cloned());
+                let unit = Unit { step: at, index, item, ctx, id, room, future };
                 let place = self.units.partition_point(|u| (u.step, u.index) < (at, index));
                 self.units.insert(place, unit);
             }
@@ -371,14 +377,20 @@ impl Runner {
         };
         let mut scope = self.scope(unit.step);
         scope.names.insert("output", Arc::new(output.clone()));
-        if let (Some(index), State::Each(items)) = (unit.index, &self.states[unit.step]) {
-            scope.names.insert("item", items.list[index].clone());
+        // Not from the list: a sibling that failed has ended the step, and this item happened all the same.
+        if let (Some(index), Some(item)) = (unit.index, &unit.item) {
+            scope.names.insert("item", item.clone());
             scope.names.insert("index", Arc::new(Value::from(index)));
         }
-        let input = undo.input.value(&scope).map_err(|e| {
-            Trouble::new(format!("it happened, and what undoes it can not be worked out: {e}"))
-        })?;
-        self.undos.push(unit.ctx.register_undo(of, &undo.tool, input));
+        match undo.input.value(&scope) {
+            Ok(input) => self.undos.push(unit.ctx.register_undo(of, &undo.tool, input)),
+            Err(e) => {
+                let why = format!("what undoes it can not be worked out: {e}");
+                let (at, of, tool) = (of.clone(), of.clone(), undo.tool.clone());
+                self.lost.push((Undo { at, of, tool, input: Value::Null }, why.clone()));
+                return Err(Trouble::new(format!("it happened, and {why}")));
+            }
+        }
         Ok(())
     }
 

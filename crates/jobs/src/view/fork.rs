@@ -24,8 +24,11 @@ use std::{
 };
 use tenure_kernel::{ids::EntityId, store::Store, stream::Body};
 use tenure_steps::{
-    events::{CallEnd, CallOutcome, ResultType, SettledBy, StepEvent, StepId, Verdict, What},
+    events::{
+        CallEnd, CallOutcome, ResultType, SettledBy, StepEvent, StepId, ValueKind, Verdict, What,
+    },
     history::{Call, Shape},
+    saga::Undo,
     tool::Class,
 };
 
@@ -66,6 +69,7 @@ pub async fn taken_over(
     let settled = events != recorded;
     let order = Order::of(&events);
     let left = left_out(&order, cut);
+    may_be_taken(&events, &order, &left, job)?;
     may_be_left_out(&order, &left, cut, job)?;
     let mut taken = take(&events, &left, cut, &order);
     fetch_outputs(store, &mut taken).await?;
@@ -106,6 +110,31 @@ fn left_out(order: &Order, cut: &Cut) -> HashSet<StepId> {
         }
     }
     left
+}
+
+/// What was undone, or may have been, has not happened as far as a fork goes: it can not be taken over, and to do it
+/// again is a decision that nobody has made.
+fn may_be_taken(
+    events: &[StepEvent],
+    order: &Order,
+    left: &HashSet<StepId>,
+    job: EntityId,
+) -> Result<(), SubmitError> {
+    let registered = events.iter().filter_map(|event| match event {
+        StepEvent::ValueRecorded { step, kind: ValueKind::Undo, value, .. } => {
+            Undo::read(step, value)
+        }
+        _ => None,
+    });
+    for undo in registered.filter(|u| !left.contains(&u.of)) {
+        if order.record(&undo.step()).is_some_and(|r| !r.calls.is_empty()) {
+            return Err(SubmitError::BadOrigin(format!(
+                "step {} of job {job} was undone (by {}): submit it anew, or fork it before that step",
+                undo.of, undo.tool
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn may_be_left_out(
@@ -370,7 +399,7 @@ fn first_run(event: &StepEvent, run: u32) -> StepEvent {
 mod tests {
     use super::*;
     use serde_json::json;
-    use tenure_steps::events::{ValueKind, WaitKind, WaitOutcome};
+    use tenure_steps::events::{WaitKind, WaitOutcome};
 
     fn id(step: &str) -> StepId {
         StepId(step.into())

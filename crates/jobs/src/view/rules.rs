@@ -5,10 +5,12 @@
 
 use super::Check;
 use crate::model::{JobEvent, OwnEvent};
-use std::collections::{BTreeMap, HashMap};
+use serde_json::Value;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use tenure_kernel::{ids::SessionId, table::kernel_events as ke};
 use tenure_steps::{
-    events::{CallOutcome, ResultType, StepEvent, StepId, Verdict},
+    events::{CallOutcome, ResultType, StepEvent, StepId, ValueKind, Verdict},
+    saga::Undo,
     tool::Class,
 };
 
@@ -41,10 +43,12 @@ pub const ONE_SUCCESS: &str = "at_most_one_effective_success_per_key";
 pub const ONE_CALL: &str = "one_call_per_key_unless_idempotent";
 /// A success counts once.
 pub const COMMITTED_ONCE: &str = "a_success_is_committed_exactly_once";
+/// What undoes a step was put on record before.
+pub const UNDO_REGISTERED: &str = "what_is_undone_was_registered_and_not_kept";
 /// Nothing comes after the end.
 pub const FINAL: &str = "nothing_after_the_end";
 
-const ALL: [(&str, &str); 8] = [
+const ALL: [(&str, &str); 9] = [
     (DENSE, "versions go up by one, from 1"),
     (FENCED, "epochs never fall, and a call ends under the epoch that started it or a later one"),
     (STARTED_FIRST, "finished, unknown, settled and committed name a call that was started"),
@@ -55,6 +59,10 @@ const ALL: [(&str, &str); 8] = [
     (ONE_SUCCESS, "a key has one success, whoever saw it"),
     (ONE_CALL, "a key is called twice only if its class is idempotent"),
     (COMMITTED_ONCE, "a step that succeeded has one command_committed, and no other has any"),
+    (
+        UNDO_REGISTERED,
+        "a call that undoes a step comes after the record of it, and not after its saga is complete",
+    ),
     (FINAL, "the final event is the last one"),
 ];
 
@@ -113,6 +121,8 @@ struct Book {
     by_step: HashMap<StepId, Vec<usize>>,
     committed: BTreeMap<(StepId, String), u32>,
     succeeded: BTreeMap<StepId, u64>,
+    /// What undoes a step, by the step that does.
+    undos: HashSet<StepId>,
     version: u64,
     epoch: u64,
     ended: Option<u64>,
@@ -183,6 +193,10 @@ impl Book {
         let name = event.name();
         match event {
             StepEvent::ToolInvocationStarted { step, key, call, class, .. } => {
+                if Undo::is_undo(step) && !self.undos.contains(step) {
+                    let what = format!("step {step} undoes something, and nothing says what");
+                    self.wrong(UNDO_REGISTERED, version, &what);
+                }
                 self.started(version, step, key, *call, *class);
                 self.by_step.entry(step.clone()).or_default().push(self.calls.len());
                 let (step, key, stands) = (step.clone(), key.clone(), Stands::Open);
@@ -216,6 +230,16 @@ impl Book {
                 step, result_type: ResultType::SideEffectCommitted, ..
             } => {
                 self.succeeded.insert(step.clone(), version);
+            }
+            StepEvent::ValueRecorded { step, kind: ValueKind::Undo, value, .. } => {
+                self.undos.extend(Undo::read(step, value).map(|u| u.step()));
+            }
+            StepEvent::ValueRecorded { kind: ValueKind::Kept, value, .. } => {
+                for kept in value.as_array().into_iter().flatten().filter_map(Value::as_str) {
+                    let (at, of) = (StepId(kept.to_owned()), StepId(String::new()));
+                    let undo = Undo { at, of, tool: String::new(), input: Value::Null };
+                    self.undos.remove(&undo.step());
+                }
             }
             _ => {}
         }
@@ -379,6 +403,18 @@ mod tests {
             (3, done()),
         ];
         assert_eq!(broken(&taken_over), [""; 0]);
+    }
+
+    #[test]
+    fn an_undo_that_nobody_registered_or_after_its_saga_is_complete() {
+        let mut undo = started("a", 1, "idempotent");
+        undo["step"] = json!("2u");
+        let value = |step: &str, kind: &str, value: serde_json::Value| json!({"event": "value_recorded", "step": step, "kind": kind, "place": "p", "value": value});
+        let registered = value("2", "undo", json!({"of": "1", "tool": "t", "input": 1}));
+        let kept = value("3", "kept", json!(["2"]));
+        assert_eq!(broken(&[(1, undo.clone())]), [UNDO_REGISTERED]);
+        assert_eq!(broken(&[(1, registered.clone()), (1, undo.clone())]), [""; 0]);
+        assert_eq!(broken(&[(1, registered), (1, kept), (1, undo)]), [UNDO_REGISTERED]);
     }
 
     #[test]

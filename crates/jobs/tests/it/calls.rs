@@ -44,6 +44,17 @@ fn flows() -> Flows {
         .with(FlowSpec::new("nobody", |ctx: Ctx, input: Value| async move {
             Ok(ctx.tool::<Value>("nobody", input).await?)
         }))
+        .with(FlowSpec::new("back", |ctx: Ctx, fails: bool| async move {
+            ctx.saga(|s: tenure_steps::Saga| async move {
+                let near = s.tool::<Value>("near", json!(1)).undo("far", |_| json!("back"));
+                near.retries(3, Duration::from_millis(5)).await?;
+                if fails {
+                    return Err(FlowError::failed("no"));
+                }
+                Ok(s.wait_signal::<Value>("go").await?)
+            })
+            .await
+        }))
         .with(FlowSpec::new("either", |ctx: Ctx, input: Value| async move {
             let one = ctx.tool::<Value>("far", input);
             let other = ctx.wait_signal::<Value>("enough");
@@ -622,5 +633,54 @@ async fn an_answer_that_is_on_record_is_known_however_the_job_ends() {
     let retry = world.jobs.fork(job, None, None, None).await.unwrap().id;
     assert_eq!(world.until(retry, "completed").await.output, Some(json!("paid")));
     assert_eq!(world.count(retry, "tool_invocation_started").await, 0);
+    world.check().await;
+}
+
+async fn world_with_near() -> World {
+    let near = ToolSpec::new("near", |_: ToolCtx, n: u32| async move { Ok(json!(n)) }).idempotent();
+    let world = World::start(flows(), Tools::default().with(near), quick()).await;
+    register_calls(&world.node.pipeline, &[tool(Class::Idempotent)]).await.unwrap();
+    world
+}
+
+/// Nobody holds the job when the answer comes: it must not count as tried.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_undo_elsewhere_that_failed_is_tried_again_while_its_job_is_cancelled() {
+    let world = world_with_near().await;
+    let far = Far::open(&world).await;
+    let job = world.submit("back", json!(false)).await;
+    world.until(job, "parked").await;
+    world.cancel(job).await;
+    let first = far.take().await;
+    while world.head(job).await.holder.is_some() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(far.fail(&first, FailKind::Retryable).await, Heard::Accepted);
+    let second = far.take().await;
+    assert_eq!(second.input, json!("back"));
+    far.complete(&second, json!("done")).await;
+    world.until(job, "cancelled").await;
+    let story = world.story(job).await;
+    let last = story.lines().find(|l| l.contains("job_cancelled")).unwrap();
+    assert!(last.contains("\"undone\":{\"undone\":["), "{story}");
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_does_not_stop_an_undo_that_is_out() {
+    let world = world_with_near().await;
+    let far = Far::open(&world).await;
+    let job = world.submit("back", json!(true)).await;
+    let undo = far.take().await;
+    world.cancel(job).await;
+    world.until_seen(job, "job_cancelling").await;
+    // A message to the call would have left with that commit, and been taken to it before another of later.
+    let later = world.submit("far", json!(1)).await;
+    let next = far.take().await;
+    assert_eq!(far.renew(&[&undo, &next]).await, (Vec::new(), Vec::new()));
+    far.complete(&undo, json!("done")).await;
+    world.until(job, "cancelled").await;
+    far.complete(&next, json!(2)).await;
+    world.until(later, "completed").await;
     world.check().await;
 }

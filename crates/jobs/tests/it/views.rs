@@ -465,7 +465,7 @@ async fn verification_names_what_it_checked_and_the_same_work_has_the_same_hash(
         assert!(verified.ok, "{:?}", verified.problems);
         assert_eq!(verified.chain_root, world.head(job).await.chain.to_string());
         assert_eq!(verified.events, world.head(job).await.version);
-        assert_eq!(verified.checks.len(), 10);
+        assert_eq!(verified.checks.len(), 11);
         hashes.push(verified.execution_hash);
     }
     assert_eq!(hashes[0], hashes[1]);
