@@ -15,7 +15,11 @@ const MARGIN: f64 = 28.0;
 const TITLE: f64 = 58.0;
 const LINE: f64 = 16.0;
 /// Letters that fit in a box.
-const LETTERS: usize = 33;
+const LETTERS: usize = 31;
+/// Letters of a name, which are bold and stand beside a dot.
+const NAME_LETTERS: usize = 22;
+/// What a line takes that passes between boxes.
+const LANE: f64 = 6.0;
 
 const STYLE: &str = "
   svg { --paper: #fbfbfd; --ink: #1d2433; --dim: #667085; --line: #b3bccb; --card: #ffffff; --edge: #d9dfe8; }
@@ -39,35 +43,74 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn short(text: &str) -> String {
-    match text.chars().count() > LETTERS {
-        true => text.chars().take(LETTERS - 1).chain(['…']).collect(),
+fn short(text: &str, letters: usize) -> String {
+    match text.chars().count() > letters {
+        true => text.chars().take(letters - 1).chain(['…']).collect(),
         false => text.to_owned(),
     }
 }
 
 fn lines(step: &Step) -> Vec<String> {
-    let mut lines = vec![short(&does(step))];
-    lines.extend(remarks(step).iter().map(|r| short(r)));
+    let mut lines = vec![short(&does(step), LETTERS)];
+    lines.extend(remarks(step).iter().map(|r| short(r, LETTERS)));
     lines
+}
+
+/// The graph with a place in every layer that a line passes, so that no line runs behind a box and seems to be
+/// that box's. Such a place is numbered behind the steps.
+struct Lanes {
+    layers: Vec<Vec<usize>>,
+    /// Every line with all its places, the two steps included.
+    lines: Vec<Vec<usize>>,
+}
+
+impl Lanes {
+    fn of(mut layers: Vec<Vec<usize>>, edges: &[(usize, usize)], steps: usize) -> Lanes {
+        let mut layer_of = vec![0; steps];
+        for (i, layer) in layers.iter().enumerate() {
+            layer.iter().for_each(|step| layer_of[*step] = i);
+        }
+        let (mut next, mut lines) = (steps, Vec::new());
+        for (from, to) in edges {
+            let mut line = vec![*from];
+            for layer in layers.iter_mut().take(layer_of[*to]).skip(layer_of[*from] + 1) {
+                layer.push(next);
+                line.push(next);
+                next += 1;
+            }
+            line.push(*to);
+            lines.push(line);
+        }
+        let edges: Vec<_> = lines.iter().flat_map(|l| l.windows(2).map(|w| (w[0], w[1]))).collect();
+        let layers = arrange(&layers, &edges, next);
+        Lanes { layers, lines }
+    }
+
+    fn places(&self) -> usize {
+        self.layers.iter().map(Vec::len).sum()
+    }
 }
 
 /// The drawing.
 pub fn svg(plan: &Plan) -> String {
     let graph = graph(plan);
-    let order = arrange(&graph.layers, &graph.edges, plan.steps.len());
-    let height_of = |step: &Step| 22.0 + LINE * (1 + lines(step).len()) as f64;
+    let lanes = Lanes::of(graph.layers, &graph.edges, plan.steps.len());
+    let order = &lanes.layers;
+    let height_of = |place: usize| match plan.steps.get(place) {
+        Some(step) => 22.0 + LINE * (1 + lines(step).len()) as f64,
+        None => LANE,
+    };
     let tall = |layer: &Vec<usize>| {
-        let boxes: f64 = layer.iter().map(|s| height_of(&plan.steps[*s])).sum();
+        let boxes: f64 = layer.iter().map(|place| height_of(*place)).sum();
         boxes + GAP_Y * layer.len().saturating_sub(1) as f64
     };
     let inner = order.iter().map(tall).fold(0.0, f64::max);
-    let mut cards: Vec<Option<Card>> = plan.steps.iter().map(|_| None).collect();
+    let mut cards: Vec<Option<Card>> = (0..lanes.places()).map(|_| None).collect();
     for (i, layer) in order.iter().enumerate() {
         let mut y = TITLE + MARGIN + (inner - tall(layer)) / 2.0;
-        for &step in layer {
-            let height = height_of(&plan.steps[step]);
-            cards[step] = Some(Card { x: MARGIN + i as f64 * (BOX_WIDTH + GAP_X), y, height });
+        for &place in layer {
+            let height = height_of(place);
+            cards[place] = Some(Card { x: MARGIN + i as f64 * (BOX_WIDTH + GAP_X), y, height });
             y += height + GAP_Y;
         }
     }
@@ -84,10 +127,9 @@ pub fn svg(plan: &Plan) -> String {
          <rect class=\"paper\" width=\"100%\" height=\"100%\"/>\n"
     );
     title(&mut out, plan);
-    for (from, to) in &graph.edges {
-        if let (Some(from), Some(to)) = (&cards[*from], &cards[*to]) {
-            wire(&mut out, from, to);
-        }
+    for line in &lanes.lines {
+        let stops: Vec<&Card> = line.iter().filter_map(|place| cards[*place].as_ref()).collect();
+        wire(&mut out, &stops);
     }
     for (step, card) in plan.steps.iter().zip(&cards) {
         if let Some(card) = card {
@@ -111,18 +153,25 @@ fn title(out: &mut String, plan: &Plan) {
     );
 }
 
-fn wire(out: &mut String, from: &Card, to: &Card) {
-    let (x1, y1) = (from.x + BOX_WIDTH, from.y + from.height / 2.0);
-    let (x2, y2) = (to.x - 6.0, to.y + to.height / 2.0);
-    let bend = ((x2 - x1) / 2.0).max(24.0);
-    let _ = write!(
-        out,
-        "<path class=\"wire\" d=\"M{x1:.1} {y1:.1} C{:.1} {y1:.1} {:.1} {y2:.1} {x2:.1} {y2:.1}\"/>\n\
-         <path class=\"tip\" d=\"M{:.1} {y2:.1} l-8 -4.5 v9 z\"/>\n",
-        x1 + bend,
-        x2 - bend,
-        x2 + 6.0
-    );
+/// A line from the first stop to the last, straight through those between.
+fn wire(out: &mut String, stops: &[&Card]) {
+    let Some((last, before)) = stops.split_last() else { return };
+    out.push_str("<path class=\"wire\" d=\"");
+    for (i, (from, to)) in stops.iter().zip(&stops[1..]).enumerate() {
+        let (x1, y1) = (from.x + BOX_WIDTH, from.y + from.height / 2.0);
+        let tip = if i + 1 == before.len() { 6.0 } else { 0.0 };
+        let (x2, y2) = (to.x - tip, to.y + to.height / 2.0);
+        let bend = ((x2 - x1) / 2.0).max(24.0);
+        let to = if i == 0 { 'M' } else { 'L' };
+        let _ = write!(
+            out,
+            "{to}{x1:.1} {y1:.1} C{:.1} {y1:.1} {:.1} {y2:.1} {x2:.1} {y2:.1} ",
+            x1 + bend,
+            x2 - bend,
+        );
+    }
+    let (x, y) = (last.x, last.y + last.height / 2.0);
+    let _ = write!(out, "\"/>\n<path class=\"tip\" d=\"M{x:.1} {y:.1} l-8 -4.5 v9 z\"/>\n");
 }
 
 fn draw(out: &mut String, step: &Step, card: &Card) {
@@ -147,7 +196,7 @@ fn draw(out: &mut String, step: &Step, card: &Card) {
         y + 19.0,
         x + 29.0,
         y + 23.5,
-        escape(&short(&step.id))
+        escape(&short(&step.id, NAME_LETTERS))
     );
     for (i, line) in lines(step).iter().enumerate() {
         let at = y + 23.5 + LINE * (i + 1) as f64;
@@ -207,5 +256,12 @@ mod tests {
         assert!(drawn.contains("&lt;b&gt;&amp;") && !drawn.contains("<script"), "{drawn}");
         assert!(drawn.contains(">a</text>") && drawn.contains(">b</text>"));
         assert_eq!(drawn.matches("class=\"wire\"").count(), 1);
+    }
+
+    #[test]
+    fn a_line_over_several_layers_has_a_place_of_its_own_in_each() {
+        let lanes = Lanes::of(vec![vec![0], vec![1], vec![2]], &[(0, 1), (1, 2), (0, 2)], 3);
+        assert_eq!(lanes.lines, [vec![0, 1], vec![1, 2], vec![0, 3, 2]]);
+        assert_eq!((lanes.places(), lanes.layers[1].len()), (4, 2));
     }
 }

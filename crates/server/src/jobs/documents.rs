@@ -15,7 +15,7 @@ pub(super) struct JobDocument {
     flow: String,
     /// The flow's version.
     version: u32,
-    /// queued, running, waiting, parked, retrying, attention, cancelling, completed, failed or cancelled.
+    /// queued, running, waiting, parked, retrying, attention, cancelling, undoing, completed, failed or cancelled.
     status: String,
     /// It has ended.
     is_final: bool,

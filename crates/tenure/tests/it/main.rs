@@ -17,6 +17,7 @@ mod intake;
 mod kill;
 mod lab;
 mod limits;
+mod plans;
 mod server_kill;
 mod support;
 mod tidy;
