@@ -639,7 +639,7 @@ async fn an_answer_that_is_on_record_is_known_however_the_job_ends() {
 async fn world_with_near() -> World {
     let near = ToolSpec::new("near", |_: ToolCtx, n: u32| async move { Ok(json!(n)) }).idempotent();
     let world = World::start(flows(), Tools::default().with(near), quick()).await;
-    register_calls(&world.node.pipeline, &[tool(Class::Idempotent)]).await.unwrap();
+    register_calls(&world.node.pipeline, "", &[tool(Class::Idempotent)]).await.unwrap();
     world
 }
 
