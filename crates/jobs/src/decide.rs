@@ -487,11 +487,20 @@ fn returned(state: &JobState, mail: &Mail, id: EntityId) -> MailSays {
 
 fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<JobEvent>, Undecided> {
     let mut state = state.clone();
-    let mut decision = Decision::default();
+    let (mut decision, mut regardless) = (Decision::default(), false);
     for mail in mail {
         match read_mail(&state, mail, id) {
+            MailSays::Cancel(ask)
+                if state.cancel.is_none() && nothing_out(&state) && state.undos == 0 =>
+            {
+                state.cancel = Some((ask.by, ask.why));
+                return Ok(cancelled(&state, decision, id));
+            }
+            // What lies behind it in the box is read too, now or never: maybe the end of the last child, without
+            // which it would wait until its time is up.
             MailSays::Cancel(ask) if state.cancel.is_none() => {
-                return Ok(cancel(&state, decision, ask, id));
+                cancel(&mut state, &mut decision, ask, id);
+                regardless = true;
             }
             MailSays::Cancel(_) => note(&mut state, &mut decision, "cancel: it is being cancelled"),
             MailSays::Pause(_)
@@ -557,7 +566,7 @@ fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<Job
         return Ok(undo_or_end(&mut state, decision, false, id));
     }
     repark(&mut state, &mut decision);
-    Ok(decision)
+    Ok(if regardless { decision.regardless() } else { decision })
 }
 
 /// Whether a job that is being cancelled waits for nobody any more.
@@ -600,26 +609,11 @@ fn note(state: &mut JobState, decision: &mut Decision<JobEvent>, what: &str) {
     push(state, decision, OwnEvent::MailNoted { what }.into());
 }
 
-/// Somebody wants it to end, and nobody holds it.
-fn cancel(
-    state: &JobState,
-    mut decision: Decision<JobEvent>,
-    ask: AskMail,
-    id: EntityId,
-) -> Decision<JobEvent> {
-    let mut state = state.clone();
-    if !nothing_out(&state) || state.undos > 0 {
-        let event = OwnEvent::JobCancelling { by: ask.by, why: ask.why };
-        decision.messages.extend(cancel_others(&state, id));
-        push(&mut state, &mut decision, event.into());
-        decision.timers.push(TimerChange::ClearAll);
-        return match nothing_out(&state) {
-            true => undo_or_end(&mut state, decision, false, id),
-            false => decision.regardless(),
-        };
-    }
-    state.cancel = Some((ask.by, ask.why));
-    cancelled(&state, decision, id)
+/// Somebody wants it to end, nobody holds it, and there is something to stop or to undo first.
+fn cancel(state: &mut JobState, decision: &mut Decision<JobEvent>, ask: AskMail, id: EntityId) {
+    decision.messages.extend(cancel_others(state, id));
+    push(state, decision, OwnEvent::JobCancelling { by: ask.by, why: ask.why }.into());
+    decision.timers.push(TimerChange::ClearAll);
 }
 
 /// It is cancelled and waits for nobody: a worker undoes what is to be undone, which needs its tools; else it ends.

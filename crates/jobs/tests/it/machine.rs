@@ -491,3 +491,46 @@ fn a_null_that_is_there_is_a_value() {
         JobState { input: Some(Value::Null), output: Some(Value::Null), ..JobState::default() };
     assert_eq!(decode_state::<Job>(&encode_state::<Job>(&state)).unwrap(), state);
 }
+
+/// A box with a cancel and the ends of both children behind it, read at once: nothing is left to wait for.
+#[test]
+fn what_lies_behind_a_cancel_is_read_with_it() {
+    let id = EntityId::fixed(1, 1);
+    let mut state = JobState::default();
+    for ordinal in 0..2 {
+        let step = StepId(format!("{ordinal}.1"));
+        let (child, flow) = (JobState::child_id(id, ordinal), "f".to_owned());
+        let started = StepEvent::ChildStarted {
+            step,
+            ordinal,
+            child,
+            flow,
+            arguments_hash: String::new(),
+            place: String::new(),
+        };
+        Job::apply(&mut state, &started.into());
+    }
+    let ended = |ordinal| {
+        let (status, output, error) = ("cancelled".to_owned(), None, None);
+        (kinds::CHILD_ENDED, Body::json(&ChildMail { ordinal, status, output, error }))
+    };
+    let all = [(kinds::CANCEL, Body::json(&AskMail::default())), ended(0), ended(1)];
+    let mails: Vec<Mail> = (1..)
+        .zip(all)
+        .map(|(seq, (kind, body))| Mail {
+            seq,
+            id: MailId(format!("m{seq}")),
+            kind: kind.into(),
+            body,
+            at: Timestamp::ZERO,
+        })
+        .collect();
+    let names = |mails: &[Mail]| -> Vec<&'static str> {
+        let cx = Cx { id, now: Timestamp::ZERO, version: 3 };
+        let decision = Job::decide(Some(&state), &Input::Mail(mails), &cx).unwrap();
+        decision.events.iter().map(Job::name).collect()
+    };
+    let both = ["job_cancelling", "child_ended", "child_ended", "job_cancelled"];
+    assert_eq!(names(&mails), both);
+    assert_eq!(names(&mails[..2]), both[..2], "one child is still out");
+}

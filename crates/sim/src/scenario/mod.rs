@@ -132,7 +132,7 @@ impl Scenario {
                 Scenario::Limits => jobs::shared::check_limits(world, contents),
                 Scenario::Schedules => jobs::shared::check_schedules(contents),
                 Scenario::Gates => jobs::gates::check(contents),
-                Scenario::Cascades => jobs::cascades::check(world, contents),
+                Scenario::Cascades => jobs::cascades::check(world, contents, calm_at),
                 _ => Ok(()),
             };
         }

@@ -52,7 +52,10 @@ fn a_line_longer_than_the_window_goes_through_pages_under_every_fault() {
 fn thousands_pass_a_gate_one_by_one_while_workers_die() {
     let jobs = number("TENURE_SIM_LINE", 2_000);
     let quiet = Duration::from_secs(200 * 3_600);
-    let options = Options { width: Some(jobs), quiet, ..gates().with_only(&[Fault::Crash]) };
+    // It takes about as many seconds: workers die until half of them are through.
+    let storm = Duration::from_secs(jobs / 2);
+    let crashes = gates().with_only(&[Fault::Crash]);
+    let options = Options { width: Some(jobs), quiet, storm, ..crashes };
     let report = run(7, &options).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{:?}, {} commits, {:?}", report.kinds, report.commits, report.lasted);
     assert_eq!(report.kinds["job"] as u64, jobs);

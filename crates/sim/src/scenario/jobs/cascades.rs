@@ -3,13 +3,14 @@
 //! ran out first; every open child of a job that is cancelled or ends was told; and nobody holds anything.
 
 use super::{
+    check::PROMPT,
     clients::{self, Wish},
     read::{self, Entry},
 };
 use crate::{scenario::Clients, world::World};
 use std::collections::BTreeSet;
 use tenure_jobs::{JobEvent, JobState, model::OwnEvent};
-use tenure_kernel::{head::Head, ids::EntityId, mail::kinds, outbox::Target};
+use tenure_kernel::{head::Head, ids::EntityId, mail::kinds, outbox::Target, time::Timestamp};
 use tenure_steps::events::StepEvent;
 use tenure_store::memory::Contents;
 
@@ -25,7 +26,7 @@ pub(crate) fn play(clients: &Clients, width: Option<u64>) {
     clients::staff(clients);
 }
 
-pub(crate) fn check(world: &World, contents: &Contents) -> Result<(), String> {
+pub(crate) fn check(world: &World, contents: &Contents, calm_at: Timestamp) -> Result<(), String> {
     // Who told whom to stop.
     let seen = world.oracle.seen();
     let told = seen.posted.iter().filter(|(_, p)| p.message.kind == kinds::CANCEL);
@@ -41,7 +42,13 @@ pub(crate) fn check(world: &World, contents: &Contents) -> Result<(), String> {
             return Err(format!("{}: over and held", head.id));
         }
         stopped(head, &events, contents)?;
-        for child in left(head.id, &events) {
+        let (left, unheard) = left(head.id, &events);
+        if let Some(child) =
+            unheard.into_iter().find(|c| is_overdue(&events, *c, contents, calm_at))
+        {
+            return Err(format!("{}: cancelled, and never heard that {child} ended", head.id));
+        }
+        for child in left {
             if !told.contains(&(head.id, child)) {
                 return Err(format!("{}: its child {child} was never told to stop", head.id));
             }
@@ -65,8 +72,18 @@ fn stopped(head: &Head, events: &[Entry], contents: &Contents) -> Result<(), Str
     }
 }
 
-/// Children that were open when the job was cancelled, or ended.
-fn left(job: EntityId, events: &[Entry]) -> BTreeSet<EntityId> {
+/// Whether a job that is being cancelled went on for long after this child had ended: that was all it waited for.
+fn is_overdue(events: &[Entry], child: EntityId, contents: &Contents, calm_at: Timestamp) -> bool {
+    let cancelling = |e: &Entry| matches!(e.event, JobEvent::Own(OwnEvent::JobCancelling { .. }));
+    let told = read::events(contents, child).unwrap_or_default();
+    match (told.last(), events.last(), events.iter().any(cancelling)) {
+        (Some(child), Some(job), true) => job.at > child.at.max(calm_at) + PROMPT,
+        _ => false,
+    }
+}
+
+/// Children that were open when the job was cancelled or ended, and those of whose end it never heard.
+fn left(job: EntityId, events: &[Entry]) -> (BTreeSet<EntityId>, BTreeSet<EntityId>) {
     let (mut open, mut left) = (BTreeSet::new(), BTreeSet::new());
     for entry in events {
         match &entry.event {
@@ -80,6 +97,6 @@ fn left(job: EntityId, events: &[Entry]) -> BTreeSet<EntityId> {
             _ => {}
         }
     }
-    left.extend(open);
-    left
+    left.extend(open.iter().copied());
+    (left, open)
 }

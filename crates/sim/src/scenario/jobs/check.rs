@@ -25,7 +25,7 @@ use tenure_steps::{
 use tenure_store::memory::Contents;
 
 /// After the storm, an end that is due comes within this time.
-const PROMPT: Duration = Duration::from_secs(90);
+pub(super) const PROMPT: Duration = Duration::from_secs(90);
 /// Why a job of the simulation may fail.
 const REASONS: [&str; 4] = ["step_failed", "deadline_passed", "unknown_outcome", "takeovers_spent"];
 

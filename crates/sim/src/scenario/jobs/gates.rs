@@ -63,6 +63,7 @@ pub(crate) fn play(clients: &Clients, width: Option<u64>) {
         wish
     };
     if jobs > LINE {
+        world.sim.allow(jobs * 300);
         let mut shares: Vec<Vec<(u64, Wish)>> = (0..20).map(|_| Vec::new()).collect();
         let all = (0..jobs).map(|i| (i, wish(|draw| draw.plain())));
         all.for_each(|(i, wish)| shares[(i % 20) as usize].push((i, wish)));
