@@ -2,7 +2,8 @@
 //!
 //! Order: the end (`must_end_by`), the holder's life, guards, mail, timers. Each rule has its own
 //! clock: one that fails is pushed back on its own and the next is tried, so none postpones another.
-//! One rule per visit; if more are due, so is the entity, and it is visited again.
+//! One rule per visit; if more are due, so is the entity, and it is visited again. But what rests and gets mail all the
+//! time would never come to its timers: they are served in the same visit, after the mail.
 
 use crate::{config::EngineConfig, pipeline::Pipeline};
 use std::{
@@ -99,7 +100,13 @@ impl Server {
                     told = told.max(Some(lag));
                     continue;
                 }
-                What::Mail => self.read_mail(head, now).await?,
+                What::Mail => {
+                    let outcome = self.read_mail(head, now).await?;
+                    if matches!(outcome, Outcome::Done) && head.class() == Class::Resting {
+                        self.timers_after_mail(head, now).await?;
+                    }
+                    outcome
+                }
                 What::Timer(timer) => self.decide(head, &Input::Timer(timer), now).await?,
                 What::Seal => self.seal(head).await?,
             };
@@ -316,6 +323,25 @@ impl Server {
                 outcome => return Ok(outcome),
             }
         }
+    }
+
+    /// Timers that had fired when the mail was read. What goes wrong here is due again.
+    async fn timers_after_mail(&self, head: &Head, now: Timestamp) -> Result<(), StoreError> {
+        for timer in head.timers.fired(now).iter().filter(|t| !t.guard) {
+            let Some(fresh) = self.pipeline.store().head(head.id).await? else { return Ok(()) };
+            let free = fresh.holder.is_none() && fresh.class() == Class::Resting;
+            // The mail may have moved or cleared it.
+            if !free || !fresh.timers.fired(now).iter().any(|t| t.name == timer.name) {
+                continue;
+            }
+            if let Outcome::Failed(why) =
+                self.decide(&fresh, &Input::Timer(&timer.name), now).await?
+            {
+                tracing::warn!(entity = %head.id, kind = head.kind(), rule = "timer", %why, "a decision failed");
+                self.push_back(&fresh, now, &why).await?;
+            }
+        }
+        Ok(())
     }
 
     async fn seal(&self, head: &Head) -> Result<Outcome, StoreError> {

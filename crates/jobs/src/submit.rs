@@ -297,6 +297,7 @@ impl Submitter {
         let tenant = submission.tenant.clone();
         submission.terms = submission.terms.of_tenant(&tenant).map_err(SubmitError::BadTerms)?;
         let version = self.version_of(&submission.flow, submission.version).await?;
+        submission.terms.fits(&submission.flow, version).map_err(SubmitError::BadTerms)?;
         let key = submission.key.as_deref();
         let key = key.map(|key| unique(&tenant, key, &submission.flow, &submission.input));
         let keys = key.into_iter().collect();

@@ -10,7 +10,7 @@ use crate::{
     model::HeldBack,
 };
 use serde::{Deserialize, Serialize};
-use tenure_kernel::ids::EntityId;
+use tenure_kernel::{ids::EntityId, limits};
 
 /// Labels that one job may need, and one worker may have: a worker looks into a queue for every subset of its own.
 pub const LABELS_MAX: usize = 4;
@@ -88,6 +88,24 @@ impl Terms {
         }
         self.needs = labels("needs", self.needs)?;
         Ok(self)
+    }
+
+    /// Whether a job of this flow can stand in a queue: flow, queue and needs make its name. Found here, and not at the
+    /// birth of a job that a schedule or a batch has promised.
+    pub fn fits(&self, flow: &str, version: u32) -> Result<(), BadTerm> {
+        let (bytes, max) = (self.queue_of(flow, version).len(), limits::NAME_BYTES_MAX);
+        if bytes <= max {
+            return Ok(());
+        }
+        let field = match (&self.queue, self.needs.is_empty()) {
+            (_, false) => "needs",
+            (Some(_), true) => "queue",
+            (None, true) => "flow",
+        };
+        let why = format!(
+            "flow, queue and needs together are {bytes} bytes long, and at most {max} are possible: use shorter names"
+        );
+        Err(BadTerm { field, why })
     }
 
     /// What holds a job with these terms back at its birth.
@@ -249,6 +267,18 @@ mod tests {
         assert_ne!(gate(1).of_tenant("t").unwrap(), gate(1).of_tenant("u").unwrap());
         let late = |ms| Terms { start_in_ms: Some(ms), ..Terms::default() }.of_tenant("t");
         assert!(late(START_IN_MS_MAX).is_ok() && late(START_IN_MS_MAX + 1).is_err());
+    }
+
+    #[test]
+    fn a_queue_whose_name_is_too_long_is_refused_before_anything_is_promised() {
+        let long = "x".repeat(NAME_BYTES_MAX);
+        let needs: Vec<String> = (0..4).map(|n| format!("{n}{}", &long[1..])).collect();
+        let full = Terms { queue: Some(long.clone()), needs, ..Terms::default() };
+        let full = full.of_tenant("t").unwrap();
+        assert_eq!(full.fits("f", 1).unwrap_err().field, "needs");
+        assert!(terms(&long, &["gpu"]).fits("f", 1).is_ok());
+        assert_eq!(terms(&long, &[]).fits(&"f".repeat(100), 1).unwrap_err().field, "queue");
+        assert_eq!(Terms::default().fits(&"f".repeat(128), 1).unwrap_err().field, "flow");
     }
 
     #[test]

@@ -10,6 +10,7 @@
 use crate::{
     commit::{Commit, CommitAnswer, Committed, Expect, MailStance, Refusal, TenureChange},
     head::Head,
+    housekeeping::wants_seal,
     ids::{CommitId, MessageId, SessionId},
     limits,
     outbox::{Message, Posted, Target},
@@ -288,8 +289,10 @@ fn next_due(head: &Head, before: Option<Timestamp>, now: Timestamp) -> Option<Ti
     if head.class() == Class::Final {
         return None;
     }
-    let earliest =
-        if head.holder.is_none() && head.has_mail() { Some(now) } else { head.earliest() };
+    // What rests may have neither timer nor mail, a limit say: grown long, it is visited to be sealed.
+    let long = head.class() == Class::Resting && wants_seal(head, limits::SEGMENT_EVENTS);
+    let wanted = head.holder.is_none() && (head.has_mail() || long);
+    let earliest = if wanted { Some(now) } else { head.earliest() };
     let due = match before {
         Some(b) if b > now => Some(earliest.map_or(b, |e| e.min(b))),
         _ => earliest,

@@ -4,12 +4,17 @@
 //! A short wait stays in memory with the job held. A longer one is recorded with its tokens, the job gives up its
 //! holder, and a timer wakes it a little early. Who comes back too late finds its tokens void and takes others; it then
 //! stays for them, or a busy worker could be too late for ever.
+//!
+//! A call may have to pass two limits, its tenant's and everybody's. It takes the token that is farthest away first and
+//! the other when that is near: taken at once, the nearer one would be void before the farther is good, and its place lost.
+//! A token stays good while its step waits for one of another limit ([`still_good`]), or two busy limits
+//! might never have good tokens at the same moment.
 
 use super::{limits, run::Run};
 use crate::{decide::timers, model::limits as job_limits};
 use std::time::Duration;
 use tenure_engine::worker::HoldError;
-use tenure_kernel::{time::Timestamp, timers::TimerChange};
+use tenure_kernel::{error::StoreError, ids::EntityId, time::Timestamp, timers::TimerChange};
 use tenure_steps::{
     desk::{Ask, Asked},
     events::{LimitWait, StepEvent, StepId, TimerWhy, Token},
@@ -19,6 +24,8 @@ use tenure_steps::{
 pub const HELD_MAX: Duration = Duration::from_secs(2);
 /// The same for a step that came back too late for its token once.
 pub const HELD_AFTER_LATE_MAX: Duration = Duration::from_secs(30);
+/// A wait on record is looked at again after a tenth of it, within these bounds: somebody may have changed the limit.
+pub const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(600));
 /// So much before its token is good a waiting job is woken.
 pub const LEAD: Duration = Duration::from_secs(1);
 /// Steps of one job that wait for limits with a timer of their own; the rest comes after them.
@@ -43,15 +50,41 @@ impl Run {
         let now = self.now();
         let mut tokens = self.reserved(step);
         let before = tokens.len();
-        tokens.retain(|t| t.until >= now && wanted.contains(&t.limit));
+        tokens = still_good(tokens, &wanted, now);
         let was_late = tokens.len() < before;
+        // Far away: the limit may have been changed or removed since the token was taken.
+        if let Some(far) = tokens.iter().max_by_key(|t| t.from).filter(|t| is_far(t, now)).copied()
+        {
+            match self.reach.shop.limits.free_at(&self.reach.pipeline, far.limit).await {
+                Ok(Some(at)) if at >= far.from => {}
+                Ok(_) => tokens.retain(|t| t.limit != far.limit),
+                Err(e) => {
+                    self.tokens.insert(step.clone(), tokens);
+                    return self.ask_later(asked, e);
+                }
+            }
+        }
         if tokens.is_empty() && !was_late && !self.room_for_a_limit() {
             self.aside.insert(step.clone());
             return Ok(false);
         }
+        let missing = |tokens: &[Token]| {
+            let has = |limit: &EntityId| tokens.iter().any(|t| t.limit == *limit);
+            wanted.iter().filter(|l| !has(l)).copied().collect::<Vec<_>>()
+        };
+        let mut wanted = missing(&tokens);
+        if wanted.len() > 1 {
+            wanted = match self.farthest_first(wanted).await {
+                Ok(wanted) => wanted,
+                Err(e) => {
+                    self.tokens.insert(step.clone(), tokens);
+                    return self.ask_later(asked, e);
+                }
+            };
+        }
         for limit in wanted {
-            if tokens.iter().any(|t| t.limit == limit) {
-                continue;
+            if tokens.iter().any(|t| is_far(t, now)) {
+                break;
             }
             match self.reach.shop.limits.take(&self.reach.pipeline, limit).await {
                 Ok(token) => tokens.extend(token),
@@ -72,9 +105,21 @@ impl Run {
             self.tokens.insert(step.clone(), tokens);
             self.limited.insert(step.clone(), from);
         } else {
-            self.wait_for_limit(asked, tokens, wait.saturating_sub(LEAD));
+            let (least, most) = LOOK_AGAIN;
+            let look = (wait / 10).clamp(least, most);
+            self.wait_for_limit(asked, tokens, wait.saturating_sub(LEAD).min(look));
         }
         Ok(false)
+    }
+
+    /// These limits, the one whose next token is good last before the others.
+    async fn farthest_first(&self, wanted: Vec<EntityId>) -> Result<Vec<EntityId>, StoreError> {
+        let mut known = Vec::new();
+        for limit in wanted {
+            known.push((self.reach.shop.limits.free_at(&self.reach.pipeline, limit).await?, limit));
+        }
+        known.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
+        Ok(known.into_iter().map(|(_, limit)| limit).collect())
     }
 
     /// Tokens that this step has already: in memory, or on record from before it waited.
@@ -94,11 +139,7 @@ impl Run {
         mine < WAITS_MAX && !(full && mine > 0)
     }
 
-    fn ask_later(
-        &mut self,
-        asked: &Asked,
-        e: tenure_kernel::error::StoreError,
-    ) -> Result<bool, HoldError> {
+    fn ask_later(&mut self, asked: &Asked, e: StoreError) -> Result<bool, HoldError> {
         if self.unborn {
             return Err(HoldError::Lost);
         }
@@ -149,6 +190,16 @@ impl Run {
         }
     }
 
+    /// Timers go in other ways too: a step that the flow no longer waits for takes its own with it. Whoever stands
+    /// behind has then nobody to wake it, so it tries as soon as there is room. Whether there was.
+    pub(super) fn wake_aside_if_room(&mut self) -> bool {
+        let wakes = !self.aside.is_empty() && self.room_for_a_limit();
+        if wakes {
+            self.wake_aside();
+        }
+        wakes
+    }
+
     fn requeue(&mut self, step: StepId) {
         if !self.core.queue.contains(&step) {
             self.core.queue.push_back(step);
@@ -159,5 +210,42 @@ impl Run {
     pub(super) fn next_limited(&self) -> Option<Duration> {
         let now = self.now();
         self.limited.values().min().map(|at| at.since(now))
+    }
+}
+
+/// Whether nobody stays in memory for this token.
+fn is_far(token: &Token, now: Timestamp) -> bool {
+    token.from.since(now) > HELD_MAX
+}
+
+/// The tokens that a step can still use: all that are wanted while the last of them is good, else those that are.
+pub fn still_good(mut tokens: Vec<Token>, wanted: &[EntityId], now: Timestamp) -> Vec<Token> {
+    tokens.retain(|t| wanted.contains(&t.limit));
+    let last = tokens.iter().max_by_key(|t| t.from).map(|t| t.until);
+    if last.is_none_or(|until| until < now) {
+        tokens.retain(|t| t.until >= now);
+    }
+    tokens
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token(limit: u8, from: i64, until: i64) -> Token {
+        let at = |s: i64| Timestamp::from_micros(s * 1_000_000);
+        Token { limit: EntityId::fixed(limit, 0), from: at(from), until: at(until) }
+    }
+
+    #[test]
+    fn a_token_stays_good_while_its_step_waits_for_another_limit() {
+        let (a, b) = (token(1, 10, 11), token(2, 12, 13));
+        let wanted = [a.limit, b.limit];
+        let good =
+            |now: i64| still_good(vec![a, b], &wanted, Timestamp::from_micros(now * 1_000_000));
+        assert_eq!(good(12), [a, b], "the first is over, and the step has waited for the second");
+        assert_eq!(good(14), [], "too late for both");
+        assert_eq!(still_good(vec![a, b], &[b.limit], b.from), [b], "a limit that is gone");
+        assert_eq!(still_good(vec![a], &wanted, b.from), [], "alone it is void");
     }
 }

@@ -38,8 +38,12 @@ const TRIES: u32 = 16;
 pub struct Limits {
     /// Whether there are any.
     any: AtomicBool,
-    /// When to look again, in microseconds of this process's clock; 0 before the first look.
+    /// When the book was read last, in microseconds of this process's clock; 0 before the first look.
+    read_at: AtomicU64,
+    /// When to look again.
     look_at: AtomicU64,
+    /// One reads, the others wait for it.
+    looking: tokio::sync::Mutex<()>,
     by_tool: RwLock<HashMap<String, Vec<(String, EntityId)>>>,
     pools: Mutex<HashMap<EntityId, Arc<tokio::sync::Mutex<Pool>>>>,
 }
@@ -83,15 +87,17 @@ pub(crate) async fn of(
 ) -> Result<Vec<EntityId>, StoreError> {
     let limits = &reach.shop.limits;
     let now = micros(reach.pipeline.rt().mono());
-    let look_at = limits.look_at.load(Relaxed);
-    if look_at == 0 {
-        limits.refresh(&reach.pipeline).await?;
+    let look = |now| look(limits.read_at.load(Relaxed), limits.look_at.load(Relaxed), now);
+    let seen = look(now);
+    if seen == Look::First {
+        let _one = limits.looking.lock().await;
+        if look(now) == Look::First {
+            limits.look_at.store(now + micros(BOOK_GOOD_FOR), Relaxed);
+            limits.refresh(&reach.pipeline).await?;
+        }
     }
-    if look_at == 0 || now >= look_at {
-        limits.look_at.store((now + micros(BOOK_GOOD_FOR)).max(1), Relaxed);
-    }
-    if look_at != 0 && now >= look_at {
-        // Beside the work: what was known a moment ago is good enough meanwhile.
+    if seen == Look::Beside {
+        limits.look_at.store(now + micros(BOOK_GOOD_FOR), Relaxed);
         let reach = reach.clone();
         reach.pipeline.rt().clone().spawn(Box::pin(async move {
             if let Err(e) = reach.shop.limits.refresh(&reach.pipeline).await {
@@ -107,6 +113,28 @@ pub(crate) async fn of(
     Ok(found.filter(|(t, _)| t == tenant || t == EVERYBODY).map(|(_, id)| *id).collect())
 }
 
+/// What to do about the limit book before a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// It is known well enough.
+    No,
+    /// What was known a moment ago is good enough while it is read anew beside the work.
+    Beside,
+    /// It was never read, or so long ago that a limit which was set meanwhile would be passed over: a worker
+    /// that had nothing to do for an hour knows what was an hour ago.
+    First,
+}
+
+fn look(read_at: u64, look_at: u64, now: u64) -> Look {
+    if read_at == 0 || now.saturating_sub(read_at) >= 2 * micros(BOOK_GOOD_FOR) {
+        Look::First
+    } else if now >= look_at {
+        Look::Beside
+    } else {
+        Look::No
+    }
+}
+
 fn micros(d: Duration) -> u64 {
     u64::try_from(d.as_micros()).unwrap_or(u64::MAX)
 }
@@ -114,6 +142,8 @@ fn micros(d: Duration) -> u64 {
 impl Limits {
     /// Looks into the limit book.
     pub async fn refresh(&self, pipeline: &Pipeline) -> Result<(), StoreError> {
+        // From before the read: what is set while it runs may not be in it.
+        let began = micros(pipeline.rt().mono()).max(1);
         let head = pipeline.store().head(book::id()).await?;
         let book = match head {
             Some(head) => decode_state::<LimitBook>(&head.state)
@@ -127,7 +157,18 @@ impl Limits {
         }
         self.any.store(!known.is_empty(), Relaxed);
         *self.by_tool.write().unwrap_or_else(PoisonError::into_inner) = known;
+        self.read_at.fetch_max(began, Relaxed);
         Ok(())
+    }
+
+    /// From when on a token of this limit would be good. `None`: the limit is gone.
+    pub(crate) async fn free_at(
+        &self,
+        pipeline: &Pipeline,
+        id: EntityId,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        let base = Base::read(pipeline, id).await?;
+        Ok(base.and_then(|b| b.state.free_at(b.time.0)))
     }
 
     fn pool(&self, id: EntityId) -> Arc<tokio::sync::Mutex<Pool>> {
@@ -207,5 +248,22 @@ impl Pool {
             CommitAnswer::Refused(why) => Err(StoreError::Refused(why.to_string())),
             _ => Ok(false),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_book_that_is_too_old_is_read_before_it_is_believed() {
+        let good = micros(BOOK_GOOD_FOR);
+        assert_eq!(look(0, 0, 5), Look::First, "never read");
+        assert_eq!(look(1, 1 + good, good), Look::No);
+        assert_eq!(look(1, 1 + good, 1 + good), Look::Beside);
+        assert_eq!(look(1, 1 + 2 * good, 2 * good), Look::No, "it is being read");
+        // Nobody called anything for an hour, or the store did not answer.
+        assert_eq!(look(1, 1 + good, 1 + 2 * good), Look::First);
+        assert_eq!(look(1, 1 + 3 * good, 1 + 2 * good), Look::First);
     }
 }

@@ -471,6 +471,7 @@ impl Run {
             self.read_mail(held).await?;
             self.draining |= held.stopping();
             self.wake_limited();
+            self.wake_aside_if_room();
             self.advance().await?;
             if self.turn_over(held).await? == Next::Over {
                 return Ok(());
@@ -508,6 +509,9 @@ impl Run {
         let full = self.state().is_out() && self.state().calls.len() >= limits::CALLS_MAX;
         let idle = (self.core.queue.is_empty() || full) && self.limited.is_empty();
         if quiet && (idle || held_back) && self.patience_left().is_none() {
+            if !held_back && self.wake_aside_if_room() {
+                return Ok(Next::Again);
+            }
             return self.park(held).await;
         }
         self.wait(held).await?;

@@ -11,7 +11,7 @@ use tenure_jobs::{
         Batch, Event, Mode, State,
         decide::{self, CLOSE, ITEM},
         desk::{BatchError, Batches, check, id_of},
-        model::{Item, Wanted, limits},
+        model::{Item, Overtaken, Wanted, limits},
     },
 };
 use tenure_kernel::{
@@ -217,6 +217,126 @@ fn what_can_not_be_collected_is_said_with_its_field() {
     assert_eq!(field("k", Mode::Batch { max: 1_001, within_ms: 1_000 }), "max");
     assert_eq!(field("k", Mode::Batch { max: 1, within_ms: 0 }), "within_seconds");
     assert_eq!(field("k", Mode::Debounce { quiet_ms: 2_000, within_ms: 1_000 }), "quiet_seconds");
+}
+
+/// The head is at most 16 KiB, timers included; every field at its longest.
+#[test]
+fn the_head_of_a_batch_never_grows_past_its_bound() {
+    // A control character is one byte, and six as JSON.
+    let worst = |bytes: usize| "\u{1}".repeat(bytes);
+    let terms = tenure_jobs::terms::Terms {
+        start_in_ms: Some(1),
+        gate: Some(Box::new(tenure_jobs::terms::GateTerm {
+            name: "g".repeat(40),
+            limit: Some(150),
+            id: None,
+        })),
+        queue: Some("q".repeat(40)),
+        needs: vec!["n".repeat(40)],
+        tell: Some(EntityId::fixed(1, 1)),
+    };
+    let wanted = Wanted {
+        version: u32::MAX,
+        priority: i16::MIN,
+        must_end_in_ms: u64::MAX,
+        takeovers_max: u32::MAX,
+        terms: terms.of_tenant("t").unwrap(),
+        by: Some(worst(limits::BY_BYTES_MAX)),
+    };
+    let long = limits::WITHIN_MAX.as_millis() as u64;
+    for size in [1usize, 8, 100, 1_000, limits::ITEM_BYTES_MAX] {
+        let mode = Mode::Batch { max: limits::ITEMS_MAX, within_ms: long };
+        let mut world = World1::new(mode);
+        let (flow, key) = ("f".repeat(128), worst(limits::KEY_BYTES_MAX));
+        Batch::apply(&mut world.state, &Event::BatchOpened { flow, key });
+        world.state.generation = u64::MAX / 2;
+        let input = if size == 1 { json!(1) } else { json!("x".repeat(size - 2)) };
+        let item = Item { input, mode, job: wanted.clone() };
+        assert!(serde_json::to_vec(&item).unwrap().len() <= limits::WHOLE_BYTES_MAX, "{size}");
+        let mut n = 0;
+        while world.state.made.len() < limits::MADE_KEPT || world.state.items < 2 {
+            n += 1;
+            world.post(n, &item, at(0));
+            world.take_in(1, at(0), false);
+        }
+        for _ in 0..limits::ITEMS_MAX {
+            n += 1;
+            world.post(n, &item, at(0));
+            world.take_in(1, at(0), false);
+        }
+    }
+}
+
+#[test]
+fn a_submission_that_can_not_be_read_is_not_passed_over_in_silence() {
+    let mode = Mode::Debounce { quiet_ms: 1_000, within_ms: 5_000 };
+    let world = World1::new(mode);
+    let blob = Body::Blob { digest: tenure_kernel::stream::Hash::ZERO, len: 40_000 };
+    for body in [blob, Body::Inline(b"{}".to_vec())] {
+        let id = MailId("item/1".into());
+        let mail = [Mail { seq: 1, id, kind: ITEM.into(), body, at: at(0) }];
+        let decision = world.decide(&Input::Mail(&mail), at(0));
+        let said = decision.attention.flatten().unwrap();
+        assert!(said.contains("item/1"), "{said}");
+    }
+}
+
+#[test]
+fn a_larger_submission_that_became_a_job_at_once_supersedes_what_is_collected() {
+    let mode = Mode::Debounce { quiet_ms: 1_000, within_ms: 5_000 };
+    let mut world = World1::new(mode);
+    world.post(1, &item(1, 10, mode), at(0));
+    world.take_in(1, at(0), false);
+    let job = EntityId::fixed(9, 9);
+    let body = Body::json(&Overtaken { job });
+    let id = MailId(format!("overtaken/{job}"));
+    world.mail.push(Mail { seq: 2, id, kind: decide::OVERTAKEN.into(), body, at: at(1) });
+    world.take_in(1, at(1), false);
+    assert!(world.jobs.is_empty() && world.timers.earliest().is_none(), "the older one never runs");
+    let made = world.state.made.last().unwrap();
+    assert_eq!((made.job, made.items, made.why.as_str()), (job, 2, "overtaken"));
+    world.post(3, &item(3, 10, mode), at(2));
+    world.take_in(1, at(2), false);
+    world.fire(at(1_002), false);
+    assert_eq!(world.jobs.len(), 1, "one that comes later does");
+}
+
+#[test]
+fn what_comes_after_the_time_is_up_does_not_hold_the_others_back() {
+    let mode = Mode::Debounce { quiet_ms: 1_000, within_ms: 5_000 };
+    let mut world = World1::new(mode);
+    world.post(1, &item(1, 10, mode), at(0));
+    world.take_in(1, at(0), false);
+    // The loop is late, and mail is served first.
+    world.post(2, &item(2, 10, mode), at(1_500));
+    world.take_in(1, at(1_500), false);
+    assert_eq!(world.jobs.len(), 1);
+    assert_eq!(world.jobs.values().next().unwrap().input["n"], 1);
+    assert_eq!(world.timers.earliest(), Some(at(2_500)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_is_small_when_it_is_taken_in_or_it_is_refused() {
+    let flows = Flows::default().with(FlowSpec::new("count", count));
+    let tools = Tools::default().with(Outside::default().tool("raise"));
+    let world = World::start(flows, tools, JobOptions::default()).await;
+    let batches = Batches(world.node.pipeline.clone());
+    let mode = Mode::Batch { max: 1, within_ms: 3_600_000 };
+    let large = item(1, limits::ITEM_BYTES_MAX + 1, mode);
+    let refused = batches.add("t", "count", "k", large, None).await.unwrap_err();
+    assert!(matches!(refused, BatchError::Bad { field: "input", .. }), "{refused}");
+    // Whoever asked has a long name: it is cut, and the item is collected.
+    let mut named = item(1, 10, mode);
+    named.job.by = Some("n".repeat(100_000));
+    let batch = batches.add("t", "count", "k", named, None).await.unwrap().batch;
+    while batches.show(batch).await.unwrap().unwrap().made.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let mut long = item(1, 10, mode);
+    long.job.terms.needs = (0..4).map(|n| format!("{n}{}", "x".repeat(39))).collect();
+    let refused = batches.add("t", "count", "k", long, None).await.unwrap_err();
+    assert!(matches!(refused, BatchError::Bad { field: "terms", .. }), "{refused}");
+    world.check().await;
 }
 
 async fn count(_ctx: Ctx, input: Value) -> Result<Value, FlowError> {

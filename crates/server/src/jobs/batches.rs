@@ -117,7 +117,12 @@ pub(super) async fn collect(
     let item = Item { input: submission.input.clone(), mode, job };
     if is_too_large(&item) {
         let input = alone(mode, submission.input);
+        let (tenant, flow) = (submission.tenant.clone(), submission.flow.clone());
         let submitted = submitter.submit(Submission { input, ..submission }).await?;
+        if let Mode::Debounce { .. } = mode {
+            let batches = Batches(app.pipeline().clone());
+            batches.overtaken(&tenant, &flow, &key, mode, submitted.id).await?;
+        }
         return submit::created(app, submitted, None).await;
     }
     let Submission { tenant, flow, key: idempotency, .. } = submission;

@@ -88,6 +88,19 @@ impl Identities {
         Ok(identity.is_some_and(|i| self.admits(app, i.kind) && open(&i)))
     }
 
+    /// The same, and a worker may write it: who sets limits is no business of workers, who only read the book.
+    pub(crate) async fn is_moved_by(
+        &self,
+        app: &App,
+        caller: &Caller,
+        id: EntityId,
+    ) -> Result<bool, StoreError> {
+        use tenure_jobs::shared::limit::book;
+        let identity = self.of(app, id).await?;
+        let read_only = identity.is_some_and(|i| i.kind == book::TABLE.kind);
+        Ok(!read_only && self.is_open_to(app, caller, id).await?)
+    }
+
     /// Whether the entity is there, of this kind, and the caller's.
     pub(crate) async fn is_of(
         &self,
@@ -135,7 +148,7 @@ pub(super) async fn admit(
                 Ok(Op::Claim { id, entity, session, lease })
             }
         }
-        Op::Mail(mail) => match ids.is_open_to(app, caller, mail.to).await? {
+        Op::Mail(mail) => match ids.is_moved_by(app, caller, mail.to).await? {
             true => Ok(Op::Mail(mail)),
             false => Err(Answer::Mail(MailAnswer::Unknown)),
         },
@@ -161,7 +174,7 @@ async fn admit_commit(
     let ids = app.identities();
     match &mut commit.expect {
         Expect::Absent(birth) => {
-            if !ids.admits(app, birth.kind) {
+            if !ids.admits(app, birth.kind) || is_set_by_people(birth.kind) {
                 return Ok(Err(Refusal::Tenure("a worker does not create entities of this kind")));
             }
             if let Some(tenant) = &caller.tenant {
@@ -174,7 +187,7 @@ async fn admit_commit(
             }
         }
         Expect::Holder { .. } | Expect::Nobody { .. } => {
-            if !ids.is_open_to(app, caller, commit.entity).await? {
+            if !ids.is_moved_by(app, caller, commit.entity).await? {
                 return Ok(Err(Refusal::Unknown(commit.entity)));
             }
         }
@@ -241,6 +254,12 @@ async fn refused_target(
 pub(super) fn is_everybodys(kind: &str, tenant: &str) -> bool {
     use tenure_jobs::shared::limit::{book, model};
     [model::TABLE.kind, book::TABLE.kind].contains(&kind) && tenant == model::EVERYBODY
+}
+
+/// Kinds that workers use and do not make.
+fn is_set_by_people(kind: &str) -> bool {
+    use tenure_jobs::shared::limit::{book, model};
+    [model::TABLE.kind, book::TABLE.kind].contains(&kind)
 }
 
 /// Kinds that are the server's own business.

@@ -204,6 +204,25 @@ async fn a_batch_collects_and_its_page_says_what_became_of_it() {
     let alone = jobs.post("/v1/jobs", big).await;
     let id = alone.text("id").to_owned();
     assert_eq!(jobs.until(&id, "completed").await["output"], 1);
+    // Of a debounce it supersedes what is collected: that must not run after it.
+    let debounce = json!({ "key": "d", "quiet_seconds": 3600, "within_seconds": 3600 });
+    let small = json!({ "flow": "count", "input": 1, "debounce": debounce });
+    let path = jobs.post("/v1/jobs", small).await.location.unwrap();
+    let big = json!({ "flow": "count", "input": "x".repeat(5_000), "debounce": debounce });
+    let id = jobs.post("/v1/jobs", big).await.text("id").to_owned();
+    loop {
+        let shown = jobs.get(&path).await.body;
+        if shown["generation"] == 1 {
+            assert_eq!(shown["open"], 0);
+            let made = &shown["made"][0];
+            assert_eq!(
+                (&made["job"], &made["why"], &made["items"]),
+                (&json!(id), &json!("overtaken"), &json!(2))
+            );
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
     let both = json!({ "flow": "count", "batch": { "key": "k", "max": 3, "within_seconds": 60 }, "debounce": { "key": "k", "quiet_seconds": 1, "within_seconds": 60 } });
     assert_eq!(jobs.post("/v1/jobs", both).await.text("field"), "debounce");
     let none = json!({ "flow": "count", "batch": { "key": "k", "max": 0, "within_seconds": 60 } });

@@ -1,11 +1,12 @@
 //! When what is collected becomes a job.
 
-use super::model::{Batch, Event, Item, Made, Mode, State, bytes, limits};
+use super::model::{Batch, Event, Item, Made, Mode, Overtaken, State, bytes, limits};
 use crate::model::{Job, NewJob};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tenure_kernel::{
     ids::EntityId,
+    limits::{KEY_BYTES_MAX, clip},
     machine::{Cx, Decision, Input, Machine as _, Undecided},
     mail::{Mail, kinds},
     outbox::{Message, Target},
@@ -18,6 +19,8 @@ use tenure_kernel::{
 pub const CLOSE: &str = "close";
 /// The kind of mail that a submission is; body [`Item`].
 pub const ITEM: &str = "item";
+/// The kind of mail that says what has become a job already; body [`Overtaken`].
+pub const OVERTAKEN: &str = "overtaken";
 
 /// See [`tenure_kernel::machine::Machine::decide`].
 pub fn decide(
@@ -74,7 +77,11 @@ impl Work {
         match mail.kind.as_str() {
             ITEM => match serde_json::from_slice::<Item>(body) {
                 Ok(item) => self.collect(mail.id.0.clone(), item),
-                Err(e) => self.note(format!("item: {e}")),
+                Err(e) => self.lost(mail, &e.to_string()),
+            },
+            OVERTAKEN => match serde_json::from_slice::<Overtaken>(body) {
+                Ok(Overtaken { job }) => self.overtaken(job),
+                Err(e) => self.note(format!("overtaken: {e}")),
             },
             kinds::RETURNED => {
                 let body: Value = serde_json::from_slice(body).unwrap_or_default();
@@ -92,8 +99,30 @@ impl Work {
         }
     }
 
+    /// A submission that was taken in and can not be read. Somebody waits for it: a person has to know.
+    fn lost(&mut self, mail: &Mail, why: &str) {
+        let why = match &mail.body {
+            Body::Inline(_) => why.to_owned(),
+            _ => "its body is too large to be collected".to_owned(),
+        };
+        let what = format!("submission {}: {why}", mail.id.0);
+        self.decision.attention = Some(Some(clip(&what, KEY_BYTES_MAX).to_owned()));
+        self.note(what);
+    }
+
+    /// A later submission, too large to be collected, is this job: what was collected does not run after it.
+    fn overtaken(&mut self, job: EntityId) {
+        let (generation, items) = (self.state.generation + 1, self.state.items + 1);
+        let (at, why) = (self.cx.now, "overtaken".to_owned());
+        self.push(Event::BatchClosed(Made { job, generation, items, at, why }));
+    }
+
     fn collect(&mut self, id: String, item: Item) {
         let now = self.cx.now;
+        // Mail is served before timers: what came after the time was up does not hold the others back.
+        if self.state.items > 0 && self.state.closes_at.is_some_and(|at| at <= now) {
+            self.close("time");
+        }
         if let Mode::Batch { .. } = item.mode
             && self.state.items > 0
             && self.state.bytes() + bytes(&item.input) > limits::OPEN_BYTES_MAX

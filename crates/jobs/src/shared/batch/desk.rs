@@ -1,16 +1,20 @@
 //! How a submission comes into a batch, and what is read of one.
 
 use super::{
-    decide::ITEM,
-    model::{Batch, Event, Item, Made, Mode, State, bytes, limits},
+    decide::{ITEM, OVERTAKEN},
+    model::{Batch, Event, Item, Made, Mode, Overtaken, State, bytes, limits},
 };
-use crate::shared::{amend, named};
+use crate::{
+    shared::{amend, named},
+    terms::BadTerm,
+};
 use serde::{Deserialize, Serialize};
 use tenure_engine::{birth::random, pipeline::Pipeline};
 use tenure_kernel::{
     error::StoreError,
     head::Head,
     ids::{EntityId, MailId},
+    limits::clip,
     machine::{Decision, decode_state},
     mail::{MailAnswer, NewMail},
     stream::Body,
@@ -122,22 +126,27 @@ impl Batches {
         idempotency: Option<&str>,
     ) -> Result<Collected, BatchError> {
         check(key, item.mode)?;
-        item.job.terms = item.job.terms.of_tenant(tenant).map_err(|e| BatchError::Bad {
+        let bad = |e: BadTerm| BatchError::Bad {
             field: "terms",
             why: e.to_string(),
             fix: "see docs/api.md for the terms of a job",
-        })?;
-        let batch = id_of(tenant, flow, item.mode, key);
-        amend::<Batch, BatchError>(&self.0, batch, tenant, |state, _| {
-            Ok(match state {
-                Some(_) => Decision::default(),
-                None => Decision::event(Event::BatchOpened {
-                    flow: flow.to_owned(),
-                    key: key.to_owned(),
-                }),
-            })
-        })
-        .await?;
+        };
+        item.job.terms = item.job.terms.of_tenant(tenant).map_err(bad)?;
+        item.job.terms.fits(flow, item.job.version).map_err(bad)?;
+        item.job.by = item.job.by.map(|by| clip(&by, limits::BY_BYTES_MAX).to_owned());
+        // What is collected lies in the head: an item that does not fit would be refused for ever, and all behind it.
+        let whole = serde_json::to_vec(&item).map_or(usize::MAX, |b| b.len());
+        if is_too_large(&item) || whole > limits::WHOLE_BYTES_MAX {
+            return Err(BatchError::Bad {
+                field: "input",
+                why: format!(
+                    "with all that belongs to it it has {whole} bytes, and {} can be collected",
+                    limits::WHOLE_BYTES_MAX
+                ),
+                fix: "submit it without batch or debounce",
+            });
+        }
+        let batch = self.open(tenant, flow, key, item.mode).await?;
         let id = match idempotency {
             Some(key) => format!("item/{key}"),
             None => {
@@ -153,6 +162,48 @@ impl Batches {
             other => return Err(StoreError::Refused(format!("the batch answers {other:?}")).into()),
         };
         Ok(Collected { batch, item: id, existed })
+    }
+
+    /// A submission that was too large to be collected has become this job at once. Of a debounce only the last counts:
+    /// what is collected must not run after it. The job comes first and this word second, or a crash between
+    /// the two would lose both.
+    pub async fn overtaken(
+        &self,
+        tenant: &str,
+        flow: &str,
+        key: &str,
+        mode: Mode,
+        job: EntityId,
+    ) -> Result<EntityId, BatchError> {
+        check(key, mode)?;
+        let batch = self.open(tenant, flow, key, mode).await?;
+        let id = MailId(format!("overtaken/{job}"));
+        let (kind, body) = (OVERTAKEN.into(), Body::json(&Overtaken { job }));
+        match self.0.mail(NewMail { to: batch, id, kind, body }).await? {
+            MailAnswer::Accepted { .. } | MailAnswer::Duplicate => Ok(batch),
+            other => Err(StoreError::Refused(format!("the batch answers {other:?}")).into()),
+        }
+    }
+
+    async fn open(
+        &self,
+        tenant: &str,
+        flow: &str,
+        key: &str,
+        mode: Mode,
+    ) -> Result<EntityId, BatchError> {
+        let batch = id_of(tenant, flow, mode, key);
+        amend::<Batch, BatchError>(&self.0, batch, tenant, |state, _| {
+            Ok(match state {
+                Some(_) => Decision::default(),
+                None => Decision::event(Event::BatchOpened {
+                    flow: flow.to_owned(),
+                    key: key.to_owned(),
+                }),
+            })
+        })
+        .await?;
+        Ok(batch)
     }
 
     /// One batch.

@@ -19,6 +19,10 @@ pub mod limits {
     pub const OPEN_BYTES_MAX: usize = 8 * 1024;
     /// An input above this is not collected: it becomes a job of its own at once.
     pub const ITEM_BYTES_MAX: usize = 4 * 1024;
+    /// All of an item as JSON: input, terms, who. It is mail that lies inline, and most of it lies in the head.
+    pub const WHOLE_BYTES_MAX: usize = 6 * 1024;
+    /// Of who asked, so many bytes are kept.
+    pub const BY_BYTES_MAX: usize = 128;
     /// Inputs of one job.
     pub const ITEMS_MAX: u32 = 1_000;
     /// Jobs that the head remembers.
@@ -79,6 +83,13 @@ pub struct Item {
     pub job: Wanted,
 }
 
+/// A submission that could not be collected has become a job: the body of that mail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overtaken {
+    /// The job.
+    pub job: EntityId,
+}
+
 /// What the job of a batch is made from, beside its input.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Wanted {
@@ -110,7 +121,7 @@ pub struct Made {
     pub items: u32,
     /// When it was closed.
     pub at: Timestamp,
-    /// `full`, `bytes` or `time`.
+    /// `full`, `bytes` or `time`; `overtaken` where a larger submission became this job at once.
     pub why: String,
 }
 

@@ -12,6 +12,8 @@ use tenure_kernel::{
 
 /// Limits of a store at once. The book lies in one head.
 pub const LIMITS_MAX: usize = 200;
+/// Of these, limits of one tenant; those for all together are not counted.
+pub const LIMITS_PER_TENANT_MAX: usize = 25;
 /// Bytes of their names together.
 pub const NAMES_BYTES_MAX: usize = 12 * 1024;
 

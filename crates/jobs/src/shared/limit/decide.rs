@@ -16,6 +16,17 @@ fn nanos(d: Duration) -> i64 {
     i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
 }
 
+/// A limit is set. Whoever slipped (one a day for one a second) has given out tokens for the next months: under the new
+/// rate nobody waits for those. At most a burst of the new rate counts as taken, so what was given out a moment ago is not
+/// given again.
+pub fn set(state: Option<&State>, spec: Spec, by: Option<String>, now: Timestamp) -> Event {
+    let now_ns = now.as_micros().saturating_mul(1_000);
+    let burst = nanos(spec.interval()).saturating_mul(i64::from(spec.burst.max(1)));
+    let latest = now_ns.saturating_add(burst);
+    let next_ns = state.map(|s| s.next_ns).filter(|next| *next > latest).map(|_| latest);
+    Event::LimitSet { spec, by, next_ns }
+}
+
 /// Takes up to so many tokens. The first is given whenever it is good; more only if they are good soon, so that
 /// a slow limit is not hoarded. `None`: there is no limit.
 pub fn take(state: &State, count: u32, now: Timestamp) -> Option<(Event, Vec<Token>)> {

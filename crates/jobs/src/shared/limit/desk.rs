@@ -1,7 +1,8 @@
 //! How outsiders change a limit.
 
 use super::{
-    book::{self, Book, Entry, LIMITS_MAX, LimitBook, NAMES_BYTES_MAX},
+    book::{self, Book, Entry, LIMITS_MAX, LIMITS_PER_TENANT_MAX, LimitBook, NAMES_BYTES_MAX},
+    decide,
     model::{EVERYBODY, Event, Limit, Spec, State, limits},
 };
 use crate::shared::{amend, named};
@@ -73,25 +74,25 @@ impl Limits {
         let id = id_of(&spec.tenant, &spec.tool);
         let entry = Entry { tool: spec.tool.clone(), tenant: spec.tenant.clone() };
         // The limit first: what stands in the book is there.
-        let changed = amend::<Limit, LimitError>(&self.0, id, &spec.tenant, |state, _| {
+        if let Some(head) = self.0.store().head(book::id()).await? {
+            let book = decode_state::<LimitBook>(&head.state)
+                .map_err(|e| StoreError::Corrupt(e.to_string()))?;
+            room_for(&book, &entry)?;
+        }
+        let changed = amend::<Limit, LimitError>(&self.0, id, &spec.tenant, |state, cx| {
             if state.is_some_and(|s| s.spec.as_ref() == Some(&spec)) {
                 return Ok(Decision::default());
             }
-            Ok(Decision::event(Event::LimitSet { spec: spec.clone(), by: by.clone() }))
+            Ok(Decision::event(decide::set(state, spec.clone(), by.clone(), cx.now)))
         });
         let changed = changed.await?.changed;
         amend::<LimitBook, LimitError>(&self.0, book::id(), EVERYBODY, |state, _| {
             let none = Book::default();
-            let known = &state.unwrap_or(&none).limits;
-            if known.contains(&entry) {
+            let book = state.unwrap_or(&none);
+            if book.limits.contains(&entry) {
                 return Ok(Decision::default());
             }
-            let bytes: usize = known.iter().map(|e| e.tool.len() + e.tenant.len() + 16).sum();
-            if known.len() >= LIMITS_MAX || bytes > NAMES_BYTES_MAX {
-                let why =
-                    format!("there are {} limits already, which is all there can be", known.len());
-                return Err(LimitError::Bad { field: "tool", why, fix: "remove one first" });
-            }
+            room_for(book, &entry)?;
             Ok(Decision::event(book::Event::LimitListed { limit: entry.clone() }))
         })
         .await?;
@@ -166,6 +167,29 @@ impl Limits {
         }
         Ok(found)
     }
+}
+
+/// Whether one more can be listed. A tenant has its share, or one could leave no place for the others.
+fn room_for(book: &Book, entry: &Entry) -> Result<(), LimitError> {
+    let known = &book.limits;
+    if known.contains(entry) {
+        return Ok(());
+    }
+    let full = |why: String| LimitError::Bad { field: "tool", why, fix: "remove one first" };
+    let bytes: usize = known.iter().map(|e| e.tool.len() + e.tenant.len() + 16).sum();
+    if known.len() >= LIMITS_MAX || bytes > NAMES_BYTES_MAX {
+        return Err(full(format!(
+            "there are {} limits already, which is all there can be",
+            known.len()
+        )));
+    }
+    let (mine, most) = (&entry.tenant, LIMITS_PER_TENANT_MAX);
+    if mine != EVERYBODY && known.iter().filter(|e| e.tenant == *mine).count() >= most {
+        return Err(full(format!(
+            "{mine} has {most} limits already, which is all a tenant can have"
+        )));
+    }
+    Ok(())
 }
 
 /// Everything about a limit that can be known to be wrong before anything is written.

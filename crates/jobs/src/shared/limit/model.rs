@@ -91,6 +91,9 @@ pub enum Event {
         /// Who.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
+        /// What was promised under another rate does not hold back calls under this one; see [`State::next_ns`].
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next_ns: Option<i64>,
     },
     /// A worker took tokens.
     TokensTaken {
@@ -155,7 +158,10 @@ impl Machine for Limit {
 
     fn apply(state: &mut State, event: &Event) {
         match event {
-            Event::LimitSet { spec, .. } => state.spec = Some(spec.clone()),
+            Event::LimitSet { spec, next_ns, .. } => {
+                state.spec = Some(spec.clone());
+                state.next_ns = next_ns.unwrap_or(state.next_ns);
+            }
             Event::TokensTaken { count, next_ns } => {
                 state.taken += u64::from(*count);
                 state.next_ns = *next_ns;

@@ -185,21 +185,29 @@ fn due(state: &State, cx: &Cx, when: When) -> Result<Decision<Event>, Undecided>
         next = calendar.after(nominal);
     }
     let behind = next.is_some_and(|n| moment(n) <= cx.now);
-    let fresh = come.partition_point(|n| moment(*n) + limits::LATE_AFTER < cx.now);
-    let chosen: &[Timestamp] = match spec.missed {
-        // The latest is among those that this decision does not reach.
-        Missed::Skip | Missed::Once if behind => &[],
-        Missed::Once if fresh == come.len() => &come[fresh.saturating_sub(1)..],
-        Missed::Skip | Missed::Once => &come[fresh..],
+    // One whose jitter is small waits for those before it: it is late only after the latest moment so far. Always with
+    // the jitter: a change in between makes a time come sooner, never late.
+    let late_after = come.iter().scan(Timestamp::ZERO, |last, nominal| {
+        *last = (*last).max(*nominal + jitter(cx.id, *nominal, spec));
+        Some(*last + limits::LATE_AFTER)
+    });
+    let fresh = late_after.take_while(|late| *late < cx.now).count();
+    let (late, on_time) = come.split_at(fresh);
+    let made_up: &[Timestamp] = match spec.missed {
+        // The latest is on time, or among those that this decision does not reach.
+        Missed::Once if on_time.is_empty() && !behind => &late[late.len().saturating_sub(1)..],
+        Missed::Skip | Missed::Once => &[],
         Missed::All if state.behind => &[],
-        Missed::All => &come[..come.len().min(limits::CATCH_UP_MAX)],
+        Missed::All => &late[..late.len().min(limits::CATCH_UP_MAX)],
     };
+    let chosen: Vec<Timestamp> =
+        made_up.iter().chain(&on_time[..on_time.len().min(limits::FRESH_MAX)]).copied().collect();
     let missed = (come.len() - chosen.len()) as u64;
     let until = until(spec, cx.now);
     let mut open: Vec<OpenJob> = state.open.clone();
     let mut fires = Vec::new();
     let mut overlapped = 0;
-    for nominal in chosen {
+    for nominal in &chosen {
         if spec.overlap == Overlap::Skip && open.iter().any(|o| o.until > cx.now) {
             overlapped += 1;
             continue;

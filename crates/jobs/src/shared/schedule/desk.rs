@@ -6,7 +6,10 @@ use super::{
     model::{Schedule, Spec, State, limits},
     view::{ScheduleView, view},
 };
-use crate::shared::{amend, named};
+use crate::{
+    shared::{amend, named},
+    terms::BadTerm,
+};
 use tenure_engine::pipeline::Pipeline;
 use tenure_kernel::{
     error::StoreError,
@@ -54,11 +57,13 @@ impl Schedules {
         by: Option<String>,
     ) -> Result<bool, ScheduleError> {
         // A job that a message creates knows its tenant from nowhere else.
-        spec.terms = spec.terms.of_tenant(tenant).map_err(|e| BadCalendar {
+        let bad = |e: BadTerm| BadCalendar {
             field: "terms",
             why: e.to_string(),
             fix: "see docs/api.md for the terms of a job",
-        })?;
+        };
+        spec.terms = spec.terms.of_tenant(tenant).map_err(bad)?;
+        spec.terms.fits(&spec.flow, spec.version).map_err(bad)?;
         check(name, &spec)?;
         let change = |state: Option<&State>, cx: &Cx| {
             decide::set(state, name, spec.clone(), by.clone(), cx).map_err(undecided)

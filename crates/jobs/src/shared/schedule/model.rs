@@ -25,6 +25,9 @@ pub mod limits {
     pub const LATE_AFTER: Duration = Duration::from_secs(60);
     /// Missed fires that `all` makes up for at once; the rest is counted as skipped.
     pub const CATCH_UP_MAX: usize = 100;
+    /// Times that are not late and become jobs at once: a jitter longer than the interval lets many come together. The
+    /// rest is counted as skipped.
+    pub const FRESH_MAX: usize = 150;
     /// Nominal times that one decision looks at. After a long outage there are more decisions, not longer ones.
     pub const WALK_MAX: usize = 10_000;
     /// The shortest interval.
