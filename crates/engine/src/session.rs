@@ -7,6 +7,7 @@
 //! ended and work goes on (a store that was down for a while costs no takeovers).
 
 use crate::{birth::random, config::EngineConfig, pipeline::Pipeline, stop::Stop};
+use serde_json::Value;
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -56,6 +57,8 @@ pub struct Keeper {
     pipeline: Pipeline,
     config: Arc<EngineConfig>,
     opening: Arc<Opening>,
+    /// What its first event says besides.
+    says: Arc<Option<(&'static str, Value)>>,
     state: Arc<Mutex<State>>,
 }
 
@@ -69,6 +72,19 @@ impl Keeper {
         role: &str,
         executor: Option<Executor>,
     ) -> Result<Self, StoreError> {
+        Self::open_saying(pipeline, config, name, role, executor, None).await
+    }
+
+    /// The same with one more member in the session's first event: what a worker serves, for those who look. It stays
+    /// out of the row that is renewed.
+    pub async fn open_saying(
+        pipeline: Pipeline,
+        config: Arc<EngineConfig>,
+        name: &str,
+        role: &str,
+        executor: Option<Executor>,
+        says: Option<(&'static str, Value)>,
+    ) -> Result<Self, StoreError> {
         let lease_ms = u64::try_from(config.lease.as_millis()).unwrap_or(u64::MAX);
         let opening = Opening { name: name.to_owned(), role: role.to_owned(), lease_ms, executor };
         let state = State {
@@ -77,7 +93,8 @@ impl Keeper {
             holdings: BTreeMap::new(),
         };
         let state = Arc::new(Mutex::new(state));
-        let keeper = Keeper { pipeline, config, opening: Arc::new(opening), state };
+        let (opening, says) = (Arc::new(opening), Arc::new(says));
+        let keeper = Keeper { pipeline, config, opening, says, state };
         keeper.begin().await?;
         Ok(keeper)
     }
@@ -97,7 +114,14 @@ impl Keeper {
             queue: String::new(),
             priority: 0,
         };
-        let event = NewEvent::new(sessions::events::OPENED, Body::json(&*self.opening));
+        let mut body = Body::json(&*self.opening);
+        if let (Some((member, said)), Ok(mut whole)) =
+            (&*self.says, serde_json::to_value(&*self.opening))
+        {
+            whole[*member] = said.clone();
+            body = Body::json(&whole);
+        }
+        let event = NewEvent::new(sessions::events::OPENED, body);
         let mut commit =
             Commit::new(self.pipeline.commit_id(), id, Expect::Absent(birth), vec![event]);
         commit.tenure = TenureChange::Open((*self.opening).clone());

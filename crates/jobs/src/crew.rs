@@ -4,8 +4,10 @@
 use crate::{
     catalogue,
     drive::{JobWorker, Shop},
+    serving::{self, Serving},
     submit::{Local, Submitter},
 };
+use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use tenure_engine::{
     config::EngineConfig,
@@ -15,6 +17,7 @@ use tenure_engine::{
     worker::Worker,
 };
 use tenure_kernel::{error::StoreError, judge::Judge, sessions::Executor};
+use tenure_steps::flow::queue_of;
 use tokio::sync::watch;
 
 /// How a crew is set up.
@@ -59,7 +62,11 @@ impl Crew {
     ) -> Result<Self, StoreError> {
         catalogue::register(&pipeline, shop.flows.iter(), shop.tools.iter()).await?;
         let CrewOptions { name, executor, slots, drain } = options;
-        let keeper = Keeper::open(pipeline.clone(), config, &name, role, executor).await?;
+        let flows = shop.flows.iter().map(|f| queue_of(&f.name, f.version));
+        let says = (serving::MEMBER, json!(Serving::new(&shop.serves, flows)));
+        let keeper =
+            Keeper::open_saying(pipeline.clone(), config, &name, role, executor, Some(says))
+                .await?;
         let handler = Arc::new(JobWorker(shop.clone()));
         let worker =
             Worker::new(keeper.clone(), shop.queues(), slots, handler).drains_within(drain);

@@ -9,6 +9,7 @@
 //! | [`call`] | calls of tools that are handed to workers in other languages |
 //! | [`drive`] | the worker that holds a job and drives its flow |
 //! | [`terms`], [`gate`] | when and where a job may run; the gate that several jobs share |
+//! | [`serving`] | which live worker serves which ready queue |
 //! | [`submit`] | how a job comes into being |
 //! | [`ask`] | what outsiders may ask of it |
 //! | [`shared`] | what several jobs share: schedules |
@@ -29,6 +30,7 @@ pub mod gate;
 pub mod model;
 pub mod nearest;
 pub mod plan;
+pub mod serving;
 pub mod shared;
 pub mod submit;
 pub mod table;

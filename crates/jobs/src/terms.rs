@@ -199,6 +199,12 @@ impl Serves {
         Ok(Serves { queues, can: labels("capabilities", can)? })
     }
 
+    /// Its queues and what it can, in words; `default` is the unnamed queue.
+    pub fn words(&self) -> (Vec<String>, Vec<String>) {
+        let word = |q: &Option<String>| q.clone().unwrap_or_else(|| UNNAMED.to_owned());
+        (self.queues.iter().map(word).collect(), self.can.clone())
+    }
+
     /// The ready queues of a flow that it looks into: of every queue, and every subset of what it can.
     pub fn of_flow(&self, flow: &str, version: u32) -> Vec<String> {
         let mut found = Vec::new();

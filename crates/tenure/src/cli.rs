@@ -48,6 +48,8 @@ pub enum Command {
     Job(crate::commands::job::args::Job),
     /// Sets and shows gates: how many of the jobs that name one may be open at once
     Gate(crate::commands::gate::Options),
+    /// Shows what waits for a worker, and which workers serve it
+    Queue(crate::commands::queue::Options),
     /// Sets and shows how often tools may be called
     Limit(crate::commands::limit::Options),
     /// Shows calls: tools that workers in other languages run

@@ -66,6 +66,7 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
         }
         Command::Job(options) => commands::job::run(options, json).await,
         Command::Gate(options) => commands::gate::run(options, json).await,
+        Command::Queue(options) => commands::queue::run(options, json).await,
         Command::Limit(options) => commands::limit::run(options, json).await,
         Command::Call(options) => commands::call::run(options, json).await,
         Command::Schedule(options) => commands::schedule::run(options, json).await,

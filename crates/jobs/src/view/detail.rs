@@ -134,8 +134,8 @@ pub async fn detail(store: &Arc<dyn Store>, id: EntityId) -> Result<Option<JobDe
     // The stream may have grown since the head was read: what is shown together fits together.
     lines.retain(|l| l.event.version <= head.version);
     if job.status == "queued" {
-        let live = store.live_sessions().await?;
-        let workers = live.iter().filter(|s| s.role == "worker").count();
+        let hands = crate::serving::hands(store).await?;
+        let workers = hands.iter().filter(|h| h.takes(&head.queue, &head.tenant)).count();
         job.workers = Some(u32::try_from(workers).unwrap_or(u32::MAX));
     }
     let mut sessions: Vec<(SessionId, String)> = Vec::new();

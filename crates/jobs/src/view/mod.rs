@@ -13,6 +13,7 @@
 pub(crate) mod detail;
 mod fork;
 mod handed;
+mod queues;
 mod replay;
 mod rules;
 pub(crate) mod steps;
@@ -24,6 +25,7 @@ mod why;
 
 pub use detail::{CallView, EventView, JobDetail, StepView, detail};
 pub use fork::{Cut, TakenOver, taken_over};
+pub use queues::{GroupView, QueueView, ServedBy, queues};
 pub use replay::{Replayed, replay};
 pub use rules::{Fact, rules};
 pub use steps::EXCERPT_BYTES_MAX;

@@ -2,7 +2,11 @@
 //! move it, the sentence has the command to type.
 
 use super::{CancelView, HolderView, JobView, TimerView, WaitView};
-use crate::model::{Attention, Failure};
+use crate::{
+    model::{Attention, Failure},
+    serving::{Parts, flow_of, parts},
+    terms::UNNAMED,
+};
 use std::time::Duration;
 use tenure_kernel::time::Timestamp;
 use tenure_steps::{
@@ -61,8 +65,22 @@ fn queued(job: &JobView, now: Timestamp) -> String {
         0 => String::new(),
         n => format!(" after {n} of {} lost workers", job.takeovers_max + 1),
     };
-    match job.workers {
-        Some(0) => format!(
+    let serves = job.queue.as_deref().and_then(|q| parts(q, flow_of(q)));
+    match (job.workers, serves) {
+        (Some(0), Some(Parts { queue: named, needs })) => {
+            let name = named.unwrap_or(UNNAMED);
+            let lacks = match needs.as_slice() {
+                [] => String::new(),
+                needs => format!(" (needs {})", needs.join(", ")),
+            };
+            let can: String = needs.iter().map(|n| format!(" --can {n}")).collect();
+            format!(
+                "Queued{again} {since}, and no live worker serves queue {name}{lacks} of {}: it starts when one comes \
+                 (`tenure worker --queue {name}{can}`)",
+                flow_of(&queue)
+            )
+        }
+        (Some(0), None) => format!(
             "Queued{again} {since}, and no live worker runs {queue}: it starts when one comes (`tenure worker`)"
         ),
         _ => format!("Queued{again} {since}: the next worker with room for {queue} takes it"),

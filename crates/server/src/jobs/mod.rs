@@ -15,7 +15,7 @@
 //! | `events` | its stream, by pages or live |
 //! | `export` | everything of it in one signed file |
 //! | `plans` | `POST /v1/plans/check` |
-//! | `catalogue`, `sessions` | `/v1/flows`, `/v1/tools`, `/v1/workers` |
+//! | `catalogue`, `sessions`, `queues` | `/v1/flows`, `/v1/tools`, `/v1/workers`, `/v1/queues` |
 //! | `schedules`, `limits`, `gates` | `/v1/schedules`, `/v1/limits`, `/v1/gates` |
 //! | `intake` | no path: what applications ask for in the database itself |
 //! | `aliases` | the paths of the systems that came before |
@@ -36,6 +36,7 @@ mod intake;
 mod limits;
 mod list;
 mod plans;
+mod queues;
 mod read;
 mod refused;
 mod schedules;
@@ -90,6 +91,7 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(limits::list))
         .routes(routes!(limits::show, limits::set, limits::remove))
         .routes(routes!(gates::list))
+        .routes(routes!(queues::list))
         .routes(routes!(gates::show, gates::set))
         .routes(routes!(schedules::list))
         .routes(routes!(schedules::show, schedules::set, schedules::remove))

@@ -20,6 +20,7 @@ use tenure_jobs::{
     crew::{Crew, CrewOptions},
     drive::{JobOptions, Shop},
     gate::{Gate, GatePage},
+    terms::Serves,
 };
 use tenure_kernel::{
     ids::EntityId,
@@ -203,6 +204,15 @@ impl Jobs {
         self.ended.wait_for(|ended| *ended).await.unwrap();
         self.crew.stop().await;
         self.node.stop().await;
+    }
+
+    /// One more worker, which serves this.
+    pub async fn hire(&self, name: &str, serves: Serves) -> Crew {
+        let shop = Shop::new(flows(), tools(), JobOptions::default()).serving(serves);
+        let options =
+            CrewOptions { name: name.into(), executor: None, slots: 8, drain: Duration::ZERO };
+        let pipeline = self.node.pipeline.clone();
+        Crew::start(pipeline, Arc::new(config()), Arc::new(shop), options).await.unwrap()
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {

@@ -13,5 +13,6 @@ mod metrics;
 mod plans;
 mod shared;
 mod support;
+mod terms;
 mod tray;
 mod worker;

@@ -20,6 +20,8 @@ use tenure_jobs::{
     drive::{JobOptions, Shop},
     gate::{Gate, GatePage},
     submit::{Submission, Submitter},
+    terms::{Serves, Terms},
+    view,
 };
 use tenure_kernel::{bell::Topic, head::Head, ids::EntityId, judge::Judge, machine::Machines};
 use tenure_remote::{RemoteBell, RemoteStore};
@@ -106,6 +108,17 @@ impl Server {
         Crew::start(self.remote(), Arc::new(config()), shop(), options).await.unwrap()
     }
 
+    /// Another one, with these capabilities.
+    async fn crew_that_can(&self, can: &[&str]) -> Crew {
+        let can = can.iter().map(|c| (*c).to_owned()).collect();
+        let serves = Serves::new(Vec::new(), can).unwrap();
+        let Ok(shop) = Arc::try_unwrap(shop()) else { unreachable!("it was made just now") };
+        let options =
+            CrewOptions { name: "able".into(), executor: None, slots: 8, drain: Duration::ZERO };
+        let shop = Arc::new(shop.serving(serves));
+        Crew::start(self.remote(), Arc::new(config()), shop, options).await.unwrap()
+    }
+
     async fn submit(&self, times: u32) -> EntityId {
         let flow = "echo".to_owned();
         let submission = Submission { flow, input: json!(times), ..Submission::default() };
@@ -177,4 +190,24 @@ async fn what_nobody_comes_for_goes_to_its_queue() {
     let mut crew = server.crew().await;
     server.until(job, "completed").await;
     crew.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_is_laid_out_only_for_a_worker_that_has_what_it_needs() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    let (mut plain, mut able) = (server.crew().await, server.crew_that_can(&["gpu"]).await);
+    // The first ones tell the server how much room each has; later ones are born into its hands.
+    for _ in 0..10 {
+        let flow = "echo".to_owned();
+        let terms = Terms { needs: vec!["gpu".into()], ..Terms::default() };
+        let submission = Submission { flow, input: json!(1), terms, ..Submission::default() };
+        let job = server.app.jobs().unwrap().submitter().submit(submission).await.unwrap().id;
+        server.until(job, "completed").await;
+        let seen = view::detail(server.node.pipeline.store(), job).await.unwrap().unwrap();
+        let took: Vec<_> = seen.events.iter().filter_map(|e| e.took).collect();
+        assert_eq!(took, [able.local().keeper.id()]);
+    }
+    plain.stop().await;
+    able.stop().await;
 }

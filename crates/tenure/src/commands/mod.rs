@@ -12,6 +12,7 @@ pub mod job;
 pub mod key;
 pub mod limit;
 pub mod plan;
+pub mod queue;
 pub mod rules;
 pub mod schedule;
 pub mod serve;

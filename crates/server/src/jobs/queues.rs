@@ -1,0 +1,41 @@
+//! The ready queues over HTTP: what waits where, and who serves it.
+
+use super::submit::tenant;
+use crate::{App, Caller, Problem, extract::Params, keys::Scope};
+use axum::extract::State;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tenure_jobs::view::queues;
+use utoipa::IntoParams;
+
+/// Which queues.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// Only the one of this whole name: `flow@version`, then `/queue` and `+label`.
+    queue: Option<String>,
+    /// Only jobs of this tenant; only for callers whose key has none.
+    tenant: Option<String>,
+}
+
+/// Queues with jobs that wait for a worker, or with a worker that serves them. `workers` is 0 where nobody does.
+#[utoipa::path(
+    get, path = "/v1/queues", tag = "jobs", params(Which), responses((status = 200, body = Object))
+)]
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Params(which): Params<Which>,
+) -> Result<axum::Json<Value>, Problem> {
+    caller.need(Scope::Read)?;
+    let mine = match (&caller.tenant, which.tenant) {
+        (None, None) => None,
+        (_, wanted) => Some(tenant(&caller, wanted)?),
+    };
+    let mut found = queues(app.pipeline().store(), mine.as_deref()).await?;
+    if let Some(queue) = which.queue {
+        found.retain(|q| q.queue == queue);
+    }
+    Ok(axum::Json(json!({ "queues": found })))
+}

@@ -1,0 +1,89 @@
+//! `tenure queue`: what waits for a worker, and who serves it, over HTTP.
+
+use super::{
+    Failure,
+    job::{args::Server, client::Api, text::read},
+};
+use clap::{Args, Subcommand};
+use std::fmt::Write as _;
+use tenure_jobs::view::QueueView;
+
+/// Options of `queue`.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Where to ask.
+    #[command(flatten)]
+    pub server: Server,
+    /// Whose jobs, where the key has no tenant
+    #[arg(long, global = true)]
+    pub tenant: Option<String>,
+    /// What to do
+    #[command(subcommand)]
+    pub action: Action,
+}
+
+/// What can be done with queues.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Action {
+    /// Lists queues with jobs that wait, or with a worker that serves them
+    List,
+    /// Shows one: who waits in it, and which workers serve it
+    #[command(after_help = "Example:\n  tenure queue show report@1/night+gpu")]
+    Show {
+        /// Its whole name: flow@version, then /queue and +label
+        name: String,
+    },
+}
+
+/// Does what was asked for.
+pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
+    let api = Api::new(&options.server, json)?;
+    let mut query: Vec<(&str, String)> =
+        options.tenant.clone().map(|t| ("tenant", t)).into_iter().collect();
+    if let Action::Show { name } = &options.action {
+        query.push(("queue", name.clone()));
+    }
+    let answer = api.get(&["queues"], &query).await?;
+    if json {
+        return Ok(format!("{answer}\n"));
+    }
+    let all: Vec<QueueView> = read(answer["queues"].clone())?;
+    Ok(match &options.action {
+        Action::List if all.is_empty() => {
+            "Nothing waits for a worker, and no worker is alive.\n".to_owned()
+        }
+        Action::List => all.iter().map(line).collect(),
+        Action::Show { name } if all.is_empty() => {
+            format!("Nothing waits in {name}, and no live worker serves it.\n")
+        }
+        Action::Show { .. } => all.iter().map(whole).collect(),
+    })
+}
+
+fn line(q: &QueueView) -> String {
+    let at_least = if q.counted_all { "" } else { "at least " };
+    let oldest = q.oldest.map_or(String::new(), |at| format!(", the first since {at}"));
+    let workers = match q.workers {
+        0 => "NO LIVE WORKER SERVES IT".to_owned(),
+        1 => "1 worker".to_owned(),
+        n => format!("{n} workers"),
+    };
+    format!("{:<40} {at_least}{} waiting{oldest}; {workers}\n", q.queue, q.depth)
+}
+
+fn whole(q: &QueueView) -> String {
+    let mut text = line(q);
+    // Writing to a String can not fail.
+    for g in &q.groups {
+        let (tenant, priority) = (&g.tenant, g.priority);
+        let _ = writeln!(
+            text,
+            "  waits    {} of {tenant}, priority {priority}, the first since {}",
+            g.depth, g.oldest
+        );
+    }
+    for w in &q.served_by {
+        let _ = writeln!(text, "  served   by {} ({})", w.name, w.session);
+    }
+    text
+}
