@@ -526,7 +526,7 @@ fn what_lies_behind_a_cancel_is_read_with_it() {
         })
         .collect();
     let names = |mails: &[Mail]| -> Vec<&'static str> {
-        let cx = Cx { id, now: Timestamp::ZERO, version: 3 };
+        let cx = Cx { id, now: Timestamp::ZERO, version: 3, status: None };
         let decision = Job::decide(Some(&state), &Input::Mail(mails), &cx).unwrap();
         decision.events.iter().map(Job::name).collect()
     };
