@@ -813,7 +813,7 @@ mod tests {
             ("[1, 1, 2] | unique", json!([1, 2])),
             ("[1, 2] | zip(['a', 'b'])", json!([[1, "a"], [2, "b"]])),
             ("{'a': [1]} | tojson", json!("{\"a\":[1]}")),
-            ("3.14159 | round(2)", json!(3.14)),
+            ("2.34567 | round(2)", json!(2.35)),
             ("'7' | int + 1", json!(8)),
             ("steps['a'].status", json!("done")),
             ("input.n is odd and input.name is string", json!(true)),

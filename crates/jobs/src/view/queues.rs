@@ -15,6 +15,9 @@ use tenure_kernel::{
     time::Timestamp,
 };
 
+/// Ready jobs of a queue by tenant and priority: how many, and since when the oldest.
+type Groups = BTreeMap<(String, i16), (u64, Timestamp)>;
+
 /// Queued jobs that one look reads.
 pub const JOBS_MAX: usize = 2_000;
 
@@ -81,7 +84,7 @@ pub async fn queues(
     };
     let heads = store.heads(filter, JOBS_MAX).await?;
     let counted_all = heads.len() < JOBS_MAX;
-    let mut groups: BTreeMap<String, BTreeMap<(String, i16), (u64, Timestamp)>> = BTreeMap::new();
+    let mut groups: BTreeMap<String, Groups> = BTreeMap::new();
     for head in heads {
         let at = head.ready_at.unwrap_or(head.changed_at);
         let of_queue = groups.entry(head.queue).or_default();
