@@ -1,6 +1,6 @@
 //! What follows from an ask, a release, a page, a returned grant and the check.
 //!
-//! Every decision ends with [`settle`]: as long as a permit is free and somebody is in the window, it is granted; and
+//! Every decision ends with `settle`: as long as a permit is free and somebody is in the window, it is granted; and
 //! when the window runs low, the next page is asked for. So there is never a free permit while somebody waits and
 //! nothing is on its way.
 

@@ -7,7 +7,7 @@
 //! | [`template`] | expressions and templates: `${{ steps.a.output }}` |
 //! | `evaluate` | what an expression gives, in bounded time and room |
 //! | [`model`] | a plan, read from JSON |
-//! | [`check`] | everything that can be known to be wrong before it runs |
+//! | [`mod@check`] | everything that can be known to be wrong before it runs |
 //! | `types` | what schemas say about references |
 //! | [`run`] | the flow |
 //! | [`show`], [`draw`] | the graph, as text and as SVG |

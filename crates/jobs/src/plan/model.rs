@@ -1,5 +1,5 @@
 //! A plan, read from JSON. Reading finds everything that is wrong with its form; what it refers to is looked at in
-//! [`super::check`].
+//! [`mod@super::check`].
 
 use super::{
     limits,

@@ -1,7 +1,7 @@
 //! Templates. A text that is exactly `${{ expression }}` is the value of the expression, of whatever kind; within
 //! other text it is written out. `$${{` is `${{` itself. Expressions are those of Jinja; what an expression may see
 //! is given to it, so the same inputs always give the same value: there is no clock, no chance, no function. They are
-//! worked out in [`super::evaluate`].
+//! worked out in `super::evaluate`.
 //!
 //! An expression that is only a path (`steps.a.output.items[0]`) is followed in the JSON itself: nothing is copied
 //! through another kind of value, and a check can compare it with schemas.

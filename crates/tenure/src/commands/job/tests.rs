@@ -159,7 +159,7 @@ async fn a_refusal_says_what_was_wrong_which_field_and_what_to_do() {
         ),
         (&["submit", "ask", "hello"], &["is not JSON", "quotes"]),
         (&["submit", "ask", "@/nowhere"], &["/nowhere can not be read"]),
-        (&["submit", "plan"], &["plan comes with a later version"]),
+        (&["submit", "plan"], &["does not fit plan@1", "schema_violation"]),
         (&["signal", &id, "wrong"], &["waits for answer", "which  key", "nobody_waits"]),
         (&["resolve", &id, "--step", "1", "--abandon"], &["which  step", "effect_known"]),
         (&["show", "ffff"], &["no job has an id that begins with ffff", "tenure job list"]),
