@@ -38,7 +38,9 @@ pub(super) struct Whose {
 impl From<GateError> for Problem {
     fn from(e: GateError) -> Self {
         match e {
-            GateError::Bad(bad) => Problem::bad_field(bad.field, bad.why),
+            GateError::Bad(bad) => Problem::bad_field(bad.field, bad.why).fix(
+                "give a name of up to 40 letters, digits, dots and dashes, and a limit of 1 to 150",
+            ),
             GateError::Absent(name) => Problem::not_found(format!("gate {name}"))
                 .field("name")
                 .fix("GET /v1/gates lists them; the first job that names a gate creates it"),

@@ -87,7 +87,8 @@ impl From<SubmitError> for Problem {
                     .with("flow", flow.clone())
                     .fix("GET /v1/flows lists what workers have registered")
             }
-            SubmitError::BadTerms(bad) => P::bad_field(bad.field, bad.why.clone()),
+            SubmitError::BadTerms(bad) => P::bad_field(bad.field, bad.why.clone())
+                .fix("docs/api.md says what start, gate, queue and needs can be"),
             SubmitError::OtherInput(job) => conflict(ApiCode::OtherInput, &e)
                 .field("Idempotency-Key")
                 .with("job", job.to_string())

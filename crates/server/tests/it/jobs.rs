@@ -256,7 +256,8 @@ async fn flows_tools_and_workers_are_listed() {
     let flows = server.get("/v1/flows").await;
     let names: Vec<&str> =
         flows.body.as_array().unwrap().iter().map(|f| f["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["ask", "breaks", "greet", "listen", "unclear"]);
+    let all = ["ask", "breaks", "count", "far", "greet", "listen", "plan", "unclear"];
+    assert_eq!(names, all);
     let greet = server.get("/v1/flows/greet").await;
     assert_eq!(greet.body["versions"][0]["input_schema"]["required"], json!(["name"]));
     let echo = server.get("/v1/tools/echo").await;
@@ -310,6 +311,8 @@ async fn the_document_names_every_field_of_a_job() {
     let (mut sent, mut described) = (names(&job), names(described));
     sent.sort();
     described.sort();
+    // Only of a job that has them.
+    described.retain(|name| !["gate", "queue", "starts_at"].contains(&name.as_str()));
     assert_eq!(sent, described);
     server.stop().await;
 }

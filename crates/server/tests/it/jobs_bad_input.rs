@@ -25,7 +25,7 @@ async fn a_submission_that_can_not_run_is_refused_before_it_is_a_job() {
     let submit = "/v1/jobs";
     let unknown = refused(&server, submit, json!({"flow": "gret"}), 422, "unknown_flow").await;
     assert_eq!((unknown.text("field"), unknown.text("nearest")), ("flow", "greet"));
-    assert_eq!(unknown.body["known"].as_array().unwrap().len(), 7);
+    assert_eq!(unknown.body["known"].as_array().unwrap().len(), 8);
     let version = json!({"flow": "greet", "version": 9});
     let version = refused(&server, submit, version, 422, "unknown_flow").await;
     assert_eq!((version.text("field"), &version.body["known"]), ("version", &json!([1])));
