@@ -19,7 +19,7 @@ use tenure_kernel::{
     head::Head, ids::EntityId, limits, machine::decode_state, table::Class, time::Timestamp,
 };
 use tenure_steps::{
-    events::{CallOutcome, StepEvent, Verdict, WaitOutcome},
+    events::{CallEnd, CallOutcome, StepEvent, Verdict, WaitOutcome, What},
     tool::{Class as ToolClass, ToolCtx},
 };
 use tenure_store::memory::Contents;
@@ -158,6 +158,14 @@ fn lines(events: &[Entry]) -> BTreeMap<String, Line> {
                 };
                 lines.entry(key.clone()).and_modify(|l| {
                     (l.fate, l.result) = (fate, result.clone());
+                });
+            }
+            // A job that ends before a holder has read it: the answer is on record, so nobody has to wonder.
+            StepEvent::CallAnswered { key, what: What::Call, answer, .. }
+                if answer.end == CallEnd::Completed =>
+            {
+                lines.entry(key.clone()).and_modify(|l| {
+                    (l.fate, l.result) = (Fate::Applied, answer.result.clone());
                 });
             }
             StepEvent::EffectSettled { key, verdict, result, .. } => {
