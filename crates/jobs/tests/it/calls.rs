@@ -132,6 +132,46 @@ impl<'a> Far<'a> {
             other => panic!("{other:?}"),
         }
     }
+
+    /// Renews as a living worker does, until the call is taken away all the same.
+    async fn renew_until_lost(&self, call: &Taken) {
+        let end = tokio::time::Instant::now() + PATIENCE;
+        while tokio::time::Instant::now() < end {
+            if self.world.head(call.head.id).await.status.name() == "lost" {
+                return;
+            }
+            self.renew(&[call]).await;
+            tokio::task::yield_now().await;
+        }
+        panic!("it is not lost:\n{}", self.world.story(call.head.id).await);
+    }
+
+    /// Renews until it hears that it should stop.
+    async fn renew_until_stopped(&self, call: &Taken) -> Vec<EntityId> {
+        let end = tokio::time::Instant::now() + PATIENCE;
+        while tokio::time::Instant::now() < end {
+            let stop = self.renew(&[call]).await.1;
+            if !stop.is_empty() {
+                return stop;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!("nobody told it to stop:\n{}", self.world.story(call.head.id).await);
+    }
+}
+
+/// For how long a test looks at a condition before it gives up on it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn until_told(world: &World, call: EntityId, event: &str) {
+    let end = tokio::time::Instant::now() + PATIENCE;
+    while tokio::time::Instant::now() < end {
+        if world.story(call).await.contains(event) {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+    panic!("call {call} never said {event}:\n{}", world.story(call).await);
 }
 
 async fn until_call(world: &World, call: EntityId, status: &str) {
@@ -344,12 +384,7 @@ async fn the_time_of_a_tool_counts_from_when_a_worker_has_the_call() {
     world.until(job, "waiting").await;
     let id = world.state(job).await.calls_out(job).next().unwrap().0;
     // Longer than it may take, and longer than any worker would have had to say so.
-    for _ in 0..4_000 {
-        if world.story(id).await.contains("clock_stopped") {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until_told(&world, id, "clock_stopped").await;
     let far = Far::open(&world).await;
     let call = far.take().await;
     assert_eq!(call.head.id, id, "the same call waited");
@@ -361,22 +396,10 @@ async fn the_time_of_a_tool_counts_from_when_a_worker_has_the_call() {
     let job = world.submit("far", json!(2)).await;
     world.until(job, "waiting").await;
     let id = world.state(job).await.calls_out(job).next().unwrap().0;
-    for _ in 0..4_000 {
-        if world.story(id).await.contains("clock_stopped") {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until_told(&world, id, "clock_stopped").await;
     let far = Far::open(&world).await;
     let call = far.take().await;
-    for _ in 0..4_000 {
-        if world.head(id).await.status.name() == "lost" {
-            break;
-        }
-        far.renew(&[&call]).await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    until_call(&world, id, "lost").await;
+    far.renew_until_lost(&call).await;
     world.until(job, "attention").await;
     world.check().await;
 }
@@ -388,14 +411,7 @@ async fn a_worker_that_renews_and_never_finishes_is_ended_by_the_time_of_the_cal
     let far = Far::open(&world).await;
     let job = world.submit("far", json!(1)).await;
     let call = far.take().await;
-    for _ in 0..1_000 {
-        if world.head(call.head.id).await.status.name() == "lost" {
-            break;
-        }
-        far.renew(&[&call]).await;
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    until_call(&world, call.head.id, "lost").await;
+    far.renew_until_lost(&call).await;
     assert_eq!(far.renew(&[&call]).await.0, vec![call.head.id]);
     world.until(job, "attention").await;
     world.check().await;
@@ -436,11 +452,7 @@ async fn a_cancel_reaches_the_worker_with_its_next_renewal() {
     let call = far.take().await;
     assert_eq!(far.renew(&[&call]).await, (vec![], vec![]));
     world.cancel(job).await;
-    let mut stop = Vec::new();
-    while stop.is_empty() {
-        stop = far.renew(&[&call]).await.1;
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let stop = far.renew_until_stopped(&call).await;
     assert_eq!(stop, vec![call.head.id]);
     assert_eq!(far.fail(&call, FailKind::Cancelled).await, Heard::Accepted);
     world.until(job, "cancelled").await;
@@ -477,11 +489,7 @@ async fn a_call_that_the_flow_no_longer_waits_for_is_told_and_settled_before_the
     let job = world.submit("either", json!(1)).await;
     let call = far.take().await;
     world.signal(job, "enough", json!(1)).await;
-    let mut stop = Vec::new();
-    while stop.is_empty() {
-        stop = far.renew(&[&call]).await.1;
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    far.renew_until_stopped(&call).await;
     assert_ne!(world.head(job).await.status.name(), "completed", "a started call is open");
     far.fail(&call, FailKind::Cancelled).await;
     assert_eq!(world.until(job, "completed").await.output, Some(json!("enough")));
