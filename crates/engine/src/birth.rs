@@ -35,7 +35,7 @@ pub fn birth(
 ) -> Result<Commit, Undecided> {
     let unknown = || Undecided(format!("no machine of kind {:?} is known here", wish.kind));
     let core = machines.get(wish.kind).ok_or_else(unknown)?;
-    let cx = Cx { id: wish.id, now: wish.at, version: 0, status: None };
+    let cx = Cx { id: wish.id, now: wish.at, version: 0, status: None, changed_at: None };
     let draft = ask(&**core, None, input, &cx)?
         .ok_or_else(|| Undecided(format!("a {} can not be created by this message", wish.kind)))?;
     let birth = machines.birth(wish.kind, wish.tenant, &draft.placement).ok_or_else(unknown)?;

@@ -50,6 +50,10 @@ pub enum Served {
     Overtaken,
 }
 
+/// A timer that is not due after all is looked at again no sooner than this, or a machine that is wrong about it
+/// would keep the loop busy.
+const NOT_YET_MIN: Duration = Duration::from_millis(10);
+
 /// Serves due entities.
 #[derive(Clone)]
 pub struct Server {
@@ -67,6 +71,8 @@ enum Outcome {
     Overtaken,
     /// It would end, and has not read everything.
     MoreMail,
+    /// A timer whose moment has not come after all.
+    NotYet(Timestamp),
     Failed(String),
 }
 
@@ -80,6 +86,7 @@ impl Server {
     ) -> Result<Served, StoreError> {
         let mut failed = None;
         let mut told = None;
+        let mut not_yet: Option<Timestamp> = None;
         for rule in rules(head, now, self.config.segment_events) {
             let lag = now.since(rule.at);
             let name = rule.what.name();
@@ -113,6 +120,10 @@ impl Server {
             match outcome {
                 Outcome::Done => return Ok(Served::Fired { rule: name, lag }),
                 Outcome::Overtaken | Outcome::MoreMail => return Ok(Served::Overtaken),
+                Outcome::NotYet(at) => {
+                    not_yet =
+                        Some(not_yet.map_or(at, |other| other.min(at)).max(now + NOT_YET_MIN));
+                }
                 Outcome::Failed(why) => {
                     tracing::warn!(entity = %head.id, kind = head.kind(), rule = name, %why, "a decision failed");
                     failed = failed.or(Some((name, why)));
@@ -124,9 +135,18 @@ impl Server {
                 let marked = self.push_back(head, now, &why).await?;
                 Ok(Served::Failed { rule, marked })
             }
+            (None, None) if not_yet.is_some() => {
+                let timers = head.timers.iter().map(|t| t.at).filter(|at| *at > now).min();
+                let clocks = [not_yet, head.must_end_by, head.check_at, timers];
+                self.touch(head, clocks.into_iter().flatten().min(), None, 0).await?;
+                Ok(Served::Nothing)
+            }
             (None, Some(lag)) => {
-                let mine = head.timers.iter().filter(|t| t.guard || t.at > now).map(|t| t.at).min();
-                let due = [head.must_end_by, head.check_at, mine].into_iter().flatten().min();
+                let mine =
+                    head.timers.iter().filter(|t| t.at > now || (t.guard && not_yet.is_none()));
+                let mine = mine.map(|t| t.at).min();
+                let due =
+                    [not_yet, head.must_end_by, head.check_at, mine].into_iter().flatten().min();
                 self.touch(head, due, None, 0).await?;
                 Ok(Served::Fired { rule: "timer_due", lag })
             }
@@ -149,7 +169,13 @@ impl Server {
         now: Timestamp,
     ) -> Result<Option<Draft>, Undecided> {
         let core = self.core(head)?;
-        let cx = Cx { id: head.id, now, version: head.version, status: Some(head.status) };
+        let cx = Cx {
+            id: head.id,
+            now,
+            version: head.version,
+            status: Some(head.status),
+            changed_at: Some(head.changed_at),
+        };
         ask(&**core, Some(head), input, &cx)
     }
 
@@ -167,6 +193,9 @@ impl Server {
             Err(e) => return Ok(Outcome::Failed(e.to_string())),
         };
         let mut draft = draft;
+        if let Some(at) = draft.not_before {
+            return Ok(Outcome::NotYet(at));
+        }
         if let Input::Timer(name) = input {
             // A timer that fired is gone, unless the machine has just set it again.
             draft.timers.insert(0, TimerChange::clear((*name).to_owned()));
@@ -197,6 +226,7 @@ impl Server {
         let reason = match self.ask(head, &Input::MustEnd, now) {
             Ok(Some(draft)) => match self.commit(head, draft).await? {
                 Outcome::Failed(why) => why,
+                Outcome::NotYet(_) => "the machine asked for more time".to_owned(),
                 // A lost race is no answer of the machine's: forcing now would skip what it says to
                 // others at its end. A holder who is faster than we read loses its tenure first.
                 Outcome::Overtaken | Outcome::MoreMail if head.holder.is_some() => {
@@ -284,7 +314,7 @@ impl Server {
                 tracing::warn!(entity = %head.id, %why, "a refused takeover; ending the tenure alone");
                 self.end_tenure(head, "holder_check").await?
             }
-            Outcome::Done => Outcome::Done,
+            Outcome::Done | Outcome::NotYet(_) => Outcome::Done,
         };
         if head.id == holder {
             crate::due::ring_checks_of(&self.pipeline, holder).await;

@@ -63,6 +63,8 @@ pub struct Cx {
     /// Where it stands; `None` before it is born. A claim and the end of a tenure are events of the kernel, which a
     /// machine does not apply, so this is how it sees them.
     pub status: Option<Status>,
+    /// When its last event was written, also one of the kernel's: with the status it says since when somebody holds it.
+    pub changed_at: Option<Timestamp>,
 }
 
 /// The events that follow from an input, and what goes with them.
@@ -85,6 +87,9 @@ pub struct Decision<E> {
     pub placement: Option<Placement>,
     /// For `Create`: unique rows.
     pub keys: Vec<UniqueKey>,
+    /// For a timer, without events: its moment has not come after all (it counts from a claim, say, which is no
+    /// commit of the machine's). It is asked again then, and nothing is written.
+    pub not_before: Option<Timestamp>,
 }
 
 /// Queue and priority of a new entity.
@@ -107,11 +112,17 @@ impl<E> Default for Decision<E> {
             attention: None,
             placement: None,
             keys: Vec::new(),
+            not_before: None,
         }
     }
 }
 
 impl<E> Decision<E> {
+    /// See [`Decision::not_before`].
+    pub fn not_before(at: Timestamp) -> Self {
+        Decision { not_before: Some(at), ..Self::default() }
+    }
+
     /// One event.
     pub fn event(event: E) -> Self {
         Decision { events: vec![event], ..Self::default() }
@@ -200,6 +211,8 @@ pub struct Draft {
     pub placement: Placement,
     /// See [`Decision::keys`].
     pub keys: Vec<UniqueKey>,
+    /// See [`Decision::not_before`]. There are no events then.
+    pub not_before: Option<Timestamp>,
 }
 
 impl Draft {
@@ -329,7 +342,9 @@ pub fn draft<M: Machine>(
         events.push(NewEvent::new(M::name(event), Body::json(event)));
     }
     if events.is_empty() {
-        return Ok(None);
+        let asks_later = matches!(input, Input::Timer(_)) && decision.not_before.is_some();
+        let later = Draft { not_before: decision.not_before, ..Draft::default() };
+        return Ok(asks_later.then_some(later));
     }
     // A guard over a holder's head ends the tenure: by ending the entity, or else as an event in front.
     let overrules = held && matches!(input, Input::Timer(_));
@@ -366,6 +381,7 @@ pub fn draft<M: Machine>(
         attention: decision.attention,
         placement: decision.placement.unwrap_or_default(),
         keys: decision.keys,
+        not_before: None,
     }))
 }
 

@@ -136,7 +136,8 @@ impl Gates {
     }
 
     async fn birth(&self, id: EntityId, tenant: &str, body: &Body) -> Result<Commit, StoreError> {
-        let cx = Cx { id, now: self.0.store().now().await?, version: 0, status: None };
+        let cx =
+            Cx { id, now: self.0.store().now().await?, version: 0, status: None, changed_at: None };
         let input = Input::Create(body);
         let refused = |e: tenure_kernel::machine::Undecided| StoreError::Refused(e.to_string());
         let decision = Gate::decide(None, &input, &cx).map_err(refused)?;

@@ -68,6 +68,7 @@ where
             now,
             version: head.as_ref().map_or(0, |h| h.version),
             status: head.as_ref().map(|h| h.status),
+            changed_at: head.as_ref().map(|h| h.changed_at),
         };
         let decision = decide(state.as_ref(), &cx)?;
         let mut after = state.unwrap_or_default();

@@ -66,8 +66,12 @@ impl World1 {
     }
 
     fn decide(&self, input: &Input<'_>, now: Timestamp) -> Decision<Event> {
-        Batch::decide(Some(&self.state), input, &Cx { id: self.id, now, version: 0, status: None })
-            .unwrap()
+        Batch::decide(
+            Some(&self.state),
+            input,
+            &Cx { id: self.id, now, version: 0, status: None, changed_at: None },
+        )
+        .unwrap()
     }
 
     fn commit(&mut self, decision: Decision<Event>, now: Timestamp) {

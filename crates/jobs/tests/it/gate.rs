@@ -69,7 +69,7 @@ impl World {
     }
 
     fn cx(&self, id: EntityId) -> Cx {
-        Cx { id, now: Timestamp::from_micros(self.now), version: 1, status: None }
+        Cx { id, now: Timestamp::from_micros(self.now), version: 1, status: None, changed_at: None }
     }
 
     fn post(&mut self, source: EntityId, message: Message) {

@@ -174,6 +174,7 @@ impl Walk {
             now: Timestamp::from_micros(self.now),
             version: self.head.version,
             status: Some(self.head.status),
+            changed_at: Some(self.head.changed_at),
         }
     }
 
@@ -477,7 +478,13 @@ proptest! {
 
 #[test]
 fn a_cancel_that_comes_before_the_job_makes_it_cancelled() {
-    let cx = Cx { id: EntityId::fixed(9, 9), now: Timestamp::ZERO, version: 0, status: None };
+    let cx = Cx {
+        id: EntityId::fixed(9, 9),
+        now: Timestamp::ZERO,
+        version: 0,
+        status: None,
+        changed_at: None,
+    };
     let decision = Job::decide(None, &Input::CancelUnborn, &cx).unwrap();
     assert_eq!(Job::name(&decision.events[0]), "job_cancelled");
     let garbage = Body::Inline(br#"{"flow": 7}"#.to_vec());
@@ -526,7 +533,7 @@ fn what_lies_behind_a_cancel_is_read_with_it() {
         })
         .collect();
     let names = |mails: &[Mail]| -> Vec<&'static str> {
-        let cx = Cx { id, now: Timestamp::ZERO, version: 3, status: None };
+        let cx = Cx { id, now: Timestamp::ZERO, version: 3, status: None, changed_at: None };
         let decision = Job::decide(Some(&state), &Input::Mail(mails), &cx).unwrap();
         decision.events.iter().map(Job::name).collect()
     };

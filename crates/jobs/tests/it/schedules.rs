@@ -245,7 +245,7 @@ impl World {
     }
 
     fn cx(&self, now: Timestamp) -> Cx {
-        Cx { id: self.id, now, version: self.version, status: None }
+        Cx { id: self.id, now, version: self.version, status: None, changed_at: None }
     }
 
     fn commit(&mut self, decision: Decision<Event>, now: Timestamp, fired: bool) -> Vec<Event> {

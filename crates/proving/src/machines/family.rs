@@ -352,7 +352,7 @@ mod tests {
         let mut pocket = Pocket::seeded(8);
         let root = pocket.create("family", &seed(1, CHILDREN_MAX));
         assert_eq!(state(&pocket, root).open.len(), CHILDREN_MAX as usize);
-        let cx = Cx { id: root, now: Timestamp::ZERO, version: 0, status: None };
+        let cx = Cx { id: root, now: Timestamp::ZERO, version: 0, status: None, changed_at: None };
         let more = seed(1, CHILDREN_MAX + 1);
         assert!(Family::decide(None, &Input::Create(&more), &cx).is_err());
     }

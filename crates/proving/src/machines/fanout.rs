@@ -355,7 +355,7 @@ mod tests {
             pocket.serve(id);
         }
         assert_eq!(pocket.store.heads[&id].status.name(), "done");
-        let cx = Cx { id, now: Timestamp::ZERO, version: 0, status: None };
+        let cx = Cx { id, now: Timestamp::ZERO, version: 0, status: None, changed_at: None };
         let order = Body::json(&Order { parts: PARTS_MAX + 1, need: 1 });
         assert!(Fanout::decide(None, &Input::Create(&order), &cx).is_err());
     }

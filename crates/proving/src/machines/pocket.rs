@@ -122,7 +122,7 @@ impl Pocket {
 
     fn creation(&mut self, id: EntityId, kind: &str, input: &Input<'_>) -> Option<Commit> {
         let core = self.machines.get(kind).expect("a known kind").clone();
-        let cx = Cx { id, now: self.store.now, version: 0, status: None };
+        let cx = Cx { id, now: self.store.now, version: 0, status: None, changed_at: None };
         let draft = core.decide(None, input, &cx).expect("decided")?;
         let birth = self.machines.birth(kind, "t", &draft.placement).expect("a known kind");
         Some(draft.into_commit(self.commit_id(), id, Expect::Absent(birth)))
@@ -183,6 +183,7 @@ impl Pocket {
             now: self.store.now,
             version: head.version,
             status: Some(head.status),
+            changed_at: Some(head.changed_at),
         };
         let draft = core.decide(Some(head), input, &cx).expect("decided");
         let draft = draft.expect("every input of these machines is answered with an event");

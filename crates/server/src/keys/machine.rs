@@ -115,7 +115,13 @@ mod tests {
     #[test]
     fn the_table_is_sound_and_no_message_makes_a_key() {
         assert_eq!(TABLE.problems(), Vec::<String>::new());
-        let cx = Cx { id: EntityId::fixed(7, 7), now: Timestamp::ZERO, version: 0, status: None };
+        let cx = Cx {
+            id: EntityId::fixed(7, 7),
+            now: Timestamp::ZERO,
+            version: 0,
+            status: None,
+            changed_at: None,
+        };
         assert!(Key::decide(None, &Input::Create(&Body::Inline(vec![])), &cx).is_err());
     }
 }

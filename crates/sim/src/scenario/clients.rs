@@ -80,7 +80,7 @@ impl Clients {
     /// Creates an entity and asks until it is there.
     pub async fn create(&self, kind: &str, id: EntityId, body: &Body) {
         let world = &self.env.world;
-        let cx = Cx { id, now: Timestamp::ZERO, version: 0, status: None };
+        let cx = Cx { id, now: Timestamp::ZERO, version: 0, status: None, changed_at: None };
         let core = self.machines.get(kind);
         let draft = core.and_then(|c| c.decide(None, &Input::Create(body), &cx).ok().flatten());
         let Some(draft) = draft else { return world.fail(format!("no {kind} can be created")) };

@@ -1,0 +1,81 @@
+//! Agents: who has turns one after another, and the turns themselves.
+//!
+//! | room | what it holds |
+//! |---|---|
+//! | [`rules`] | the rules of silence: keys, defaults, what each does |
+//! | [`words`] | mail between agents, turns, joins and those outside |
+//! | [`agent`] | the agent machine: who is next |
+//! | [`turn`] | the turn machine: dispatch, steps, waits, one end |
+//! | [`join`] | several turns of which one result is made |
+//!
+//! A *turn* is one unit of delivery of an agent: it is sent, dispatched, run by a worker in steps, suspended while
+//! tools work, resumed, and ends once, with one announcement and one deliverable. An *agent* only says whose turn it is.
+//! All of it is mail and commits: the inbox of the seed is the mailbox of these entities, and what it shows
+//! as `queued`, `pending`, `processing` and `consumed` follows from where the entity stands.
+//!
+//! **Invariant:** a turn that is not over has a timer for every reason to wait. Nothing here is believed because a
+//! message came over a bus; a bus only makes somebody look.
+
+pub mod agent;
+pub mod join;
+pub mod rules;
+pub mod turn;
+pub mod words;
+
+/// The queue in which the turns of a worker target wait.
+pub fn queue_of(target: &str) -> String {
+    format!("agent:{target}")
+}
+
+/// The subject on which workers of a target are woken.
+pub fn wakeup_subject(target: &str) -> String {
+    format!("cmd.agent.{target}.wakeup")
+}
+
+/// Whether a text can be an agent's name or a target: one token of a subject.
+pub fn is_token(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
+    !text.is_empty() && text.len() <= limits::TOKEN_BYTES_MAX && text.bytes().all(plain)
+}
+
+/// Limits of agents and turns, by name.
+pub mod limits {
+    /// Length of an agent's name or a target.
+    pub const TOKEN_BYTES_MAX: usize = 64;
+    /// Length of a channel or the name of an output box.
+    pub const LABEL_BYTES_MAX: usize = 96;
+    /// What is set about an agent, as JSON: it lies in the head.
+    pub const PROFILE_BYTES_MAX: usize = 7 * 1024;
+    /// Turns that wait behind the active one: their ids lie in the head.
+    pub const QUEUED_MAX: usize = 256;
+    /// Ended turns that an agent remembers.
+    pub const RECENT_MAX: usize = 16;
+    /// Open waits of a turn: each has a timer.
+    pub const WAITS_MAX: usize = 40;
+    /// Ended waits whose results may come again and are known then.
+    pub const DONE_MAX: usize = 64;
+    /// Results that came before the turn was suspended.
+    pub const EARLY_MAX: usize = 32;
+    /// Length of a tool call's id, which a model makes up.
+    pub const CALL_BYTES_MAX: usize = 96;
+    /// Length of a tool's name.
+    pub const TOOL_BYTES_MAX: usize = 64;
+    /// A deliverable up to this size is told to whoever waits for the turn; a larger one is read from it.
+    pub const TOLD_BYTES_MAX: usize = 4 * 1024;
+    /// What is kept of the last words of the model, for a fallback deliverable.
+    pub const SAID_BYTES_MAX: usize = 1024;
+    /// Length of an error.
+    pub const ERROR_BYTES_MAX: usize = 512;
+    /// Turns of one join.
+    pub const JOIN_MAX: usize = 32;
+    /// What is kept of the result of one turn of a join.
+    pub const SUMMARY_BYTES_MAX: usize = 256;
+    /// What somebody sends to an agent, or a result, as JSON.
+    pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+    /// How deep turns may delegate.
+    pub const DEPTH_MAX: u32 = 20;
+}
+
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -1,0 +1,162 @@
+//! The rules by which the silence of somebody has consequences for a turn: the seed's section 2, and what we added.
+//!
+//! A turn carries its times with it, as they were when it was sent: deciding needs nothing but its head. Each rule
+//! has a timer of its own, so none can put off another; switched off (`0`), it leaves `must_end_by`.
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use tenure_kernel::rules::Rule;
+
+/// The times of the rules, in milliseconds; `0` switches one off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Rules {
+    /// 2.1: a worker that has claimed and commits nothing.
+    pub inbox_processing_ms: u64,
+    /// 2.2: a tool that does not answer, unless it has a longer time of its own.
+    pub suspend_ms: u64,
+    /// 2.3: a worker that has claimed a resumed turn and does not go on with it.
+    pub resume_lease_ms: u64,
+    /// 2.3: such workers after which the turn fails.
+    pub resume_attempts_max: u32,
+    /// 2.4: a dispatched turn that nobody takes is rung for again.
+    pub dispatched_retry_ms: u64,
+    /// 2.5: a dispatched turn that nobody takes ends.
+    pub dispatched_timeout_ms: u64,
+    /// 2.6: a running turn without progress ends. Never off.
+    pub active_reap_ms: u64,
+    /// 2.7: a turn that waits for a worker is rung for, with backoff.
+    pub pending_wakeup_ms: u64,
+    /// 2.7: a turn that waits and has no channel is skipped.
+    pub pending_skip_ms: u64,
+    /// Lost workers after which the turn fails.
+    pub takeovers_max: u32,
+    /// The longest that a look takes with every bell silent.
+    pub tick_ms: u64,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Rules {
+            inbox_processing_ms: 300_000,
+            suspend_ms: 30_000,
+            resume_lease_ms: 10_000,
+            resume_attempts_max: 3,
+            dispatched_retry_ms: 10_000,
+            dispatched_timeout_ms: 30_000,
+            active_reap_ms: 300_000,
+            pending_wakeup_ms: 5_000,
+            pending_skip_ms: 300_000,
+            takeovers_max: 5,
+            tick_ms: 5_000,
+        }
+    }
+}
+
+/// A time of a rule; `None` where it is off.
+pub fn on(ms: u64) -> Option<Duration> {
+    (ms > 0).then(|| Duration::from_millis(ms))
+}
+
+/// The longest pause between two rings for the same turn.
+pub const RING_PAUSE_MAX: Duration = Duration::from_secs(60);
+/// How often an agent asks whether its active turn is still there.
+pub const STILL_THERE_EVERY: Duration = Duration::from_secs(15 * 60);
+/// A turn ends by then, unless it is sent with another bound.
+pub const MUST_END_IN: Duration = Duration::from_secs(24 * 3_600);
+
+/// The names of the timers, which are the names of the rules in records and counters.
+pub mod timer {
+    /// 2.1.
+    pub const PROCESSING: &str = "inbox_processing";
+    /// 2.2, one per wait: this and the number of the wait.
+    pub const WAIT: &str = "wait/";
+    /// 2.3.
+    pub const RESUME: &str = "resume_lease";
+    /// 2.4.
+    pub const RETRY: &str = "dispatched_retry";
+    /// 2.5.
+    pub const DISPATCHED: &str = "dispatched_timeout";
+    /// 2.6.
+    pub const REAP: &str = "active_reap";
+    /// 2.7.
+    pub const WAKEUP: &str = "pending_wakeup";
+    /// 2.7, without a channel.
+    pub const SKIP: &str = "missing_channel";
+    /// An agent looks whether its active turn is there.
+    pub const STILL_THERE: &str = "still_there";
+}
+
+/// The rows of `tenure rules`.
+pub static TABLE: &[Rule] = &[
+    Rule {
+        name: timer::PROCESSING,
+        state: "running, its worker has claimed it and commits nothing (seed 2.1)",
+        key: Some("worker.inbox_processing_timeout_seconds"),
+        default_ms: Some(300_000),
+        action: "the tenure ends, its items are pending again, the bell rings",
+    },
+    Rule {
+        name: "tool_timeout",
+        state: "suspended, a tool has not answered (seed 2.2)",
+        key: Some("worker.suspend_timeout_seconds"),
+        default_ms: Some(30_000),
+        action: "a timeout report into the inbox, built from the wait; the last one resumes the turn",
+    },
+    Rule {
+        name: timer::RESUME,
+        state: "resumed, claimed, and not gone on with (seed 2.3)",
+        key: Some("worker.watchdog_interval_seconds"),
+        default_ms: Some(10_000),
+        action: "resumed again; after worker.resume_attempts_max it ends: failed, resume_retry_exhausted",
+    },
+    Rule {
+        name: timer::RETRY,
+        state: "dispatched (seed 2.4)",
+        key: Some("pmo.dispatched_retry_seconds"),
+        default_ms: Some(10_000),
+        action: "ring again; the one item stays the one item",
+    },
+    Rule {
+        name: timer::DISPATCHED,
+        state: "dispatched (seed 2.5)",
+        key: Some("pmo.dispatched_timeout_seconds"),
+        default_ms: Some(30_000),
+        action: "end: timeout, dispatch_timeout, fallback deliverable",
+    },
+    Rule {
+        name: timer::REAP,
+        state: "running, without progress (seed 2.6)",
+        key: Some("pmo.active_reap_seconds"),
+        default_ms: Some(300_000),
+        action: "end: failed, timeout_reaped_by_watchdog, fallback deliverable",
+    },
+    Rule {
+        name: timer::WAKEUP,
+        state: "waits for a worker (seed 2.7)",
+        key: Some("pmo.pending_wakeup_seconds"),
+        default_ms: Some(5_000),
+        action: "ring, with backoff",
+    },
+    Rule {
+        name: timer::SKIP,
+        state: "waits for a worker and has no channel (seed 2.7)",
+        key: Some("pmo.pending_wakeup_skip_seconds"),
+        default_ms: Some(300_000),
+        action: "the item is skipped, the turn ends: failed, missing_channel",
+    },
+    Rule {
+        name: "no_open_wait",
+        state: "suspended with nothing to wait for, queued while its agent is idle",
+        key: None,
+        default_ms: None,
+        action: "resume, dispatch: in the commit that would have led there",
+    },
+    Rule {
+        name: timer::STILL_THERE,
+        state: "an agent with an active turn",
+        key: None,
+        default_ms: Some(15 * 60 * 1_000),
+        action: "ask the turn whether it is there; one that was ended by force is cleared",
+    },
+];

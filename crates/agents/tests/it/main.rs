@@ -1,0 +1,1 @@
+//! Agents: the machines, and the rules.
