@@ -70,8 +70,11 @@ pub mod limits {
     pub const JOIN_MAX: usize = 32;
     /// What is kept of the result of one turn of a join.
     pub const SUMMARY_BYTES_MAX: usize = 256;
-    /// What somebody sends to an agent, or a result, as JSON.
+    /// What somebody sends to an agent, as JSON.
     pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+    /// A result that comes by message, as JSON: it is mail, and decided on from one row. The result of a job may be
+    /// as large as a job's output; it is read from the job.
+    pub const RESULT_BYTES_MAX: usize = 24 * 1024;
     /// How deep turns may delegate.
     pub const DEPTH_MAX: u32 = 20;
 }

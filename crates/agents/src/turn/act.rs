@@ -130,7 +130,7 @@ pub fn start_step(
     profile: Value,
 ) -> Decision<TurnEvent> {
     // A step that was begun and not finished is begun again: asking a model has no effect but its answer.
-    let again = state.asking_ms > 0;
+    let again = state.attempt > 0;
     let (step, attempt) = match again {
         true => (state.step, state.attempt + 1),
         false => (state.step + 1, 1),

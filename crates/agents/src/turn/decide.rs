@@ -206,11 +206,12 @@ impl Desk<'_> {
             on(rules.dispatched_timeout_ms).map(|d| TimerChange::set(timer::DISPATCHED, d)),
         );
         // A claim is a commit of the kernel's and sets no timer. These count from it once there is one.
+        let longest = rules.dispatched_timeout_ms + rules.active_reap_ms;
+        timers.push(TimerChange::guard(timer::REAP, Duration::from_millis(longest)));
+        // Behind the reaper, who is first where both come at once.
         timers.extend(
             on(rules.inbox_processing_ms).map(|d| TimerChange::guard(timer::PROCESSING, d)),
         );
-        let longest = rules.dispatched_timeout_ms + rules.active_reap_ms;
-        timers.push(TimerChange::guard(timer::REAP, Duration::from_millis(longest)));
         self.out.timers.append(&mut timers);
         let event = state_event(&self.state, self.cx, "dispatched", turn_epoch, &json!({}));
         self.out.messages.push(event);
@@ -357,10 +358,10 @@ impl Desk<'_> {
         let rules = self.state.rules;
         let mut timers = wanted(&self.state);
         timers.extend(on(rules.resume_lease_ms).map(|d| TimerChange::guard(timer::RESUME, d)));
+        timers.push(TimerChange::guard(timer::REAP, Duration::from_millis(rules.active_reap_ms)));
         timers.extend(
             on(rules.inbox_processing_ms).map(|d| TimerChange::guard(timer::PROCESSING, d)),
         );
-        timers.push(TimerChange::guard(timer::REAP, Duration::from_millis(rules.active_reap_ms)));
         self.out.timers.append(&mut timers);
         let event = state_event(&self.state, self.cx, "running", turn_epoch, &json!({}));
         self.out.messages.push(event);
@@ -426,6 +427,7 @@ fn on_timer(state: &TurnState, name: &str, cx: &Cx) -> Decision<TurnEvent> {
     let held = status == RUNNING;
     let since = cx.changed_at.unwrap_or(cx.now);
     let millis = Duration::from_millis;
+    let reap = millis(state.rules.active_reap_ms);
     match name {
         timer::PROCESSING if held => {
             let patience = millis(state.rules.inbox_processing_ms.max(state.asking_ms));
@@ -471,8 +473,10 @@ fn on_timer(state: &TurnState, name: &str, cx: &Cx) -> Decision<TurnEvent> {
             end(state, cx, Ending::forced(EndStatus::Timeout, "dispatch_timeout", why))
         }
         // Before a claim nothing can progress: 2.5 is the rule there, and where it is off, none is.
-        timer::REAP if status == DISPATCHED => {
-            Decision::not_before(cx.now + millis(state.rules.active_reap_ms))
+        timer::REAP if status == DISPATCHED => Decision::not_before(cx.now + reap),
+        // Nothing but the claim has happened: it counts from there.
+        timer::REAP if held && state.step == 0 && cx.now < since + reap => {
+            Decision::not_before(since + reap)
         }
         timer::REAP if held || status == READY => {
             let why = "it made no progress";

@@ -431,7 +431,7 @@ pub struct TurnState {
     pub turn_epoch: u64,
     /// The step that runs or ran last; `0` before the first.
     pub step: u32,
-    /// How often that step was begun.
+    /// How often that step was begun; `0` once it is finished.
     #[serde(skip_serializing_if = "is_default")]
     pub attempt: u32,
     /// The model is being asked, and may take so long.
@@ -628,6 +628,7 @@ impl Machine for Turn {
             }
             TurnEvent::StepFinished(done) => {
                 state.step = done.step;
+                state.attempt = 0;
                 state.asking_ms = 0;
                 state.taken_up();
                 if let Some(text) = done.message.get("content").and_then(Value::as_str)

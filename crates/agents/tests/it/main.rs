@@ -1,1 +1,6 @@
-//! Agents: the machines, and the rules.
+//! Agents: the machines against the rules of the seed, the traps of the systems before, and random walks.
+
+mod defects;
+mod rules;
+mod walks;
+mod world;

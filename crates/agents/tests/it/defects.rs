@@ -1,0 +1,494 @@
+//! The traps of the systems before, F1 to F18 of the reference, each as a test that would have caught it.
+
+use crate::world::{World, secs};
+use serde_json::json;
+use std::collections::BTreeMap;
+use tenure_agents::{
+    turn::act,
+    words::{Progress, Stop, ToolResult},
+};
+use tenure_kernel::{commit::CommitAnswer, mail::MailAnswer};
+
+fn committed(answer: &CommitAnswer) {
+    assert!(matches!(answer, CommitAnswer::Committed(_)), "{answer:?}");
+}
+
+fn suspended(w: &mut World, calls: &[&str]) -> tenure_kernel::ids::EntityId {
+    w.agent("a");
+    let turn = w.send("a");
+    let worker = w.worker();
+    let held = w.begin(turn, worker);
+    let calls = calls.iter().map(|c| w.outside_call(c, None)).collect();
+    committed(&w.suspend(&held, calls));
+    w.settle();
+    turn
+}
+
+fn to(wait: &str) -> ToolResult {
+    ToolResult { wait: Some(wait.into()), result: json!({"for": wait}), ..ToolResult::default() }
+}
+
+fn to_call(call: &str) -> ToolResult {
+    ToolResult { tool_call_id: Some(call.into()), ..ToolResult::default() }
+}
+
+#[test]
+fn f1_a_retry_does_not_put_off_the_timeout() {
+    let mut w = World::new();
+    w.rules.dispatched_retry_ms = 1_000;
+    w.agent("a");
+    let turn = w.send("a");
+    w.pass(secs(30));
+    assert_eq!(w.status(turn), "timeout");
+}
+
+#[test]
+fn f2_a_retry_never_sets_a_running_turn_back() {
+    let mut w = World::new();
+    w.agent("a");
+    let turn = w.send("a");
+    w.pass(secs(9));
+    let worker = w.worker();
+    let held = w.begin(turn, worker);
+    w.pass(secs(60));
+    assert_eq!(w.status(turn), "running");
+    assert_eq!(w.count(turn, "dispatch_retried"), 0);
+    committed(&w.finish(&held));
+}
+
+#[test]
+fn f3_a_turn_runs_once_however_often_it_is_rung() {
+    let mut w = World::new();
+    w.agent("a");
+    let turn = w.send("a");
+    w.pass(secs(25));
+    let worker = w.worker();
+    let held = w.begin(turn, worker);
+    committed(&w.finish(&held));
+    w.pass(secs(3_600));
+    assert_eq!(w.agent_state("a").turns, 1);
+    assert_eq!(w.announced("evt.agent.a.task").len(), 1);
+    assert!(w.agent_state("a").queue.is_empty());
+}
+
+#[test]
+fn f4_a_suspended_turn_always_goes_on() {
+    // (a) Nothing but the wait is needed for its report.
+    let mut w = World::new();
+    let turn = suspended(&mut w, &["x"]);
+    w.pass(secs(31));
+    assert_eq!(w.status(turn), "ready");
+    // (b) The last result and the resume are one commit.
+    let mut w = World::new();
+    let turn = suspended(&mut w, &["x"]);
+    w.result(turn, "r", to("1.1"));
+    assert!(w.serve(turn), "one decision");
+    assert_eq!(w.status(turn), "ready");
+    // (c) A wait without a time of its own ends with the turn.
+    let mut w = World::new();
+    w.rules.suspend_ms = 0;
+    let turn = suspended(&mut w, &["x"]);
+    w.pass(secs(23 * 3_600));
+    assert_eq!(w.status(turn), "suspended");
+    w.pass(secs(3_601));
+    assert_eq!(w.status(turn), "timeout");
+    w.check();
+}
+
+#[test]
+fn f5_a_queued_turn_of_an_idle_agent_does_not_exist() {
+    let mut w = World::new();
+    w.agent("a");
+    let (first, second) = (w.send("a"), w.send("a"));
+    let worker = w.worker();
+    let held = w.begin(first, worker);
+    committed(&w.finish(&held));
+    // Whatever is lost now, the mail is in the outbox of the turn's own last commit.
+    w.settle();
+    assert_eq!(w.status(second), "dispatched");
+}
+
+#[test]
+fn f6_a_stop_reaches_queued_turns_and_children() {
+    let mut w = World::new();
+    w.agent("boss");
+    w.agent("b");
+    let busy = w.send("b");
+    let boss = w.send("boss");
+    let worker = w.worker();
+    let held = w.begin(boss, worker);
+    let call = w.join_call(boss, &["b", "b"], false, 600_000);
+    committed(&w.suspend(&held, vec![call]));
+    w.settle();
+    let queue = w.agent_state("b").queue.clone();
+    assert_eq!(queue.len(), 2);
+    w.mail(boss, "stop", "stop", &Stop::default());
+    w.settle();
+    assert_eq!(w.status(boss), "failed");
+    assert_eq!(w.end_of(boss).error.expect("why").code, "stopped");
+    for child in queue {
+        assert_eq!(w.status(child), "canceled", "taken back before it began");
+    }
+    assert!(w.agent_state("b").queue.is_empty());
+    assert_eq!(w.agent_state("b").active.expect("the other").turn, busy);
+    w.check();
+}
+
+#[test]
+fn f7_progress_is_no_result() {
+    let mut w = World::new();
+    let turn = suspended(&mut w, &["x"]);
+    for n in 0..5 {
+        w.pass(secs(25));
+        let said =
+            Progress { tool_call_id: Some("x".into()), note: "20%".into(), ..Progress::default() };
+        w.mail(turn, &format!("p{n}"), "progress", &said);
+        w.settle();
+    }
+    assert_eq!(w.count(turn, "wait_progress"), 5);
+    assert_eq!(w.status(turn), "suspended", "kept open beyond its first deadline");
+    w.result(turn, "r", to_call("x"));
+    w.settle();
+    assert_eq!(w.status(turn), "ready");
+    assert_eq!(w.count(turn, "result_applied"), 1);
+}
+
+#[test]
+fn f8_a_crashed_turn_is_resumed_from_its_steps() {
+    let mut w = World::new();
+    w.agent("a");
+    let turn = w.send("a");
+    let (one, two) = (w.worker(), w.worker());
+    w.begin(turn, one);
+    w.lose(turn);
+    let held = w.begin(turn, two);
+    assert_eq!(w.turn(turn).step, 1, "the same step, again");
+    assert_eq!(w.turn(turn).attempt, 2);
+    committed(&w.finish(&held));
+    w.settle();
+    assert_eq!(w.status(turn), "success");
+}
+
+#[test]
+fn f9_each_end_is_one_commit_and_a_broken_neighbour_changes_nothing() {
+    let mut w = World::new();
+    w.agent("a");
+    w.agent("b");
+    let (a, b) = (w.send("a"), w.send("b"));
+    w.pass(secs(31));
+    assert_eq!((w.status(a), w.status(b)), ("timeout", "timeout"));
+    for turn in [a, b] {
+        let last = w.store.streams[&turn].last().expect("a record").clone();
+        let names: Vec<String> =
+            last.events().expect("readable").iter().map(|e| e.name.to_string()).collect();
+        assert_eq!(names, ["turn_timed_out"], "event, record of force and deliverable in one");
+    }
+    assert_eq!(w.announced("evt.agent.a.task").len(), 1);
+    assert_eq!(w.announced("evt.agent.b.task").len(), 1);
+}
+
+#[test]
+fn f10_the_next_turn_comes_after_everything_of_the_last() {
+    let mut w = World::new();
+    w.agent("a");
+    let (first, second) = (w.send("a"), w.send("a"));
+    let worker = w.worker();
+    w.begin(first, worker);
+    w.pass(secs(301));
+    let at = |turn, subject: &str, status: &str| {
+        w.wire.iter().position(|a| {
+            a.subject == subject
+                && a.body["status"] == status
+                && a.body["agent_turn_id"] == json!(turn)
+        })
+    };
+    let task = at(first, "evt.agent.a.task", "failed").expect("announced");
+    let next = at(second, "evt.agent.a.state", "dispatched").expect("dispatched");
+    assert!(task < next, "{task} {next}");
+    // And a turn that has just been suspended is not reaped.
+    let held = {
+        let s = w.worker();
+        w.begin(second, s)
+    };
+    w.pass(secs(299));
+    let call = w.outside_call("x", Some(600_000));
+    committed(&w.suspend(&held, vec![call]));
+    w.pass(secs(590));
+    assert_eq!(w.status(second), "suspended");
+}
+
+#[test]
+fn f11_a_claim_has_an_owner() {
+    let mut w = World::new();
+    w.rules.inbox_processing_ms = 30_000;
+    w.agent("a");
+    let turn = w.send("a");
+    let (one, two) = (w.worker(), w.worker());
+    let old = w.claim(turn, one).expect("free");
+    w.pass(secs(31));
+    let new = w.begin(turn, two);
+    assert!(new.epoch > old.epoch);
+    let late = w.finish(&old);
+    assert!(matches!(late, CommitAnswer::StaleEpoch { .. }), "{late:?}");
+    committed(&w.finish(&new));
+}
+
+#[test]
+fn f12_deadlines_nest() {
+    let mut w = World::new();
+    w.agent("boss");
+    w.agent("b");
+    let boss = w.send("boss");
+    let worker = w.worker();
+    let held = w.begin(boss, worker);
+    let quick = w.outside_call("quick", None);
+    let mut fork = w.join_call(boss, &["b"], false, 900_000);
+    fork.call = "fork".into();
+    // The join is the second wait that somebody answers under a number.
+    let call = vec![fork, quick];
+    committed(&w.suspend(&held, call));
+    w.settle();
+    let waits = w.turn(boss).waits.clone();
+    w.result(boss, "r", to_call("quick"));
+    w.settle();
+    let kept = w.turn(boss).waits[0].deadline;
+    assert_eq!(kept, waits[0].deadline, "a sibling's result changes nothing");
+    let join = *w.store.heads.iter().find(|(_, h)| h.kind() == "join").expect("a join").0;
+    let (inner, outer) = (w.head(join).must_end_by.expect("open"), kept.expect("a time"));
+    assert!(inner < outer, "the join ends before its wait does");
+    // A child whose worker never ends it: the join answers in time, and the result counts.
+    let child = w.agent_state("b").active.expect("active").turn;
+    let (s, mut n) = (w.worker(), 0);
+    let held = w.begin(child, s);
+    while w.status(boss) == "suspended" && n < 20 {
+        w.pass(secs(100));
+        n += 1;
+        if !w.is_final(child) {
+            let decision = act::progress(&w.turn(child), "");
+            let _ = w.act_unread(&held, decision);
+        }
+    }
+    assert_eq!(w.status(boss), "ready");
+    assert_eq!(w.count(boss, "wait_timed_out"), 0, "the join's own answer came first");
+    w.check();
+}
+
+#[test]
+fn f13_one_timeout_report_per_wait() {
+    let mut w = World::new();
+    let turn = suspended(&mut w, &["x", "y"]);
+    w.result(turn, "r", to_call("y"));
+    w.pass(secs(600));
+    assert_eq!(w.count(turn, "wait_timed_out"), 1);
+}
+
+#[test]
+fn f14_ids_of_models_repeat() {
+    let mut w = World::new();
+    w.agent("a");
+    w.agent("b");
+    let (a, b) = (w.send("a"), w.send("b"));
+    let worker = w.worker();
+    for turn in [a, b] {
+        let held = w.begin(turn, worker);
+        let calls = vec![w.outside_call("call_0", None), w.outside_call("call_0", None)];
+        committed(&w.suspend(&held, calls));
+        w.settle();
+        // In one step the id alone says too little; the wait's name does not.
+        w.result(turn, "r0", to_call("call_0"));
+        w.settle();
+        assert_eq!(w.turn(turn).dead, 1);
+        w.result(turn, "r1", to("1.1"));
+        w.result(turn, "r2", to("1.2"));
+        w.settle();
+        assert_eq!(w.count(turn, "result_applied"), 2);
+        // The same id in the next step is another call.
+        let held = w.begin(turn, worker);
+        let call = w.outside_call("call_0", None);
+        committed(&w.suspend(&held, vec![call]));
+        w.settle();
+        w.result(turn, "r3", to_call("call_0"));
+        w.settle();
+        assert_eq!(w.status(turn), "ready");
+    }
+    w.check();
+}
+
+#[test]
+fn f15_f16_a_child_that_ends_first_and_a_join_that_crashes_lose_nothing() {
+    let mut w = World::new();
+    w.agent("boss");
+    w.agent("b");
+    w.agent("c");
+    let boss = w.send("boss");
+    let worker = w.worker();
+    let held = w.begin(boss, worker);
+    let call = w.join_call(boss, &["b", "c", "nobody"], false, 900_000);
+    committed(&w.suspend(&held, vec![call]));
+    w.settle();
+    for name in ["b", "c"] {
+        let child = w.agent_state(name).active.expect("active").turn;
+        let held = w.begin(child, worker);
+        committed(&w.finish(&held));
+    }
+    w.settle();
+    assert_eq!(w.status(boss), "ready");
+    let applied = w.events(boss).into_iter().find_map(|e| match e {
+        tenure_agents::turn::TurnEvent::ResultApplied(a) => Some(a),
+        _ => None,
+    });
+    let rows = applied.expect("one result").result;
+    let status: Vec<&str> =
+        rows.as_array().expect("rows").iter().map(|r| r["status"].as_str().expect("s")).collect();
+    assert_eq!(status, ["success", "success", "failed"], "in order; an unknown agent is a failure");
+    w.check();
+}
+
+#[test]
+fn f17_dead_letters_keep_nothing_waiting() {
+    let mut w = World::new();
+    let turn = suspended(&mut w, &["x"]);
+    for n in 0..300 {
+        w.result(turn, &format!("bad{n}"), to(&format!("9.{n}")));
+    }
+    w.mail(turn, "junk", "tool_result", &json!({"no": "such field"}));
+    w.mail(turn, "strange", "strange_type", &json!({}));
+    w.result(turn, "good", to("1.1"));
+    w.settle();
+    assert_eq!(w.status(turn), "ready");
+    assert_eq!(w.count(turn, "item_dead"), 302);
+    w.check();
+}
+
+#[test]
+fn f18_a_result_that_comes_before_the_suspend_is_kept_for_it() {
+    let mut w = World::new();
+    w.agent("a");
+    let turn = w.send("a");
+    let worker = w.worker();
+    let held = w.begin(turn, worker);
+    w.result(turn, "early", to_call("x"));
+    w.pass(secs(200));
+    let decision =
+        tenure_agents::turn::decide::on_mail(&w.turn(turn), &w.unread(turn), &w.cx(turn));
+    committed(&w.act(&held, decision));
+    assert_eq!(w.turn(turn).early, ["x"]);
+    let early = BTreeMap::from([("x".to_owned(), to_call("x"))]);
+    let call = w.outside_call("x", None);
+    committed(&w.suspend_with(&held, vec![call], &early));
+    assert_eq!(w.status(turn), "ready", "suspended, answered and resumed in one commit");
+    assert_eq!(w.turn(turn).turn_epoch, 2);
+    assert!(w.turn(turn).early.is_empty());
+    w.check();
+}
+
+#[test]
+fn results_that_are_late_doubled_stale_or_forged_change_nothing() {
+    let mut w = World::new();
+    let turn = suspended(&mut w, &["x", "y"]);
+    let mut stale = to("1.1");
+    stale.turn_epoch = Some(0);
+    w.result(turn, "stale", stale);
+    let mut future = to("1.1");
+    future.turn_epoch = Some(99);
+    w.result(turn, "future", future);
+    w.result(turn, "wrong", to("7.7"));
+    w.settle();
+    assert_eq!(w.turn(turn).dead, 3);
+    assert_eq!(w.turn(turn).waits.len(), 2);
+    w.result(turn, "one", to("1.1"));
+    w.settle();
+    w.result(turn, "two", to("1.1"));
+    w.settle();
+    assert_eq!(w.count(turn, "result_applied"), 1);
+    assert_eq!(w.result(turn, "one", to("1.1")), MailAnswer::Duplicate);
+    w.pass(secs(31));
+    assert_eq!(w.status(turn), "ready");
+    let worker = w.worker();
+    let held = w.begin(turn, worker);
+    // Late, into the next step.
+    w.result(turn, "late", to("1.2"));
+    let decision =
+        tenure_agents::turn::decide::on_mail(&w.turn(turn), &w.unread(turn), &w.cx(turn));
+    committed(&w.act(&held, decision));
+    assert_eq!(w.turn(turn).dead, 3, "late is noted, not dead");
+    committed(&w.finish(&held));
+    assert!(matches!(w.result(turn, "after", to("1.2")), MailAnswer::Final { .. }));
+    w.settle();
+    w.check();
+}
+
+#[test]
+fn a_wait_of_a_job_is_not_answered_from_outside() {
+    let mut w = World::new();
+    w.agent("a");
+    let turn = w.send("a");
+    let worker = w.worker();
+    let held = w.begin(turn, worker);
+    let call = w.job_call(turn, "x", 0, None);
+    committed(&w.suspend(&held, vec![call]));
+    w.settle();
+    w.result(turn, "forged", to("1.1"));
+    w.settle();
+    assert_eq!(w.status(turn), "suspended");
+    assert_eq!(w.turn(turn).dead, 1);
+    let job = *w.jobs.keys().next().expect("a job");
+    w.job_ends(job, "completed");
+    w.settle();
+    assert_eq!(w.status(turn), "ready");
+}
+
+#[test]
+fn a_stop_ends_an_active_turn_and_takes_its_jobs_back() {
+    let mut w = World::new();
+    w.agent("a");
+    let turn = w.send("a");
+    let worker = w.worker();
+    let held = w.begin(turn, worker);
+    let call = w.job_call(turn, "x", 0, None);
+    committed(&w.suspend(&held, vec![call]));
+    w.settle();
+    w.mail(turn, "future", "stop", &Stop { turn_epoch: Some(50), ..Stop::default() });
+    w.settle();
+    assert_eq!(w.status(turn), "suspended", "a stop from the future is a dead letter");
+    w.mail(turn, "s", "stop", &Stop { turn_epoch: Some(1), ..Stop::default() });
+    w.settle();
+    assert_eq!(w.status(turn), "failed");
+    let end = w.end_of(turn);
+    assert_eq!(end.turn_epoch, 2);
+    assert!(end.deliverable.expect("a fallback").fallback);
+    assert_eq!(w.cancelled.len(), 1);
+    w.check();
+}
+
+#[test]
+fn a_removed_agent_refuses_and_one_that_is_busy_takes_no_actions() {
+    let mut w = World::new();
+    let id = w.agent("a");
+    let (first, second) = (w.send("a"), w.send("a"));
+    let mut action = w.new_turn("a");
+    action.sort = tenure_agents::turn::model::Sort::UiAction;
+    let action = w.send_new(action);
+    w.settle();
+    assert_eq!(w.end_of(action).error.expect("why").code, "agent_busy");
+    w.mail(id, "rm", "agent_change", &json!({"do": "remove"}));
+    w.settle();
+    assert_eq!(w.end_of(second).error.expect("why").code, "agent_removed");
+    let third = w.send("a");
+    assert_eq!(w.end_of(third).error.expect("why").code, "agent_removed");
+    // The active one may end.
+    let worker = w.worker();
+    let held = w.begin(first, worker);
+    committed(&w.finish(&held));
+    w.settle();
+    assert_eq!(w.status(first), "success");
+    w.check();
+}
+
+#[test]
+fn a_turn_of_an_unknown_agent_fails_with_the_reason() {
+    let mut w = World::new();
+    let turn = w.send("nobody");
+    assert_eq!(w.end_of(turn).error.expect("why").code, "unknown_agent");
+    w.check();
+}
