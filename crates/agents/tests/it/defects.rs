@@ -120,7 +120,7 @@ fn f6_a_stop_reaches_queued_turns_and_children() {
     let call = w.join_call(boss, &["b", "b"], false, 600_000);
     committed(&w.suspend(&held, vec![call]));
     w.settle();
-    let queue = w.agent_state("b").queue.clone();
+    let queue = w.agent_state("b").queue;
     assert_eq!(queue.len(), 2);
     w.mail(boss, "stop", "stop", &Stop::default());
     w.settle();
@@ -248,7 +248,7 @@ fn f12_deadlines_nest() {
     let call = vec![fork, quick];
     committed(&w.suspend(&held, call));
     w.settle();
-    let waits = w.turn(boss).waits.clone();
+    let waits = w.turn(boss).waits;
     w.result(boss, "r", to_call("quick"));
     w.settle();
     let kept = w.turn(boss).waits[0].deadline;

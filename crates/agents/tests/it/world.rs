@@ -51,7 +51,6 @@ pub struct World {
     pub store: Model,
     machines: Machines,
     lanes: BTreeMap<u16, u64>,
-    server: EntityId,
     random: u64,
     pub wire: Vec<Announced>,
     /// Jobs that were asked for, by id: `(turn, ordinal)`.
@@ -83,7 +82,6 @@ impl World {
             store,
             machines,
             lanes: BTreeMap::new(),
-            server,
             random: seed,
             wire: Vec::new(),
             jobs: BTreeMap::new(),
