@@ -419,8 +419,12 @@ fn came_back(state: &JobState, mail: CallMail) -> Vec<JobEvent> {
     // retry of the job say. A success without it would be one with another result.
     let in_call = answer.end == CallEnd::Completed && answer.result.is_none();
     let certain = answer.end.is_certain() && !in_call;
-    // What undoes a step goes on: whether it is tried again is for the worker that undoes.
-    if state.cancel.is_none() || what != What::Call || !certain || Undo::is_undo(&step) {
+    // What undoes a step goes on: whether it is tried again is for the worker that undoes. And what undoes a call that
+    // has just happened, only the flow can say: the worker that undoes tells it the result.
+    let of_it = |c: &&OpenCall| c.key == key && c.call == call;
+    let undoable = state.calls.iter().find(of_it).is_some_and(|c| c.undoable);
+    let for_worker = Undo::is_undo(&step) || (undoable && answer.end == CallEnd::Completed);
+    if state.cancel.is_none() || what != What::Call || !certain || for_worker {
         return vec![StepEvent::CallAnswered { step, key, call, what, answer }.into()];
     }
     if answer.end != CallEnd::Completed {
@@ -491,7 +495,7 @@ fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<Job
     for mail in mail {
         match read_mail(&state, mail, id) {
             MailSays::Cancel(ask)
-                if state.cancel.is_none() && nothing_out(&state) && state.undos == 0 =>
+                if state.cancel.is_none() && nothing_out(&state) && !state.has_to_undo() =>
             {
                 state.cancel = Some((ask.by, ask.why));
                 return Ok(cancelled(&state, decision, id));
@@ -616,7 +620,8 @@ fn cancel(state: &mut JobState, decision: &mut Decision<JobEvent>, ask: AskMail,
     decision.timers.push(TimerChange::ClearAll);
 }
 
-/// It is cancelled and waits for nobody: a worker undoes what is to be undone, which needs its tools; else it ends.
+/// It is cancelled and waits for nobody: a worker undoes what is to be undone, which needs its tools, and finds out before
+/// that what became of calls that would have to be undone as well; else it ends.
 /// Workers that are lost over it are counted as always.
 fn undo_or_end(
     state: &mut JobState,
@@ -624,7 +629,7 @@ fn undo_or_end(
     lost: bool,
     id: EntityId,
 ) -> Decision<JobEvent> {
-    if state.undos == 0 || (lost && state.takeovers >= state.takeovers_max) {
+    if !state.has_to_undo() || (lost && state.takeovers >= state.takeovers_max) {
         return cancelled(state, decision, id);
     }
     push(state, &mut decision, OwnEvent::JobUndoing { lost }.into());
@@ -732,7 +737,7 @@ fn on_timer(state: &JobState, name: &str, id: EntityId) -> Result<Decision<JobEv
         None if name == timers::RECHECK && state.cancel.is_some() => {}
         None => note(&mut state, &mut decision, &format!("timer {name}: nobody waits for it")),
     }
-    if state.cancel.is_some() && nothing_out(&state) && state.undos > 0 {
+    if state.cancel.is_some() && nothing_out(&state) && state.has_to_undo() {
         return Ok(undo_or_end(&mut state, decision, false, id));
     }
     repark(&mut state, &mut decision);

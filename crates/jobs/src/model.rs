@@ -326,6 +326,9 @@ pub struct OpenCall {
     /// Its answer is on record and says for certain what became of it; nobody has acted on it yet.
     #[serde(default, rename = "a", skip_serializing_if = "is_default")]
     pub known: bool,
+    /// If it happened, the flow says what undoes it.
+    #[serde(default, rename = "r", skip_serializing_if = "is_default")]
+    pub undoable: bool,
 }
 
 /// A wait that is open.
@@ -493,6 +496,16 @@ impl JobState {
         self.calls.iter().any(|c| c.out.is_some())
     }
 
+    /// Whether a call may have happened that would have to be undone, and nobody has it any more.
+    pub fn has_to_find_out(&self) -> bool {
+        self.calls.iter().any(|c| c.undoable && c.out.is_none())
+    }
+
+    /// Whether a worker has to see to it before it may end as cancelled.
+    pub fn has_to_undo(&self) -> bool {
+        self.undos > 0 || self.has_to_find_out()
+    }
+
     /// Steps whose effect nobody knows about, if the job ended now.
     pub fn open_steps(&self) -> Vec<StepId> {
         self.calls.iter().filter(|c| !c.known).map(|c| c.step.clone()).collect()
@@ -505,7 +518,7 @@ impl JobState {
 
     fn step(&mut self, event: &StepEvent) {
         match event {
-            StepEvent::ToolInvocationStarted { step, tool, key, call, class, .. } => {
+            StepEvent::ToolInvocationStarted { step, tool, key, call, class, undoable, .. } => {
                 self.timers.retain(|t| t.step != *step);
                 self.calls.push(OpenCall {
                     step: step.clone(),
@@ -517,6 +530,7 @@ impl JobState {
                     undoing: false,
                     out: None,
                     known: false,
+                    undoable: *undoable,
                 });
             }
             StepEvent::ToolInvocationFinished { key, call, .. } => self.close(key, *call),

@@ -122,6 +122,15 @@ impl<O> Step<O, Calls> {
         self.options(|o| *o = options.or(o))
     }
 
+    /// Says that [`Ctx::register_undo`] follows if it happens. A job that is cancelled meanwhile then finds out whether it did,
+    /// also if the worker that called is lost.
+    pub fn undoable(mut self) -> Self {
+        if let Some(Ask::Tool { undoable, .. }) = &mut self.ask {
+            *undoable = true;
+        }
+        self
+    }
+
     /// What settles an unknown outcome of this very step.
     pub fn class(self, class: Class) -> Self {
         self.options(|o| o.class = Some(class))
@@ -225,7 +234,8 @@ impl Ctx {
         let input = serde_json::to_value(input).unwrap_or(Value::Null);
         let arguments_hash = canonical::short_digest(&input);
         let options = CallOptions::default();
-        let ask = Ask::Tool { tool: tool.to_owned(), input, arguments_hash, options };
+        let (tool, undoable) = (tool.to_owned(), false);
+        let ask = Ask::Tool { tool, input, arguments_hash, options, undoable };
         self.step(ask, self.place(Location::caller()))
     }
 
@@ -373,7 +383,8 @@ impl Ctx {
     pub fn undo(&self, undo: &Undo) -> Step<Value, Calls> {
         let arguments_hash = canonical::short_digest(&undo.input);
         let (tool, input) = (undo.tool.clone(), undo.input.clone());
-        let ask = Ask::Tool { tool, input, arguments_hash, options: CallOptions::default() };
+        let (options, undoable) = (CallOptions::default(), false);
+        let ask = Ask::Tool { tool, input, arguments_hash, options, undoable };
         let place = Place::Named(format!("undo of step {}", undo.of).into());
         let (desk, id) = (self.desk.clone(), undo.step());
         Step { desk, id, ask: Some(ask), place, done: false, types: PhantomData }

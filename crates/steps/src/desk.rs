@@ -51,6 +51,8 @@ pub enum Ask {
         arguments_hash: String,
         /// Timeout, retries, class.
         options: CallOptions,
+        /// Something will undo it, if it happens: the flow says what, when it knows the result.
+        undoable: bool,
     },
     /// Wait for something from outside.
     Wait {
@@ -79,6 +81,11 @@ pub enum Ask {
 }
 
 impl Ask {
+    /// Whether it is a call that something undoes.
+    pub fn is_undoable(&self) -> bool {
+        matches!(self, Ask::Tool { undoable: true, .. })
+    }
+
     /// What replay compares.
     pub fn shape(&self) -> Shape {
         match self {

@@ -330,6 +330,9 @@ pub enum StepEvent {
         /// Where the flow asked for it.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         place: String,
+        /// If it happens, the flow says what undoes it. See [`crate::saga`].
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        undoable: bool,
     },
     /// The call is over and its worker knows how.
     ToolInvocationFinished {

@@ -110,6 +110,7 @@ mod tests {
             arguments: None,
             timeout_ms: 1,
             place: String::new(),
+            undoable: false,
         }
     }
 

@@ -7,6 +7,10 @@
 //! from the registration, so the flow and that list mean the same step, with the same idempotency key, and it
 //! happens once whoever gets to it.
 //!
+//! Before a result is known nobody can say what undoes it: the input of an undo follows from what the step gave, in a plan
+//! as in code. So a call is on record as *undoable* when it starts, and no more. If its job is cancelled and its worker is
+//! lost, the next worker first finds out what became of it, by its class, and the flow then says what undoes it.
+//!
 //! An undo that fails for good is listed and the others still run: one seat that can not be given back is no reason
 //! to keep the hotel.
 
@@ -122,6 +126,7 @@ impl<O: DeserializeOwned + Send + 'static> SagaStep<O> {
     ) -> SagaStep<O> {
         let at = self.saga.ctx.next();
         self.undo = Some((at, tool.to_owned(), Box::new(input), Location::caller()));
+        self.step = self.step.undoable();
         self
     }
 

@@ -173,7 +173,8 @@ impl Run {
             return;
         }
         let now = self.now();
-        let back = self.pause.is_some() || self.draining || self.only_stops();
+        let stops = self.only_stops() && self.finding.is_empty();
+        let back = self.pause.is_some() || self.draining || stops;
         let due = |at: &Timestamp| back || *at <= now;
         let awake: Vec<StepId> =
             self.limited.iter().filter(|(_, at)| due(at)).map(|(step, _)| step.clone()).collect();

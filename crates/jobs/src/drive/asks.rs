@@ -51,22 +51,21 @@ impl Run {
                 self.absorb(turn).await?;
                 continue;
             }
-            if self.pause.is_some()
-                || self.draining
-                || self.only_stops()
-                || self.core.queue.is_empty()
-            {
+            if self.pause.is_some() || self.draining {
                 return Ok(());
             }
-            // Calls that nobody knows about count as well: each stands in the head.
-            let open = self.core.loaded.state.calls.len();
-            if open.max(self.running.len() + self.starts.len()) >= limits::CALLS_MAX {
-                return Ok(());
-            }
-            if let Some(step) = self.core.queue.pop_front() {
-                self.consider(step).await?;
-            }
+            let Some(step) = self.next_in_queue() else { return Ok(()) };
+            self.consider(step).await?;
         }
+    }
+
+    /// The first step in the queue for which there is room.
+    fn next_in_queue(&mut self) -> Option<StepId> {
+        // Calls that nobody knows about count as well: each stands in the head. To settle one takes no more room.
+        let open = self.core.loaded.state.calls.len();
+        let full = open.max(self.running.len() + self.starts.len()) >= limits::CALLS_MAX;
+        let at = self.core.queue.iter().position(|s| !full || self.open_call(s).is_some())?;
+        self.core.queue.remove(at)
     }
 
     async fn outcome_of(&mut self, step: &StepId) -> Result<Outcome, HoldError> {
@@ -99,7 +98,12 @@ impl Run {
         turn.records.into_iter().for_each(|r| self.record(r));
         if self.only_stops() {
             // What has happened while the job was stopped is told to the flow all the same, because the flow says what
-            // undoes it; what it asks for then is not asked for.
+            // undoes it; what it asks for then is not asked for. Of what was asked for before, it is good to know what it was.
+            for asked in turn.asks {
+                if self.open_call(&asked.step).is_some() {
+                    self.core.asks.insert(asked.step.clone(), asked);
+                }
+            }
             self.core.end = turn.end.or(self.core.end.take());
             return Ok(());
         }
@@ -352,12 +356,19 @@ impl Run {
             self.close_dropped(&step);
             return Ok(());
         }
-        if self.pause.is_some() || self.draining || self.only_stops() {
+        if self.stops(&step) {
+            return Ok(());
+        }
+        if self.pause.is_some() || self.draining {
             self.core.queue.push_back(step);
             return Ok(());
         }
         let shape = asked.ask.shape();
         match ledger::acquire(&self.core.loaded.history, &step, &shape, self.epoch) {
+            // Somebody has just said that it did not happen. It is not begun anew.
+            Permit::AllowExecute { .. } if self.was_stopped(&step) => {
+                self.fail(&step, "cancelled", "the job was cancelled".into());
+            }
             Permit::AllowExecute { ordinal, call } => {
                 if self.admitted(&asked).await? {
                     self.start_call(&asked, ordinal, call).await?;
@@ -380,8 +391,10 @@ impl Run {
         Ok(())
     }
 
-    async fn start_call(&mut self, asked: &Asked, ordinal: u32, call: u32) -> Go {
-        let Ask::Tool { tool, input, arguments_hash, .. } = &asked.ask else { return Ok(()) };
+    pub(super) async fn start_call(&mut self, asked: &Asked, ordinal: u32, call: u32) -> Go {
+        let Ask::Tool { tool, input, arguments_hash, undoable, .. } = &asked.ask else {
+            return Ok(());
+        };
         let step = asked.step.clone();
         let here = self.reach.shop.tools.get(tool).is_some();
         if !here {
@@ -420,6 +433,7 @@ impl Run {
             arguments: first.then(|| input.clone()),
             timeout_ms: millis(timeout),
             place: if first { asked.place.clone() } else { String::new() },
+            undoable: *undoable,
         });
         let input = input.clone();
         if !here {
@@ -487,7 +501,11 @@ impl Run {
         call: u32,
         result: Result<Value, ToolError>,
     ) -> Go {
-        let dropped = self.dropped.contains(step) || self.stops(step);
+        let dropped = self.dropped.contains(step) || self.was_stopped(step);
+        if self.was_stopped(step) && call > 1 {
+            self.found_out(step, result);
+            return Ok(());
+        }
         match result {
             Ok(value) => {
                 if let Some(open) = self.open_call(step) {

@@ -13,6 +13,7 @@ mod admission;
 mod asks;
 mod calls;
 mod ends;
+mod finding_out;
 mod hand;
 mod limits;
 mod load;

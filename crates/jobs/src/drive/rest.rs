@@ -105,10 +105,11 @@ impl Run {
         held.record::<Job>(decision, &[]).await.map(|_| ())
     }
 
-    /// Waits for running tools, then ends; open children are waited for without a holder.
+    /// Waits for running tools, finds out what is not known, undoes, then ends; open children are waited for without a
+    /// holder.
     pub(super) async fn cancelling(&mut self, held: &mut Held) -> Result<Next, HoldError> {
         if !self.running.is_empty() || !self.starts.is_empty() {
-            if !self.pending.events.is_empty() {
+            if !self.pending.events.is_empty() || !self.starts.is_empty() {
                 self.commit(held).await?;
                 return Ok(Next::Again);
             }
@@ -121,6 +122,9 @@ impl Run {
                 return Ok(Next::Again);
             }
             return self.give_up(held, Decision::default(), "waiting for others").await;
+        }
+        if let Some(next) = self.find_out(held).await? {
+            return Ok(next);
         }
         if let Some(next) = self.undo(held).await? {
             return Ok(next);

@@ -130,6 +130,10 @@ pub(crate) struct Run {
     /// Tokens of steps that wait here.
     pub tokens: BTreeMap<StepId, Vec<Token>>,
     pub cancel: Option<AskMail>,
+    /// Steps of a cancelled job of which it is being found out whether they happened.
+    pub finding: BTreeSet<StepId>,
+    /// Those of which nobody could say.
+    pub unknowable: BTreeSet<StepId>,
     /// The flow is gone, and what undoes its steps runs in its place.
     pub undoing: bool,
     pub pause: Option<AskMail>,
@@ -306,6 +310,8 @@ impl Run {
             aside: BTreeSet::new(),
             tokens: BTreeMap::new(),
             cancel: None,
+            finding: BTreeSet::new(),
+            unknowable: BTreeSet::new(),
             undoing: false,
             pause: None,
             draining: false,
@@ -357,6 +363,8 @@ impl Run {
             aside: BTreeSet::new(),
             tokens: BTreeMap::new(),
             cancel: None,
+            finding: BTreeSet::new(),
+            unknowable: BTreeSet::new(),
             undoing: false,
             pause: None,
             draining: false,
@@ -825,7 +833,8 @@ impl Run {
         self.pending.messages.extend(decide::cancel_others(self.state(), self.id));
         self.record(OwnEvent::JobCancelling { by: ask.by.clone(), why: ask.why.clone() });
         self.pending.timers.push(TimerChange::ClearAll);
-        self.cancel = Some(ask);
+        // A pause that was asked for before does not hold it back.
+        (self.cancel, self.pause) = (Some(ask), None);
         self.core.queue.clear();
         // What undoes goes on: that is what a cancel wants as well.
         self.running.values().filter(|r| !Undo::is_undo(&r.step)).for_each(|r| {

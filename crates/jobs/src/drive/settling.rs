@@ -167,6 +167,9 @@ impl Run {
             }
             Action::FromEvidence(result) => self.happened(step, call, SettledBy::Evidence, result),
             Action::FromProbe(result) => self.happened(step, call, SettledBy::Probe, result),
+            Action::CallAgain if self.was_stopped(step) => {
+                self.call_to_find_out(step, call, mine).await?;
+            }
             Action::CallAgain if dropped => {
                 let note = "the flow no longer waits for it, and it may be repeated by its class";
                 self.settled(step, call, Verdict::Abandoned, SettledBy::Class, Some(note), None);
@@ -224,8 +227,9 @@ impl Run {
         why: &str,
         dropped: bool,
     ) -> Result<(), HoldError> {
-        if dropped {
-            self.fail(step, "dropped", why.to_owned());
+        if dropped || self.was_stopped(step) {
+            let reason = if dropped { "dropped" } else { "cancelled" };
+            self.fail(step, reason, why.to_owned());
             return Ok(());
         }
         let attempts = self.core.loaded.history.steps.get(step).map_or(0, |r| r.attempts);
@@ -318,7 +322,7 @@ impl Run {
         });
     }
 
-    fn settled(
+    pub(super) fn settled(
         &mut self,
         step: &StepId,
         call: &Call,

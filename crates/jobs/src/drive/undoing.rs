@@ -19,7 +19,6 @@ use tenure_kernel::{limits as kernel_limits, machine::Decision, timers::TimerCha
 use tenure_steps::{
     Ctx, FlowError,
     driver::{Driver, World},
-    events::StepId,
     flow::FlowSpec,
     history::History,
     saga::Undo,
@@ -29,11 +28,6 @@ impl Run {
     /// The job is cancelled and nothing is undone yet: what runs is awaited, nothing begins.
     pub(crate) fn only_stops(&self) -> bool {
         self.cancel.is_some() && !self.undoing
-    }
-
-    /// Whether this very step is not to go on. One that undoes goes on in every case.
-    pub(crate) fn stops(&self, step: &StepId) -> bool {
-        self.only_stops() && !Undo::is_undo(step)
     }
 
     /// What is left to undo of a cancelled job of which nothing runs; `None` when that is nothing.
@@ -98,8 +92,7 @@ impl Run {
         let world = World { job, tenant, run, now, entropy };
         // Without history: what stands there about these steps the drive knows when they are asked for.
         let (driver, turn) = Driver::start(&flow, Value::Null, &History::default(), world);
-        // A pause that was asked for before the cancel does not hold it back.
-        (self.undoing, self.pause) = (true, None);
+        self.undoing = true;
         self.core.driver = driver;
         self.core.asks.clear();
         self.core.queue.clear();

@@ -337,7 +337,8 @@ impl Runner {
     /// Starts a step, or an item of it.
     fn start(&mut self, at: usize, step: &Step, index: Option<usize>, scope: &Scope) -> bool {
         let ctx = self.branch(at, index);
-        match open(&ctx, step, index, scope) {
+        let undoable = step.undo.is_some() && self.plan.on_failure == OnFailure::Undo;
+        match open(&ctx, step, index, scope, undoable) {
             Ok((id, future)) => {
                 if index.is_none() {
                     self.states[at] = State::Running;
@@ -518,10 +519,14 @@ fn open(
     step: &Step,
     index: Option<usize>,
     scope: &Scope,
+    undoable: bool,
 ) -> Result<(Option<StepId>, Running), Empty> {
     Ok(match &step.what {
         What::Tool { tool, input, .. } => {
-            let call = ctx.tool::<Value>(tool, input.value(scope)?).with(&step.options);
+            let mut call = ctx.tool::<Value>(tool, input.value(scope)?).with(&step.options);
+            if undoable {
+                call = call.undoable();
+            }
             (Some(call.id().clone()), Box::pin(async move { Ok(call.await?) }))
         }
         What::Job { flow, version, input } => {

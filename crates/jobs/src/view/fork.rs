@@ -466,6 +466,7 @@ mod tests {
             arguments: None,
             timeout_ms: 1,
             place: String::new(),
+            undoable: false,
         }
     }
 

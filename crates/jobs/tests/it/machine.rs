@@ -260,7 +260,7 @@ impl Walk {
         let running = held && status == "running";
         let open = |n: u8| state.calls.iter().find(|c| c.step == step(n)).cloned();
         match what {
-            Happens::Claim if status == "queued" => {
+            Happens::Claim if ["queued", "undoing"].contains(&status) => {
                 let (now, id) = (Timestamp::from_micros(self.now), CommitId::new(2, self.commits));
                 let session = SessionId::fixed(8, 1);
                 let lease = Duration::from_secs(15);
@@ -295,6 +295,7 @@ impl Walk {
                     arguments: None,
                     timeout_ms: 10,
                     place: String::new(),
+                    undoable: *n % 2 == 0,
                 });
             }
             Happens::Finish(n) if held => {
@@ -409,8 +410,15 @@ impl Walk {
             Happens::Recheck if !held => self.decide(&Input::Timer(timers::RECHECK)),
             Happens::Cancel if !held => {
                 self.mail(kinds::CANCEL, Body::json(&AskMail::default()));
-                let status = self.head.status.name();
-                assert!(["cancelled", "cancelling"].contains(&status), "cancel led to {status}");
+                let (status, finds_out) = (self.head.status.name(), self.state().has_to_find_out());
+                // A worker has to say what became of a call that would have to be undone.
+                let expected = if status == "undoing" {
+                    finds_out
+                } else {
+                    status != "cancelled" || !finds_out
+                };
+                let known = ["cancelled", "cancelling", "undoing"].contains(&status);
+                assert!(known && expected, "cancel led to {status}: {:?}", self.state().calls);
             }
             Happens::MustEnd => {
                 self.decide(&Input::MustEnd);

@@ -3,6 +3,7 @@
 mod batches;
 mod bulk;
 mod calls;
+mod cancelled_sagas;
 mod exports;
 mod flows;
 mod forks;

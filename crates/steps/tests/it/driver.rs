@@ -115,6 +115,7 @@ fn begin(asked: &Asked) -> StepEvent {
             arguments: None,
             timeout_ms: 1,
             place,
+            undoable: false,
         },
         Ask::Wait { kind, key, .. } => {
             let (kind, key) = (*kind, key.clone());

@@ -1,0 +1,343 @@
+//! A saga that is cancelled while one of its steps runs, and whose worker is then killed: the next worker finds out what
+//! became of that step, by its class, and undoes what happened.
+
+use crate::support::{self, Outside, World};
+use serde_json::{Value, json};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tenure_jobs::{
+    call::desk::{self, Counter},
+    catalogue::{CallTerms, CallTool, register_calls},
+    drive::{JobOptions, Shop},
+    model::limits,
+    plan,
+};
+use tenure_kernel::{ids::EntityId, sessions::Opening, store::Store};
+use tenure_steps::{
+    Class, Ctx, FlowError, Saga,
+    flow::{FlowSpec, Flows},
+    tool::{Probe, ToolCtx, ToolError, ToolSpec, Tools},
+};
+
+/// Nobody waits for a tool that does not hear.
+fn patient() -> JobOptions {
+    JobOptions { stop_grace: Duration::from_secs(60), ..hasty() }
+}
+
+fn hasty() -> JobOptions {
+    JobOptions {
+        backoff: Duration::from_millis(5),
+        stop_grace: Duration::from_millis(50),
+        call_patience: Duration::from_millis(20),
+        ..JobOptions::default()
+    }
+}
+
+/// Where a call of a tool hangs, in the first process.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Hangs {
+    Never,
+    Before,
+    After,
+}
+
+/// What happened, in order, each key once.
+#[derive(Clone, Default)]
+struct Town {
+    said: Arc<Mutex<Vec<String>>>,
+    seen: Outside,
+}
+
+impl Town {
+    fn said(&self) -> Vec<String> {
+        self.said.lock().unwrap().clone()
+    }
+
+    fn act(&self, key: &str, name: String) {
+        if self.seen.act(key) == 1 {
+            self.said.lock().unwrap().push(name);
+        }
+    }
+
+    fn book(&self, class: Class, at: u64, hangs: Hangs) -> ToolSpec {
+        let (town, probed, compensated) = (self.clone(), self.clone(), self.clone());
+        let spec = ToolSpec::new("book", move |ctx: ToolCtx, v: Value| {
+            let town = town.clone();
+            let hangs = if v["n"] == at { hangs } else { Hangs::Never };
+            async move {
+                if hangs == Hangs::Before {
+                    std::future::pending::<()>().await;
+                }
+                town.act(&ctx.key, v["n"].to_string());
+                if hangs == Hangs::After {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, ToolError>(v)
+            }
+        });
+        match class {
+            Class::Idempotent => spec.idempotent(),
+            Class::Irreversible => spec.irreversible(),
+            Class::Verifiable => spec.verifiable(move |ctx: ToolCtx, v: Value| {
+                let there = probed.seen.has(&ctx.key);
+                async move { Ok(if there { Probe::Happened(v) } else { Probe::NotHappened }) }
+            }),
+            Class::Compensatable => spec.compensatable(move |ctx: ToolCtx, v: Value| {
+                let town = compensated.clone();
+                async move {
+                    if town.seen.has(&ctx.key) {
+                        town.act(&format!("back/{}", ctx.key), format!("back{}", v["n"]));
+                    }
+                    Ok(())
+                }
+            }),
+        }
+    }
+
+    fn tools(&self, class: Class, at: u64, hangs: Hangs) -> Tools {
+        let town = self.clone();
+        let unbook = ToolSpec::new("unbook", move |ctx: ToolCtx, v: Value| {
+            town.act(&ctx.key, format!("un{}", v["n"]));
+            async move { Ok::<_, ToolError>(v) }
+        });
+        Tools::default().with(self.book(class, at, hangs)).with(unbook.idempotent())
+    }
+}
+
+async fn trip(ctx: Ctx, _: Value) -> Result<Value, FlowError> {
+    ctx.saga(|s: Saga| async move {
+        for n in 1..=3u64 {
+            let book = s.tool::<Value>("book", json!({"n": n}));
+            book.undo("unbook", |v: &Value| json!({"n": v["n"]})).await?;
+        }
+        Ok(Value::Null)
+    })
+    .await
+}
+
+/// Without anything that undoes.
+async fn plain(ctx: Ctx, _: Value) -> Result<Value, FlowError> {
+    Ok(ctx.tool("book", json!({"n": 1})).await?)
+}
+
+fn flows() -> Flows {
+    Flows::default()
+        .with(FlowSpec::new("trip", trip))
+        .with(FlowSpec::new("plain", plain))
+        .with(plan::flow())
+}
+
+/// The same as a plan.
+fn planned() -> Value {
+    let step = |n: u64, after: &[&str]| {
+        json!({"tool": "book", "input": {"n": n}, "after": after,
+               "undo": {"tool": "unbook", "input": {"n": "${{ output.n }}"}}})
+    };
+    json!({"plan": {"version": 1, "steps": {
+        "a": step(1, &[]), "b": step(2, &["a"]), "c": step(3, &["b"])}}})
+}
+
+/// The first worker calls until the call at `at` hangs; then the job is cancelled, and its process killed.
+async fn cut_off(tools: Tools, flow: &'static str, at: u64) -> (Arc<dyn Store>, EntityId) {
+    let store = support::store();
+    let process =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let process = process.unwrap();
+    let theirs = store.clone();
+    let input = if flow == plan::FLOW { planned() } else { Value::Null };
+    let life = process.spawn(async move {
+        let world = World::of(theirs, Shop::new(flows(), tools, patient())).await;
+        let job = world.submit(flow, input).await;
+        let at = usize::try_from(at).unwrap();
+        while world.count(job, "tool_invocation_started").await < at {
+            tokio::task::yield_now().await;
+        }
+        world.cancel(job).await;
+        world.until_seen(job, "job_cancelling").await;
+        // Nothing of it says goodbye.
+        std::mem::forget(world);
+        job
+    });
+    let job = life.await.unwrap();
+    process.shutdown_background();
+    (store, job)
+}
+
+async fn end_of(world: &World, job: EntityId) -> Value {
+    world.until(job, "cancelled").await;
+    let story = world.story(job).await;
+    let last = story.lines().rev().find(|l| l.contains("job_cancelled")).unwrap();
+    serde_json::from_str(&last[last.find('{').unwrap()..]).unwrap()
+}
+
+/// What the town says in the end, and which steps are listed as unknown.
+async fn played(class: Class, flow: &'static str, at: u64, hangs: Hangs) -> (Vec<String>, usize) {
+    let town = Town::default();
+    let (store, job) = cut_off(town.tools(class, at, hangs), flow, at).await;
+    let tools = town.tools(class, at, Hangs::Never);
+    let world = World::on(store, flows(), tools, hasty()).await;
+    let end = end_of(&world, job).await;
+    world.check().await;
+    (town.said(), end["unknown"].as_array().map_or(0, Vec::len))
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|n| (*n).to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idempotent_step_is_called_again_and_then_undone() {
+    for flow in ["trip", plan::FLOW] {
+        for hangs in [Hangs::Before, Hangs::After] {
+            let first = played(Class::Idempotent, flow, 1, hangs).await;
+            assert_eq!(first, (names(&["1", "un1"]), 0), "{flow} {hangs:?}");
+            let second = played(Class::Idempotent, flow, 2, hangs).await;
+            assert_eq!(second, (names(&["1", "2", "un2", "un1"]), 0), "{flow} {hangs:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_verifiable_step_is_undone_if_its_probe_finds_it() {
+    for flow in ["trip", plan::FLOW] {
+        let there = played(Class::Verifiable, flow, 2, Hangs::After).await;
+        assert_eq!(there, (names(&["1", "2", "un2", "un1"]), 0), "{flow}");
+        let not = played(Class::Verifiable, flow, 2, Hangs::Before).await;
+        assert_eq!(not, (names(&["1", "un1"]), 0), "{flow}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_compensatable_step_is_compensated_and_needs_no_undo() {
+    let there = played(Class::Compensatable, "trip", 2, Hangs::After).await;
+    assert_eq!(there, (names(&["1", "2", "back2", "un1"]), 0));
+    let not = played(Class::Compensatable, "trip", 1, Hangs::Before).await;
+    assert_eq!(not, (names(&[]), 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_irreversible_step_stays_unknown_and_the_others_are_undone() {
+    let second = played(Class::Irreversible, "trip", 2, Hangs::After).await;
+    assert_eq!(second, (names(&["1", "2", "un1"]), 1));
+    let first = played(Class::Irreversible, plan::FLOW, 1, Hangs::After).await;
+    assert_eq!(first, (names(&["1"]), 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_nothing_undoes_is_not_called_again_for_a_cancelled_job() {
+    let said = played(Class::Idempotent, "plain", 1, Hangs::Before).await;
+    assert_eq!(said, (names(&[]), 1));
+}
+
+/// The worker lives, and the tool does not hear that it should stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_finds_out_itself_what_became_of_a_call_that_it_had_to_give_up() {
+    let town = Town::default();
+    let tools = town.tools(Class::Verifiable, 2, Hangs::After);
+    let world = World::on(support::store(), flows(), tools, hasty()).await;
+    let job = world.submit("trip", Value::Null).await;
+    while town.said().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    world.cancel(job).await;
+    let end = end_of(&world, job).await;
+    assert_eq!(town.said(), ["1", "2", "un2", "un1"]);
+    assert_eq!(end.get("unknown"), None, "{end}");
+    world.check().await;
+}
+
+/// All calls that a job may have are unknown: to settle one takes no more room.
+#[tokio::test(flavor = "multi_thread")]
+async fn as_many_unknown_calls_as_a_job_may_have_are_settled_all_the_same() {
+    let many = limits::CALLS_MAX as u64 + 3;
+    let flow = FlowSpec::new("many", move |ctx: Ctx, _: Value| async move {
+        let call =
+            |ctx: Ctx, n: u64| async move { ctx.tool::<Value>("book", json!({"n": n})).await };
+        let got = ctx.parallel(0..many, call).await;
+        Ok::<_, FlowError>(json!(got.into_iter().filter(Result::is_ok).count()))
+    });
+    let flows = Flows::default().with(flow);
+    let (town, store) = (Town::default(), support::store());
+    let hung = town.clone();
+    let hangs = ToolSpec::new("book", move |ctx: ToolCtx, v: Value| {
+        hung.act(&ctx.key, v["n"].to_string());
+        std::future::pending::<Result<Value, ToolError>>()
+    });
+    let process =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let process = process.unwrap();
+    let (theirs, there, first) = (store.clone(), town.clone(), flows.clone());
+    let job = process
+        .spawn(async move {
+            let tools = Tools::default().with(hangs.idempotent());
+            let world = World::of(theirs, Shop::new(first, tools, patient())).await;
+            let job = world.submit("many", Value::Null).await;
+            while there.said().len() < limits::CALLS_MAX {
+                tokio::task::yield_now().await;
+            }
+            std::mem::forget(world);
+            job
+        })
+        .await
+        .unwrap();
+    process.shutdown_background();
+    let tools = town.tools(Class::Idempotent, 0, Hangs::Never);
+    let world = World::on(store, flows, tools, hasty()).await;
+    assert_eq!(world.until(job, "completed").await.output, Some(json!(many)));
+    world.check().await;
+}
+
+/// The call is with a worker in another language, and nobody holds the job.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_elsewhere_that_completes_while_its_job_is_cancelled_is_undone() {
+    for large in [false, true] {
+        let town = Town::default();
+        let here = town.clone();
+        let unbook = ToolSpec::new("unbook", move |ctx: ToolCtx, v: Value| {
+            here.act(&ctx.key, format!("un{}", v["n"]));
+            async move { Ok::<_, ToolError>(v) }
+        });
+        let tools = Tools::default().with(unbook.idempotent());
+        let world = World::on(support::store(), flows(), tools, hasty()).await;
+        let terms = CallTerms::default();
+        let class = Some(Class::Irreversible);
+        let tool = CallTool { name: "book".into(), class, terms, ..CallTool::default() };
+        register_calls(&world.node.pipeline, "", &[tool]).await.unwrap();
+        let lease = Duration::from_secs(30);
+        let opening = Opening {
+            name: "far".into(),
+            role: "worker".into(),
+            lease_ms: u64::try_from(lease.as_millis()).unwrap(),
+            executor: None,
+        };
+        let names = ["book".to_owned()];
+        let pipeline = &world.node.pipeline;
+        let session = desk::open_session(pipeline, "", opening, &names).await.unwrap();
+        let counter = Counter::default();
+        let job = world.submit("trip", Value::Null).await;
+        world.until(job, "waiting").await;
+        let taken = loop {
+            let some = counter.take(pipeline, (session, lease), &names, 1, |_| true).await;
+            if let Some(taken) = some.unwrap().pop() {
+                break taken;
+            }
+            tokio::task::yield_now().await;
+        };
+        world.cancel(job).await;
+        world.until(job, "cancelling").await;
+        let mut result = json!({"n": 1});
+        if large {
+            result["text"] = Value::from("x".repeat(200_000));
+        }
+        let held = (session, taken.head.epoch);
+        let said = desk::Said::Completed(result);
+        desk::say(pipeline, taken.head.id, held, &said).await.unwrap();
+        let end = end_of(&world, job).await;
+        assert_eq!(town.said(), ["un1"], "{}", world.story(job).await);
+        assert_eq!(end["undone"]["undone"], json!(["2"]), "{end}");
+        assert_eq!(end.get("unknown"), None, "{end}");
+        world.check().await;
+    }
+}
