@@ -53,6 +53,7 @@ class FakeServer:
         self.lost: set[str] = set()
         self.stop: set[str] = set()
         self.script: dict[str, deque[Reply | Hook]] = {}
+        self.held: dict[str, list[dict[str, Any]]] = {}
         self.session = 0
         self.closing = False
         fake = self
@@ -109,6 +110,12 @@ class FakeServer:
             self.queue.append(said)
             self.changed.notify_all()
 
+    def lost(self, path: str, body: Any) -> Reply:
+        """For `next_answers`: it is done as it should be, and the answer never arrives."""
+        parts = path.split("?")[0].strip("/").split("/")[2:]
+        self._usual(_kind("POST", parts), parts, body)
+        return Drop()
+
     def next_answers(self, what: str, *replies: Reply | Hook) -> None:
         """The next requests of this kind (open, poll, renew, complete, …) are answered so, one after the other."""
         with self.changed:
@@ -156,10 +163,17 @@ class FakeServer:
             if what in ("poll", "renew") and parts[1] in self.ended:
                 return 410, {"code": "session_ended", "detail": "it is over"}
             if what == "poll":
+                held = self.held.setdefault(parts[1], [])
+                if "have" in body:
+                    has = {(c["call"], c["epoch"]) for c in body["have"]}
+                    again = [c for c in held if (c["call"], c["epoch"]) not in has]
+                    if again:
+                        return 200, {"calls": again[: body["max"]]}
                 self.changed.wait_for(lambda: self.queue or self.closing or parts[1] in self.ended, body["wait_ms"] / 1000)
                 if parts[1] in self.ended:
                     return 410, {"code": "session_ended", "detail": "it is over"}
                 taken = [self.queue.popleft() for _ in range(min(body["max"], len(self.queue)))]
+                held.extend(taken)
                 return 200, {"calls": taken}
             if what == "renew":
                 named = {c["call"] for c in body["calls"]}
@@ -168,6 +182,8 @@ class FakeServer:
                 self.ended.add(parts[1])
                 return 204, None
             if what in ("complete", "fail", "release"):
+                for held in self.held.values():
+                    held[:] = [c for c in held if c["call"] != parts[0]]
                 return 200, {"accepted": True}
         return 404, {"code": "no_route", "detail": "/".join(parts)}
 

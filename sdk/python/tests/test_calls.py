@@ -19,6 +19,7 @@ from tenure import (
     Permanent,
     Retryable,
     TenureError,
+    Unreachable,
     Worker,
     tool,
 )
@@ -60,6 +61,31 @@ class CallRules(unittest.TestCase):
         self.assertEqual((job.status, job.output["receipt"], job.output["number"]), ("completed", "o1/5", 1), job.why)
         job = self.call("later", {"words": ["as", "it", "is"]})
         self.assertEqual((job.status, job.output), ("completed", "as it is"), job.why)
+
+    def test_a_poll_whose_answer_is_lost_costs_an_irreversible_call_nothing(self) -> None:
+        called = []
+
+        @tool(class_="irreversible")
+        def pay(n: int) -> int:
+            called.append(n)
+            return n
+
+        worker = Worker(self.server.url, tools=[pay], drain_seconds=1)
+        once, lost = worker._http.once, threading.Event()
+
+        def lossy(method: str, path: str, *rest: Any, **more: Any) -> Any:
+            said = once(method, path, *rest, **more)
+            if path.endswith("/poll") and said.body["calls"] and not lost.is_set():
+                lost.set()
+                raise Unreachable("the answer was lost on the way")
+            return said
+
+        worker._http.once = lossy  # type: ignore[method-assign]
+        worker.start()
+        self.addCleanup(worker.stop)
+        job = self.call("pay", {"n": 3})
+        self.assertTrue(lost.is_set())
+        self.assertEqual((job.status, job.output, called), ("completed", 3, [3]), job.why)
 
     def test_what_may_be_retried_is_and_with_the_same_key(self) -> None:
         keys = []

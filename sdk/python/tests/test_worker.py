@@ -416,6 +416,50 @@ class WorkerRules(unittest.TestCase):
         self.fake.give("c", "quick")
         self.only("complete")
 
+    def test_a_call_whose_poll_got_no_answer_comes_again_and_is_begun_once(self) -> None:
+        called = []
+        hold, began = self.waiting_tool()
+
+        @tool(class_="irreversible")
+        def pay(n: int) -> int:
+            called.append(n)
+            return n
+
+        self.work(hold, pay)
+        self.fake.give("c0", "hold")
+        self.assertTrue(began.wait(BOUND))
+        self.fake.next_answers("poll", self.fake.lost, self.fake.lost)
+        self.fake.give("c1", "pay", {"n": 1})
+        self.assertEqual(self.only("complete")["result"], 1)
+        self.assertEqual(called, [1])
+        told = [body["have"] for body in self.fake.seen("poll") if "have" in body]
+        self.assertTrue(told and all(have == [{"call": "c0", "epoch": 1}] for have in told), told)
+        # What was answered is not said again.
+        count = len(self.fake.seen("poll"))
+        self.assertNotIn("have", self.fake.wait_seen("poll", count + 1)[count])
+        self.fake.tell(stop={"c0"})
+
+    def test_a_call_that_was_run_and_could_not_be_told_is_not_begun_again(self) -> None:
+        called = []
+
+        @tool(class_="irreversible")
+        def pay(n: int) -> int:
+            called.append(n)
+            return n
+
+        self.fake.next_answers("complete", (400, {"code": "odd"}))
+        self.fake.next_answers("fail", (400, {"code": "odd"}))
+        self.work(pay)
+        self.fake.give("c1", "pay", {"n": 1})
+        self.fake.wait_seen("fail")
+        self.fake.next_answers("poll", Drop())
+        self.fake.wait_for(lambda: any("have" in body for body in self.fake.seen("poll")), "a poll that says what it has")
+        self.fake.give("c2", "pay", {"n": 2})
+        self.fake.wait_seen("complete", 2)
+        self.assertEqual(called, [1, 2])
+        have = [body["have"] for body in self.fake.seen("poll") if "have" in body][-1]
+        self.assertEqual(have, [{"call": "c1", "epoch": 1}])
+
     def test_one_call_that_makes_no_sense_does_not_cost_the_others(self) -> None:
         @tool
         def quick() -> int:

@@ -144,6 +144,7 @@ pub fn finish(
         CallEvent::CallCreated(_)
         | CallEvent::CallReleased { .. }
         | CallEvent::ClockStarted {}
+        | CallEvent::HandedAgain {}
         | CallEvent::ClockStopped {}
         | CallEvent::MailNoted { .. } => return Decision::event(end),
     };

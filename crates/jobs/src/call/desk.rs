@@ -5,6 +5,7 @@
 //! the words of a worker that has lost one (`drive/calls.rs`): whoever holds the job settles by it.
 
 use super::{
+    again::take_back,
     decide::{clock, finish},
     model::{Answered, Call, CallEvent, CallState, FailKind, limits},
     queue_of,
@@ -182,6 +183,8 @@ impl Counter {
                     continue;
                 }
                 let (call, epoch) = (claimed.head.id, claimed.head.epoch);
+                let nth = state_of(&claimed.head).map_or(0, |s| s.handed);
+                let held = (session, epoch, nth);
                 let given = match bytes < limits::POLL_BYTES {
                     true => hand_out(pipeline, claimed.head, session).await,
                     false => Ok(Handed::Back("there was enough for one answer")),
@@ -192,11 +195,11 @@ impl Counter {
                         taken.push(*call);
                     }
                     Ok(Handed::Ended) => {}
-                    Ok(Handed::Back(why)) => give_back(pipeline, call, (session, epoch), why).await,
+                    Ok(Handed::Back(why)) => give_back(pipeline, call, held, why).await,
                     Err(e) => {
                         tracing::warn!(%call, error = %e, "a claimed call can not be handed out");
                         let why = "it could not be read";
-                        give_back(pipeline, call, (session, epoch), why).await;
+                        give_back(pipeline, call, held, why).await;
                     }
                 }
             }
@@ -235,13 +238,10 @@ async fn hand_out(
             _ => Handed::Back("it was changed meanwhile"),
         });
     }
-    let (input, size) = match &state.input {
-        Some(input) => (input.clone(), limits::INPUT_IN_HEAD_BYTES_MAX),
-        None => {
-            let input = input_of(pipeline, head.id).await?;
-            let size = serde_json::to_vec(&input).map_or(0, |b| b.len());
-            (input, size)
-        }
+    let input = input(pipeline, &head, &state).await?;
+    let size = match &state.input {
+        Some(_) => limits::INPUT_IN_HEAD_BYTES_MAX,
+        None => serde_json::to_vec(&input).map_or(0, |b| b.len()),
     };
     let waited = head.changed_at.since(head.created_at);
     if waited > Duration::from_millis(state.grace_ms) {
@@ -255,8 +255,25 @@ async fn hand_out(
     Ok(Handed::Out(Box::new(Taken { head, state, input }), size))
 }
 
-async fn give_back(pipeline: &Pipeline, call: EntityId, held: (SessionId, u64), why: &str) {
-    if let Err(e) = release(pipeline, call, held, Some(why.to_owned())).await {
+/// What the tool gets.
+pub(super) async fn input(
+    pipeline: &Pipeline,
+    head: &Head,
+    state: &CallState,
+) -> Result<Value, StoreError> {
+    match &state.input {
+        Some(input) => Ok(input.clone()),
+        None => input_of(pipeline, head.id).await,
+    }
+}
+
+async fn give_back(
+    pipeline: &Pipeline,
+    call: EntityId,
+    (session, epoch, handed): (SessionId, u64, u32),
+    why: &str,
+) {
+    if let Err(e) = take_back(pipeline, call, (session, epoch), handed, why).await {
         tracing::warn!(%call, error = %e, "not given back; it will lapse");
     }
 }
@@ -388,7 +405,18 @@ pub async fn say(
 pub async fn release(
     pipeline: &Pipeline,
     call: EntityId,
+    held: (SessionId, u64),
+    why: Option<String>,
+) -> Result<Heard, StoreError> {
+    release_of(pipeline, call, held, None, why).await
+}
+
+/// The same, of one handing: not by the word of the worker, but because the answer with the call went nowhere.
+pub(super) async fn release_of(
+    pipeline: &Pipeline,
+    call: EntityId,
     (session, epoch): (SessionId, u64),
+    handed: Option<u32>,
     why: Option<String>,
 ) -> Result<Heard, StoreError> {
     for _ in 0..TRIES {
@@ -397,7 +425,8 @@ pub async fn release(
         if state.released == Some((session, epoch)) {
             return Ok(Heard::Accepted);
         }
-        if !holds(&head, session, epoch) {
+        let another = handed.is_some_and(|h| h != state.handed);
+        if another || !holds(&head, session, epoch) {
             // Not evidence: somebody else may have it by now, and what this one did not do says nothing about them.
             let (status, epoch) = (head.status.name(), head.epoch);
             return Ok(Heard::Stale { status, epoch, kept: false });
@@ -419,11 +448,11 @@ async fn call_head(pipeline: &Pipeline, call: EntityId) -> Result<Option<Head>, 
     Ok(head.filter(|h| h.kind() == Call::TABLE.kind))
 }
 
-fn holds(head: &Head, session: SessionId, epoch: u64) -> bool {
+pub(super) fn holds(head: &Head, session: SessionId, epoch: u64) -> bool {
     head.class() == Class::Open && head.epoch == epoch && head.holder == Some(session)
 }
 
-async fn commit(
+pub(super) async fn commit(
     pipeline: &Pipeline,
     head: &Head,
     state: CallState,

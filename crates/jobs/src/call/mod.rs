@@ -6,12 +6,14 @@
 //! | [`table`] | the transition table |
 //! | [`decide`] | what follows from a cancel, a lost worker and the end of its time |
 //! | [`desk`] | what a worker may do: open a session, take calls, say how they ended |
+//! | [`again`] | an answer with calls that got lost on its way to the worker |
 //! | [`view`] | what people read |
 //!
 //! A call is claimed at most once, unless its worker gives it back and says that it was not begun. Whatever else
 //! becomes of a claimed call ends it, because somebody may have acted: a second try is another call, and whether
 //! there may be one is the job's decision, by the class of the tool (`drive/hand.rs`).
 
+pub mod again;
 pub mod decide;
 pub mod desk;
 pub mod model;

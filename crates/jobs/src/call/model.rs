@@ -156,6 +156,9 @@ pub enum CallEvent {
     CallExpired {},
     /// It was taken long after it was handed over: its time counts from here.
     ClockStarted {},
+    /// The answer with which its worker got it was lost on the way: it is handed out once more, and its time counts from
+    /// here.
+    HandedAgain {},
     /// Its time would be up, and nobody has taken it: it counts from when somebody does.
     ClockStopped {},
     /// Mail came that changes nothing.
@@ -201,6 +204,9 @@ pub struct CallState {
         deserialize_with = "tenure_steps::canonical::present"
     )]
     pub input: Option<Value>,
+    /// How often it was handed out once more.
+    #[serde(skip_serializing_if = "is_default")]
+    pub handed: u32,
     /// Who gave it back last, and under which epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub released: Option<(SessionId, u64)>,
@@ -228,6 +234,7 @@ impl Default for CallState {
             grace_ms: 0,
             must_end_in_ms: 0,
             input: None,
+            handed: 0,
             released: None,
             answered: None,
             error: None,
@@ -258,6 +265,7 @@ impl Machine for Call {
             CallEvent::CallCancelled { .. } => "call_cancelled",
             CallEvent::CallExpired {} => "call_expired",
             CallEvent::ClockStarted {} => "clock_started",
+            CallEvent::HandedAgain {} => "handed_again",
             CallEvent::ClockStopped {} => "clock_stopped",
             CallEvent::MailNoted { .. } => "mail_noted",
         }
@@ -281,12 +289,14 @@ impl Machine for Call {
                     grace_ms: new.grace_ms,
                     must_end_in_ms: new.must_end_in_ms,
                     input: small(&new.input, limits::INPUT_IN_HEAD_BYTES_MAX),
+                    handed: 0,
                     released: None,
                     answered: None,
                     error: None,
                 };
             }
             CallEvent::CallReleased { had, .. } => state.released = *had,
+            CallEvent::HandedAgain {} => state.handed += 1,
             CallEvent::CallCompleted { answered, .. } => state.answered = Some(answered.clone()),
             CallEvent::CallFailed { error, answered, .. } => {
                 state.answered = Some(answered.clone());

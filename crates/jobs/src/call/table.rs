@@ -55,6 +55,7 @@ pub static TABLE: Table = Table {
         at(&["queued"], "call_cancelled", "cancelled"),
         at(&["queued"], "call_expired", "expired"),
         at(&["running"], "clock_started", SAME),
+        at(&["running"], "handed_again", SAME),
         at(&["queued"], "clock_stopped", SAME),
         at(&["queued", "unheld"], "mail_noted", SAME),
     ],

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tenure_jobs::{
     call::{
         FailKind,
+        again::{hand_out_again, take_back},
         desk::{self, Counter, Heard, Said, Taken},
         view,
     },
@@ -694,5 +695,57 @@ async fn a_cancel_does_not_stop_an_undo_that_is_out() {
     world.until(job, "cancelled").await;
     far.complete(&next, json!(2)).await;
     world.until(later, "completed").await;
+    world.check().await;
+}
+
+/// The server that claimed for an answer notices late that nobody was there for it. By then the worker has the call.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_was_handed_out_again_is_not_taken_back_for_the_answer_that_got_lost() {
+    let world = world(Class::Irreversible, quick()).await;
+    let far = Far::open(&world).await;
+    let job = world.submit("far", json!(1)).await;
+    let lost = far.take().await;
+    let tools = ["far".to_owned()];
+    let pipeline = &world.node.pipeline;
+    let asked = (far.session, LEASE);
+    let again = hand_out_again(pipeline, asked, &[], &tools, 8).await.unwrap();
+    assert_eq!((again.len(), again[0].head.epoch), (1, lost.head.epoch));
+    let (call, held) = (lost.head.id, (far.session, lost.head.epoch));
+    let late = take_back(pipeline, call, held, lost.state.handed, "gone").await.unwrap();
+    assert!(matches!(late, Heard::Stale { kept: false, .. }), "{late:?}");
+    assert_eq!(world.head(call).await.holder, Some(far.session));
+    // What it has it gets no second time.
+    let has = [(call, lost.head.epoch)];
+    assert!(hand_out_again(pipeline, asked, &has, &tools, 8).await.unwrap().is_empty());
+    far.complete(&again[0], json!("done")).await;
+    assert_eq!(world.until(job, "completed").await.output, Some(json!("done")));
+    // The other way round: taken back first, it is not there to be handed out again.
+    let job = world.submit("far", json!(2)).await;
+    let lost = far.take().await;
+    let (call, held) = (lost.head.id, (far.session, lost.head.epoch));
+    let back = take_back(pipeline, call, held, lost.state.handed, "gone").await.unwrap();
+    assert_eq!(back, Heard::Accepted);
+    assert!(hand_out_again(pipeline, asked, &[], &tools, 8).await.unwrap().is_empty());
+    let next = far.take().await;
+    assert_eq!((next.head.id, next.head.epoch > lost.head.epoch), (call, true));
+    far.complete(&next, json!("done")).await;
+    world.until(job, "completed").await;
+    world.check().await;
+}
+
+/// From then on the lease of the claim counts anew: who has just got it has as long as anybody to name it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_was_handed_out_again_is_vouched_for_as_if_it_were_just_claimed() {
+    let world = world(Class::Irreversible, quick()).await;
+    let far = Far::open(&world).await;
+    world.submit("far", json!(1)).await;
+    let lost = far.take().await;
+    let before = world.head(lost.head.id).await.check_at.unwrap();
+    let asked = (far.session, LEASE);
+    let tools = ["far".to_owned()];
+    let again = hand_out_again(&world.node.pipeline, asked, &[], &tools, 8).await.unwrap();
+    let after = world.head(lost.head.id).await;
+    assert!(after.check_at.unwrap() > before);
+    assert_eq!(after.check_at.unwrap(), again[0].head.changed_at + LEASE);
     world.check().await;
 }

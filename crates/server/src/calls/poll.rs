@@ -1,8 +1,10 @@
 //! A worker asks for calls. They are claimed before the answer is sent, so an answer that does not arrive would leave
-//! them with somebody who knows nothing of them. While the asker is seen to be gone they go back to the queue, unbegun;
-//! an answer that was written and lost on its way lapses with the lease, and then nobody knows, which is the truth.
+//! them with somebody who knows nothing of them. While the asker is seen to be gone they go back to the queue, unbegun.
+//! An answer that was written and lost on its way is known to the worker alone: it asks again and says what it has, and
+//! gets the rest once more (`tenure_jobs::call::again`). From a worker that does not, they lapse with the lease, and then
+//! nobody knows, which is the truth.
 
-use super::session_of;
+use super::{session_of, sessions::HeldCall};
 use crate::{
     App, Caller, Problem,
     extract::{Body, Named},
@@ -20,6 +22,7 @@ use serde_json::Value;
 use std::{convert::Infallible, time::Duration};
 use tenure_engine::pipeline::Pipeline;
 use tenure_jobs::call::{
+    again::{hand_out_again, take_back},
     desk::{self, Taken},
     model::limits,
     queue_of,
@@ -28,6 +31,7 @@ use tenure_kernel::{
     bell::Topic,
     error::StoreError,
     ids::{EntityId, SessionId},
+    limits as kernel_limits,
     runtime::{First, first},
     sessions::Session,
     time::Timestamp,
@@ -51,6 +55,10 @@ pub(super) struct PollRequest {
     /// Wait so long for the first; at most 30 000.
     #[serde(default)]
     wait_ms: u64,
+    /// Every call that this worker has, by name and epoch: said in a poll after one that got no answer. What the session
+    /// holds and is not named here is handed out again.
+    #[serde(default)]
+    have: Option<Vec<HeldCall>>,
 }
 
 /// Calls that this session now has.
@@ -92,6 +100,9 @@ pub(super) struct CallDocument {
     /// Nothing may take effect after this time: microseconds since 1970 on the store's clock.
     #[schema(value_type = i64)]
     not_after: Timestamp,
+    /// Which handing of the call this is.
+    #[serde(skip)]
+    handed: u32,
 }
 
 impl From<Taken> for CallDocument {
@@ -111,6 +122,7 @@ impl From<Taken> for CallDocument {
             tenant: head.tenant,
             timeout_ms: state.timeout_ms,
             not_after,
+            handed: state.handed,
         }
     }
 }
@@ -136,15 +148,23 @@ pub(super) async fn poll(
         let detail = format!("max = {}: give 1 to {}", request.max, limits::POLL_MAX);
         return Err(Problem::bad_field("max", detail).fix("ask again for more"));
     }
+    if request.have.as_ref().is_some_and(|have| have.len() > kernel_limits::HOLDS_MAX) {
+        let detail = format!("more than {} calls", kernel_limits::HOLDS_MAX);
+        return Err(Problem::bad_field("have", detail).fix("hold fewer in one session"));
+    }
+    let has = request.have.map(|have| have.iter().map(|c| (c.call, c.epoch)).collect::<Vec<_>>());
     let tools = tools_of(&app, id, request.tools).await?;
     let wait = Duration::from_millis(request.wait_ms).min(WAIT_MAX);
     let bell = app.pipeline().bell().clone();
     // Ears first: what rings from here on is heard, what was there before is seen.
     let mut ears: Vec<_> = tools.iter().map(|t| bell.listen(Topic::Queue(queue_of(t)))).collect();
     let until = app.pipeline().rt().mono() + wait;
+    let mut first_look = true;
     loop {
-        let undelivered = look(&app, &caller, &session, &tools, request.max).await?;
         let left = until.saturating_sub(app.pipeline().rt().mono());
+        // At the end once more: the answer that got lost may have been claimed for after this poll began.
+        let again = has.clone().filter(|_| std::mem::take(&mut first_look) || left.is_zero());
+        let undelivered = look(&app, &caller, &session, &tools, request.max, again).await?;
         if !undelivered.calls.is_empty() || left.is_zero() {
             return Ok(undelivered.deliver());
         }
@@ -191,6 +211,7 @@ async fn look(
     session: &Session,
     tools: &[String],
     max: usize,
+    again: Option<Vec<(EntityId, u64)>>,
 ) -> Result<Undelivered, Problem> {
     let (tx, rx) = oneshot::channel();
     let (at, caller, session, tools) =
@@ -199,7 +220,13 @@ async fn look(
     // claimed would be with nobody. What can not be sent there is dropped, and goes back to the queue.
     app.pipeline().rt().spawn(Box::pin(async move {
         let pipeline = at.pipeline();
-        let taken = at.counter().take(pipeline, session, &tools, max, |t| caller.sees(t)).await;
+        let mut taken = Ok(Vec::new());
+        if let Some(has) = again {
+            taken = hand_out_again(pipeline, session, &has, &tools, max).await;
+        }
+        if taken.as_ref().is_ok_and(Vec::is_empty) {
+            taken = at.counter().take(pipeline, session, &tools, max, |t| caller.sees(t)).await;
+        }
         let undelivered = taken.map(|taken| Undelivered {
             pipeline: pipeline.clone(),
             session: session.0,
@@ -248,9 +275,8 @@ impl Drop for Undelivered {
         let rt = self.pipeline.rt().clone();
         rt.spawn(Box::pin(async move {
             for call in calls {
-                let why = Some("its worker was gone before it got it".to_owned());
-                let held = (session, call.epoch);
-                if let Err(e) = desk::release(&pipeline, call.call, held, why).await {
+                let (held, why) = ((session, call.epoch), "its worker was gone before it got it");
+                if let Err(e) = take_back(&pipeline, call.call, held, call.handed, why).await {
                     tracing::warn!(call = %call.call, error = %e, "not given back; it will lapse");
                 }
             }

@@ -217,9 +217,9 @@ pub(super) struct RenewRequest {
 pub(super) struct HeldCall {
     /// Which.
     #[schema(value_type = String)]
-    call: EntityId,
+    pub(super) call: EntityId,
     /// Under which epoch.
-    epoch: u64,
+    pub(super) epoch: u64,
     /// How far it is: a number, or anything else that changes while the tool moves.
     #[serde(default)]
     progress: Option<Value>,

@@ -25,8 +25,12 @@ impl<'a> Far<'a> {
     }
 
     async fn poll(&self) -> Vec<Value> {
+        self.poll_with(json!({ "max": 8, "wait_ms": 20_000 })).await
+    }
+
+    async fn poll_with(&self, body: Value) -> Vec<Value> {
         let path = format!("/v1/calls/sessions/{}/poll", self.session);
-        let polled = self.jobs.post(&path, json!({ "max": 8, "wait_ms": 20_000 })).await;
+        let polled = self.jobs.post(&path, body).await;
         assert_eq!(polled.status, 200, "{polled:?}");
         polled.body["calls"].as_array().unwrap().clone()
     }
@@ -128,6 +132,64 @@ async fn a_call_that_is_released_comes_again_and_a_failure_is_tried_again() {
     assert_ne!(third["key"], call["key"], "not applied: another key");
     assert_eq!(far.complete(&third, json!(3)).await.status, 200);
     assert_eq!(jobs.until(&job, "completed").await["output"], 3);
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_got_lost_is_given_again_under_the_same_epoch() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let far = Far::open(&jobs, echo("irreversible")).await;
+    let first = jobs.submit("far", json!({ "tool": "far.echo", "input": 1 })).await;
+    let had = far.one().await;
+    let second = jobs.submit("far", json!({ "tool": "far.echo", "input": 2 })).await;
+    let lost = far.one().await;
+    // It has the first, and never heard of the second.
+    let have = json!([{ "call": had["call"], "epoch": had["epoch"] }]);
+    let again = far.poll_with(json!({ "max": 8, "wait_ms": 20_000, "have": have })).await;
+    assert_eq!(again.len(), 1, "{again:?}");
+    for same in ["call", "epoch", "key", "call_number", "input", "job"] {
+        assert_eq!(again[0][same], lost[same], "{same}");
+    }
+    assert!(again[0]["not_after"].as_i64() >= lost["not_after"].as_i64());
+    // Lost once more, and a poll that says nothing of what it has gets nothing again.
+    let silent = far.poll_with(json!({ "max": 8, "wait_ms": 0 })).await;
+    assert_eq!(silent, Vec::<Value>::new());
+    let third = far.poll_with(json!({ "max": 8, "wait_ms": 20_000, "have": have })).await;
+    assert_eq!(third[0]["call"], lost["call"]);
+    assert_eq!(far.complete(&third[0], json!(2)).await.status, 200);
+    assert_eq!(jobs.until(&second, "completed").await["output"], 2);
+    // What has ended is nobody's, whether it is named or not.
+    let none = far.poll_with(json!({ "max": 8, "wait_ms": 0, "have": have })).await;
+    assert_eq!(none, Vec::<Value>::new());
+    assert_eq!(far.complete(&had, json!(1)).await.status, 200);
+    assert_eq!(jobs.until(&first, "completed").await["output"], 1);
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_more_than_there_is_room_for_goes_back_to_the_queue() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let far = Far::open(&jobs, echo("irreversible")).await;
+    for n in 0..3 {
+        jobs.submit("far", json!({ "tool": "far.echo", "input": n })).await;
+    }
+    let mut lost = Vec::new();
+    while lost.len() < 3 {
+        lost.extend(far.poll().await);
+    }
+    let one = far.poll_with(json!({ "max": 1, "wait_ms": 20_000, "have": [] })).await;
+    assert_eq!(one.len(), 1);
+    assert!(lost.iter().any(|l| l["call"] == one[0]["call"] && l["epoch"] == one[0]["epoch"]));
+    let mut rest = Vec::new();
+    while rest.len() < 2 {
+        rest.extend(far.poll().await);
+    }
+    for call in &rest {
+        let before = lost.iter().find(|l| l["call"] == call["call"]).unwrap();
+        assert_ne!(call["epoch"], before["epoch"], "it was given back");
+    }
     jobs.stop().await;
 }
 

@@ -93,21 +93,35 @@ class Http:
         connection.close()
 
     def once(
-        self, method: str, path: str, body: Any = None, *, timeout: float, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        timeout: float,
+        headers: Mapping[str, str] | None = None,
+        again: Callable[[], Any] | None = None,
     ) -> Answer:
-        """One request. Raises TenureError for an answer that is not 2xx, Unreachable without one."""
-        data = None if body is None else json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+        """One request. Raises TenureError for an answer that is not 2xx, Unreachable without one. If a kept connection turns out
+        to be closed it is sent once more; `again` gives its body then, where that has to be another."""
+        data = _data(body)
         sent = {**self._headers, **(headers or {})}
         if data is not None:
             sent["Content-Type"] = "application/json"
         try:
-            response, content = self._exchange(method, self._prefix + path, data, sent, timeout)
+            response, content = self._exchange(method, self._prefix + path, data, sent, timeout, again)
         except _LOST as lost:
             raise Unreachable(f"{method} {self.url}{path}: {type(lost).__name__}: {lost}") from lost
         return _read(method, path, response.status, content)
 
     def _exchange(
-        self, method: str, path: str, data: bytes | None, headers: Mapping[str, str], timeout: float
+        self,
+        method: str,
+        path: str,
+        data: bytes | None,
+        headers: Mapping[str, str],
+        timeout: float,
+        again: Callable[[], Any] | None,
     ) -> tuple[http.client.HTTPResponse, bytes]:
         connection, was_kept = self._connection(timeout)
         try:
@@ -120,6 +134,7 @@ class Http:
             # The server closes what was quiet for a while, and says so only when it is used.
             connection = self._fresh(timeout)
             try:
+                data = data if again is None else _data(again())
                 connection.request(method, path, data, dict(headers))
                 response = connection.getresponse()
             except BaseException:
@@ -181,6 +196,10 @@ class Http:
             raise Unreachable(f"GET {self.url}{path}: {type(lost).__name__}: {lost}") from lost
         finally:
             connection.close()
+
+
+def _data(body: Any) -> bytes | None:
+    return None if body is None else json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _read(method: str, path: str, status: int, content: bytes) -> Answer:

@@ -7,12 +7,14 @@ of time, also while a renewal hangs. The *crew* runs the calls: sync tools in it
 thread that waits for it and delivers its outcome.
 
 A poll asks to wait no longer than a third of the lease, because a claim counts from before the poll was sent (docs/worker-protocol.md).
+One poll at a time; after one without an answer the next says which calls this worker has, and what was lost on the way comes again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -76,6 +78,8 @@ class Worker:
         self._crew = Crew(concurrency, "tenure-call")
         self._room = threading.Condition()
         self._running: dict[tuple[str, Hold], Running] = {}
+        # What became of these could not be told. They are not held any more, and must not be begun a second time.
+        self._untold: set[tuple[str, Hold]] = set()
         self._opening = threading.Lock()
         self._renewing = threading.Lock()
         self._draining = threading.Event()
@@ -299,7 +303,7 @@ class Worker:
     # --- the poller -----------------------------------------------------------------------------------------------------
 
     def _poll(self) -> None:
-        waits = backoff()
+        waits, answered = backoff(), True
         while not self._draining.is_set():
             room = self._wait_for_room()
             if room == 0:
@@ -309,10 +313,13 @@ class Worker:
                 self._open(None)
                 continue
             wait = min(POLL_SECONDS_MAX, self._leases.lease / RENEWALS_PER_LEASE)
-            body = {"max": min(room, POLL_CALLS_MAX), "wait_ms": round(wait * 1000)}
-            sent = self._clock()
+            body: dict[str, Any] = {"max": min(room, POLL_CALLS_MAX), "wait_ms": round(wait * 1000)}
+            repeated = functools.partial(self._repeated, session, body)
+            body = body if answered else repeated()
+            sent, answered = self._clock(), False
+            where = path("calls", "sessions", session, "poll")
             try:
-                said = self._http.once("POST", path("calls", "sessions", session, "poll"), body, timeout=wait + 10).body
+                said = self._http.once("POST", where, body, timeout=wait + 10, again=repeated).body
                 calls = list(said["calls"])
             except TenureError as problem:
                 if _is_over(problem):
@@ -327,7 +334,7 @@ class Worker:
                 log.warning("the answer to a poll can not be read: %r", problem)
                 self._draining.wait(next(waits))
                 continue
-            waits = backoff()
+            waits, answered = backoff(), True
             for call in calls:
                 try:
                     running = Running(call, session)
@@ -337,6 +344,13 @@ class Worker:
                     continue
                 self._take(running, sent)
 
+    def _repeated(self, session: str, body: dict[str, Any]) -> dict[str, Any]:
+        """A poll after one that got no answer. It names every call that a poll of this session has brought and about which the
+        server has not answered yet: what else the session holds was lost on the way, and comes again."""
+        with self._room:
+            known = [hold for of, hold in (*self._running, *self._untold) if of == session]
+        return {**body, "have": [{"call": hold.call, "epoch": hold.epoch} for hold in known]}
+
     def _wait_for_room(self) -> int:
         with self._room:
             self._room.wait_for(lambda: self._draining.is_set() or len(self._running) < self._concurrency)
@@ -345,7 +359,7 @@ class Worker:
     def _take(self, running: Running, sent: float) -> None:
         _points.at("after_poll")
         with self._room:
-            if (running.session, running.hold) in self._running:
+            if (running.session, running.hold) in self._running or (running.session, running.hold) in self._untold:
                 return  # told twice
             self._running[(running.session, running.hold)] = running
         held = self._leases.claimed(running.hold, running.session, sent)
@@ -380,35 +394,44 @@ class Worker:
 
     def _finish(self, running: Running, outcome: Outcome) -> None:
         """Tells the server, however long it takes; until then the call is held and its place taken."""
+        told = False
         try:
             if running.what == "call":
                 _points.at("before_complete")
-            self._deliver(running, outcome)
+            told = self._deliver(running, outcome)
             if running.what == "call":
                 _points.at("after_complete")
         finally:
             self._leases.dropped(running.hold)
             with self._room:
                 self._running.pop((running.session, running.hold), None)
+                # Those of earlier sessions can not come again.
+                self._untold = {one for one in self._untold if one[0] == self._leases.session}
+                if not told:
+                    self._untold.add((running.session, running.hold))
                 self._room.notify_all()
 
-    def _deliver(self, running: Running, outcome: Outcome) -> None:
+    def _deliver(self, running: Running, outcome: Outcome) -> bool:
+        """Whether the server has taken it, in one way or the other."""
         body = {"session": running.session, "epoch": running.hold.epoch, **outcome.body}
         where = path("calls", running.hold.call, outcome.verb)
         what = f"{running.tool_name} of job {running.call.job}"
         try:
             self._http.ask("POST", where, body, timeout=30, retry_for=DELIVER_SECONDS, give_up=self._closing.is_set)
+            return True
         except Unreachable as problem:
             log.error("what became of %s could not be told: %s", what, problem)
         except TenureError as problem:
             if problem.code == "stale_attempt":
                 log.warning("%s was another worker's by then; what became of it is kept as evidence", what)
+                return True
             elif outcome.verb == "complete":
                 # It happened, and its result can not be kept: too large, say. The next best truth is that nobody knows it.
                 log.error("the result of %s was refused: %s", what, problem)
-                self._deliver(running, failed("unknown", f"its result was refused: {problem}"))
+                return self._deliver(running, failed("unknown", f"its result was refused: {problem}"))
             else:
                 log.error("what became of %s was refused: %s", what, problem)
+        return False
 
     def _now_running(self) -> list[Running]:
         with self._room:
