@@ -10,8 +10,12 @@ use axum::{
     extract::{FromRequest, FromRequestParts, Path, Request},
     http::{StatusCode, header, request::Parts},
 };
-use serde::de::DeserializeOwned;
-use std::str::FromStr;
+use serde::{
+    Deserialize, Deserializer,
+    de::{self, DeserializeOwned, Visitor},
+    forward_to_deserialize_any,
+};
+use std::{cell::Cell, str::FromStr};
 
 /// A JSON body. Reads it strictly: right content type, valid JSON, right fields.
 pub struct Body<T>(pub T);
@@ -45,6 +49,13 @@ fn is_json(kind: &str) -> bool {
 
 /// Reads JSON and says where it stopped.
 pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    if bytes.trim_ascii_start().starts_with(b"[") && wants_object::<T>() {
+        // Read into a struct a list would be its fields in the order of the code, whatever anybody meant by it.
+        let detail = "the body is a list, and this takes an object with named members";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, ApiCode::BadJson, detail)
+            .field("body")
+            .fix("send one {…} as /v1/openapi.json has it; many things are many requests"));
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(&mut json).map_err(|e| {
         let path = e.path().to_string();
@@ -52,6 +63,51 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     })?;
     json.end().map_err(|e| bad_json(&e, None))?;
     Ok(value)
+}
+
+/// Whether a type is read from an object: found out by letting it ask.
+fn wants_object<'de, T: Deserialize<'de>>() -> bool {
+    let asked = Cell::new(false);
+    drop(T::deserialize(Asked(&asked)));
+    asked.get()
+}
+
+/// Gives nothing, and notes what is asked for.
+struct Asked<'a>(&'a Cell<bool>);
+
+impl<'de> Deserializer<'de> for Asked<'_> {
+    type Error = de::value::Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, _: V) -> Result<V::Value, Self::Error> {
+        Err(de::Error::custom("there is nothing here"))
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        self.0.set(true);
+        self.deserialize_any(visitor)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Self::Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Self::Error> {
+        visitor.visit_some(self)
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        tuple_struct map enum identifier ignored_any
+    }
 }
 
 fn bad_json(e: &serde_json::Error, path: Option<String>) -> Problem {
@@ -131,5 +187,36 @@ where
         let Path(text) =
             Path::<String>::from_request_parts(parts, app).await.map_err(|e| bad(e.body_text()))?;
         text.parse().map(Named).map_err(|e| bad(format!("{text:?} can not be read: {e}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[derive(Debug, Default, Deserialize, PartialEq)]
+    #[serde(default)]
+    struct Two {
+        name: String,
+        n: u32,
+    }
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Cover(Two);
+
+    #[test]
+    fn a_list_is_no_object_and_is_fine_where_a_list_is_meant() {
+        for list in ["[\"a\",1]", " \n[]", "[", "[{\"name\":\"a\"}]"] {
+            let refused = parse::<Two>(list.as_bytes()).unwrap_err();
+            assert_eq!(refused.status(), StatusCode::BAD_REQUEST, "{list}");
+            assert!(parse::<Cover>(list.as_bytes()).is_err(), "{list}");
+            assert!(parse::<Option<Two>>(list.as_bytes()).is_err(), "{list}");
+        }
+        let (name, n) = ("a".to_owned(), 1);
+        assert_eq!(parse::<Two>(b"{\"name\":\"a\",\"n\":1}").unwrap(), Two { name, n });
+        assert_eq!(parse::<Vec<u32>>(b"[1,2]").unwrap(), [1, 2]);
+        assert_eq!(parse::<(u32, u32)>(b"[1,2]").unwrap(), (1, 2));
+        assert_eq!(parse::<Value>(b"[1]").unwrap(), serde_json::json!([1]));
     }
 }

@@ -320,3 +320,23 @@ async fn another_page_in_a_browser_moves_nothing() {
     assert_eq!(server.written().await, before);
     server.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_is_not_read_as_the_members_of_an_object() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    let id = server.submit("listen", json!("go")).await;
+    server.blocked(&id).await;
+    let paths = [
+        ("/v1/jobs".to_owned(), json!(["greet", null, {"name": "x"}])),
+        (format!("/v1/jobs/{id}/signal"), json!(["go", 1])),
+        (format!("/v1/jobs/{id}/cancel"), json!(["because"])),
+        ("/v1/calls/sessions".to_owned(), json!(["far", 30_000, []])),
+    ];
+    for (path, body) in paths {
+        let bad = refused(&server, &path, body, 400, "bad_json").await;
+        assert_eq!(bad.text("field"), "body", "{path}");
+        assert!(bad.text("detail").contains("takes an object"), "{bad:?}");
+    }
+    server.stop().await;
+}
