@@ -15,6 +15,7 @@
 //! | [`shared`] | what several jobs share: schedules |
 //! | [`bulk`] | the same ask for many jobs |
 //! | [`plan`] | work as data: what agents propose |
+//! | [`rules`] | what silence leads to, for `tenure rules` |
 //! | [`view`] | what people read of it |
 //! | [`export`] | a job as one file that can be checked without us |
 
@@ -30,6 +31,7 @@ pub mod gate;
 pub mod model;
 pub mod nearest;
 pub mod plan;
+pub mod rules;
 pub mod serving;
 pub mod shared;
 pub mod submit;

@@ -19,6 +19,17 @@ pub struct Rule {
     pub action: &'static str,
 }
 
+/// What a rule of the kernel means for one kind of work. It is counted where it fires: in the kernel's row.
+#[derive(Clone, Copy, Debug)]
+pub struct KindRule {
+    /// The kind of entity.
+    pub kind: &'static str,
+    /// The kernel's rule that fires it.
+    pub by: &'static str,
+    /// What it looks at and does.
+    pub rule: Rule,
+}
+
 /// The rules of the kernel.
 pub static KERNEL: &[Rule] = &[
     Rule {

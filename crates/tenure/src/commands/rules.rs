@@ -1,9 +1,11 @@
 //! `tenure rules`: the store is opened read-only, beside whoever serves it. Counters are stored with
-//! the pulse, so they are at most one tick old.
+//! the pulse, so they are at most one tick old. What the rules mean for each kind of work stands below them: a rule
+//! is counted once, where it fires.
 
 use super::{Failure, judge};
 use crate::{config::Settings, open::open_read_only};
-use tenure_kernel::rules::{KERNEL, Tally};
+use tenure_jobs::rules::JOBS;
+use tenure_kernel::rules::{KERNEL, KindRule, Tally};
 
 /// Every rule with its state, setting, value in force, how often it fired, and its lag.
 pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
@@ -15,7 +17,8 @@ pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
         (rule, value, tally)
     });
     if json {
-        let rows: Vec<_> = rows.map(|(rule, value, t)| as_json(rule, value, t)).collect();
+        let mut rows: Vec<_> = rows.map(|(rule, value, t)| as_json(rule, value, t)).collect();
+        rows.extend(JOBS.iter().map(|row| of_kind_as_json(settings, row)));
         return Ok(format!("{}\n", serde_json::Value::Array(rows)));
     }
     let mut out = format!(
@@ -33,7 +36,30 @@ pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
             rule.name, rule.state, setting, t.fired, t.failed, lag, rule.action
         ));
     }
+    out.push_str(&format!(
+        "\n{:<9} {:<12} {:<13} {:<30} {}\n",
+        "kind", "rule", "fired by", "setting", "looks at: then"
+    ));
+    for KindRule { kind, by, rule } in JOBS {
+        let setting =
+            rule.key.map_or("-".to_owned(), |key| format!("{key} = {}", settings.text(key)));
+        let (name, state, action) = (rule.name, rule.state, rule.action);
+        out.push_str(&format!("{kind:<9} {name:<12} {by:<13} {setting:<30} {state}: {action}\n"));
+    }
     Ok(out)
+}
+
+fn of_kind_as_json(settings: &Settings, row: &KindRule) -> serde_json::Value {
+    serde_json::json!({
+        "kind": row.kind,
+        "rule": row.rule.name,
+        "by": row.by,
+        "state": row.rule.state,
+        "key": row.rule.key,
+        "value": row.rule.key.map(|k| settings.text(k)),
+        "default_ms": row.rule.default_ms,
+        "action": row.rule.action,
+    })
 }
 
 fn as_json(
