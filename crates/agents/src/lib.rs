@@ -7,6 +7,8 @@
 //! | [`agent`] | the agent machine: who is next |
 //! | [`turn`] | the turn machine: dispatch, steps, waits, one end |
 //! | [`join`] | several turns of which one result is made |
+//! | [`desk`] | what outsiders ask |
+//! | [`view`] | what people read |
 //!
 //! A *turn* is one unit of delivery of an agent: it is sent, dispatched, run by a worker in steps, suspended while
 //! tools work, resumed, and ends once, with one announcement and one deliverable. An *agent* only says whose turn it is.
@@ -17,9 +19,11 @@
 //! message came over a bus; a bus only makes somebody look.
 
 pub mod agent;
+pub mod desk;
 pub mod join;
 pub mod rules;
 pub mod turn;
+pub mod view;
 pub mod words;
 
 /// The queue in which the turns of a worker target wait.

@@ -30,6 +30,8 @@ pub mod kinds {
     pub const FORCE_FINISH: &str = "force_finish";
     /// A person does not want to wait any longer: open waits end as `skipped`. [`super::ResumeNow`].
     pub const RESUME_NOW: &str = "resume_now";
+    /// A person deals with a dead letter. [`super::SettleItem`].
+    pub const SETTLE: &str = "settle_item";
     /// A turn or a join tells whoever waits for it. [`super::TurnResult`].
     pub const TURN_RESULT: &str = "turn_result";
     /// Somebody changes an agent. [`super::Change`].
@@ -207,6 +209,30 @@ pub struct ResumeNow {
     /// Who.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
+}
+
+/// See [`kinds::SETTLE`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SettleItem {
+    /// The id of the dead letter.
+    pub item: String,
+    /// It is sent again, as this; without it, it is put aside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again: Option<Again>,
+    /// Who.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+/// A dead letter that is sent again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Again {
+    /// Its kind.
+    pub kind: String,
+    /// What it says now.
+    pub body: Value,
 }
 
 /// How a turn ended, in the words of the task event.

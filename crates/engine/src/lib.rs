@@ -7,6 +7,7 @@
 //! Read first: [`pipeline::Pipeline`] (group commit), [`due::DueLoop`] (the watchdog),
 //! [`node::Node`] (what a server runs), [`worker::Worker`] (what holds entities and works).
 
+pub mod amend;
 pub mod birth;
 pub mod claimer;
 pub mod config;

@@ -13,15 +13,15 @@ use crate::{
     wakeup_subject,
     words::{
         Dispatch, EndStatus, Enqueue, Fault, ForceFinish, JobEnded, Progress, Refused, ResumeNow,
-        Returned, Stop, ToolResult, TurnResult, kinds,
+        Returned, SettleItem, Stop, ToolResult, TurnResult, kinds,
     },
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tenure_kernel::{
-    ids::EntityId,
-    limits::clip,
+    ids::{EntityId, MailId},
+    limits::{KEY_BYTES_MAX, clip},
     machine::{Cx, Decision, Input, Machine, Placement, Undecided},
     mail::{Mail, kinds as kernel},
     outbox::{Message, Target},
@@ -178,6 +178,7 @@ impl Desk<'_> {
             kinds::STOP | kernel::CANCEL => self.with::<Stop>(mail, |desk, s| desk.stop(mail, s)),
             kinds::FORCE_FINISH => self.with::<ForceFinish>(mail, |desk, f| desk.force_finish(f)),
             kinds::RESUME_NOW => self.with::<ResumeNow>(mail, |desk, r| desk.resume_now(mail, &r)),
+            kinds::SETTLE => self.with::<SettleItem>(mail, |desk, s| desk.settle(mail, s)),
             kinds::STILL => self.note(mail, "it is there"),
             kernel::TIMER_DUE => self.note(mail, "a timer that is no longer its own"),
             kernel::EVIDENCE => self.note(mail, "evidence is kept beside the turn"),
@@ -333,6 +334,20 @@ impl Desk<'_> {
             self.out.messages.extend(super::end::take_back(wait.waits_for, &nobody));
             self.apply(waits::skipped(&wait, said.why.as_deref(), said.by.as_deref()));
         }
+    }
+
+    /// A dead letter is dealt with; sent again, it is read in its place, under an id of its own.
+    fn settle(&mut self, mail: &Mail, said: SettleItem) {
+        let SettleItem { item, again, by } = said;
+        let how = if again.is_some() { "requeued" } else { "skipped" }.to_owned();
+        self.say(TurnEvent::ItemSettled { item: item.clone(), how, by });
+        let Some(again) = again else { return };
+        if again.kind == kinds::SETTLE {
+            return self.bury(mail, "unknown_type", "a dead letter is sent again once at a time");
+        }
+        let id = MailId(clip(&format!("{item}/again"), KEY_BYTES_MAX).to_owned());
+        let body = Body::json(&again.body);
+        self.read(&Mail { id, kind: again.kind, body, seq: mail.seq, at: mail.at });
     }
 
     /// A suspended turn that waits for nothing goes on, in the same commit.

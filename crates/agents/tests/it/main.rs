@@ -1,6 +1,8 @@
 //! Agents: the machines against the rules of the seed, the traps of the systems before, and random walks.
 
 mod defects;
+mod desk;
+mod hands;
 mod rules;
 mod walks;
 mod world;
