@@ -38,13 +38,13 @@ pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
     }
     out.push_str(&format!(
         "\n{:<9} {:<12} {:<13} {:<30} {}\n",
-        "kind", "rule", "fired by", "setting", "looks at: then"
+        "kind", "rule", "fired by", "setting", "looks at → then"
     ));
     for KindRule { kind, by, rule } in JOBS {
         let setting =
             rule.key.map_or("-".to_owned(), |key| format!("{key} = {}", settings.text(key)));
         let (name, state, action) = (rule.name, rule.state, rule.action);
-        out.push_str(&format!("{kind:<9} {name:<12} {by:<13} {setting:<30} {state}: {action}\n"));
+        out.push_str(&format!("{kind:<9} {name:<12} {by:<13} {setting:<30} {state} → {action}\n"));
     }
     Ok(out)
 }
