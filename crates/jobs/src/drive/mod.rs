@@ -11,17 +11,20 @@
 
 mod admission;
 mod asks;
+mod begin;
 mod calls;
 mod ends;
 mod finding_out;
 mod hand;
 mod limits;
+mod listen;
 mod load;
 mod memory;
 mod rest;
 mod run;
 mod settling;
 mod undoing;
+mod write;
 
 pub use admission::{HELD_AFTER_LATE_MAX, HELD_MAX, LEAD};
 pub use calls::Calls;
@@ -30,7 +33,8 @@ pub use ends::{Ending, Ends};
 pub use limits::{BOOK_GOOD_FOR, Limits};
 pub use load::{LoadError, Loaded, load, meta_of, read_events, read_events_of};
 pub use memory::Memory;
-pub(crate) use run::{Run, Still, creations_first};
+pub(crate) use run::{Run, Still};
+pub(crate) use write::creations_first;
 
 use crate::terms::Serves;
 use std::{sync::Arc, time::Duration};
@@ -244,7 +248,7 @@ pub struct JobWorker(pub Arc<Shop>);
 impl Handler for JobWorker {
     fn run(&self, held: Held) -> BoxFuture<'static, Held> {
         let shop = self.0.clone();
-        Box::pin(run::drive(shop, held))
+        Box::pin(begin::drive(shop, held))
     }
 }
 

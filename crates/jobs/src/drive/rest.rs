@@ -1,8 +1,9 @@
 //! How a run comes to rest: its flow ends, it is cancelled, or nothing is left to do but to wait.
 
 use super::{
+    begin::commit_park,
     load::Loaded,
-    run::{Core, Go, Next, Pending, Run, Still, commit_park},
+    run::{Core, Go, Next, Pending, Run, Still},
 };
 use crate::{
     decide::{self, AskMail, timers},

@@ -1,46 +1,34 @@
-//! One job in the hands of a worker: the loop of [`super`], and what each thing that comes leads to.
+//! One job in the hands of a worker: what is known of it, and the loop of [`super`]. How it begins is in `begin`, what
+//! comes from outside in `listen`, what goes out in `write`, how it comes to rest in `rest`.
 
 use super::{
-    Reach, Shop,
-    calls::{self, Finished, How, Start, Testimony},
+    Reach,
+    calls::{Finished, Start},
     hand::Foreign,
     load::{LoadError, Loaded},
-    points,
-    settling::Learnt,
 };
 use crate::{
-    decide::{self, AskMail, MailSays, timers},
-    model::{Attention, Job, JobEvent, JobState, NewJob, OpenTimer, OwnEvent, limits},
+    decide::{self, AskMail, timers},
+    model::{Job, JobEvent, JobState, NewJob, OwnEvent, limits},
 };
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
-    sync::Arc,
     time::Duration,
 };
 use tenure_engine::{
-    session::{Hint, Keeper},
+    session::Keeper,
     worker::{Held, HoldError},
 };
 use tenure_kernel::{
-    commit::MailStance,
-    head::Head,
-    ids::EntityId,
-    limits as kernel_limits,
-    machine::{Decision, Input, Machine, draft},
-    mail::Mail,
-    outbox::{Message, Target},
-    runtime::{First, first},
-    table::Class,
-    time::Timestamp,
+    head::Head, ids::EntityId, machine::Machine, mail::Mail, outbox::Message, time::Timestamp,
     timers::TimerChange,
 };
 use tenure_steps::{
     desk::Asked,
-    driver::{Driver, End, Turn, World},
-    events::{CallOutcome, StepEvent, StepId, TimerWhy, Token, What},
+    driver::{Driver, End, Turn},
+    events::{StepEvent, StepId, Token},
     flow::FlowError,
-    saga::Undo,
 };
 use tokio::sync::{mpsc, watch};
 
@@ -85,7 +73,7 @@ pub(crate) struct Stuck {
 pub(crate) struct Running {
     pub step: StepId,
     pub stop: watch::Sender<bool>,
-    timeout: Duration,
+    pub(super) timeout: Duration,
 }
 
 /// Events that wait for the next commit, and what goes with them.
@@ -141,10 +129,10 @@ pub(crate) struct Run {
     /// Mail up to here is in `pending`.
     pub seen: u64,
     pub look_for_mail: bool,
-    done: mpsc::UnboundedReceiver<Finished>,
-    tell: mpsc::UnboundedSender<Finished>,
+    pub(super) done: mpsc::UnboundedReceiver<Finished>,
+    pub(super) tell: mpsc::UnboundedSender<Finished>,
     /// The store's time of the last commit, and when that was on this process's clock.
-    time: (Timestamp, Duration),
+    pub(super) time: (Timestamp, Duration),
 }
 
 /// Whether the drive goes on.
@@ -156,134 +144,6 @@ pub(crate) enum Next {
 }
 
 pub(crate) type Go = Result<(), HoldError>;
-
-/// Drives a job until it ends, waits, or is lost.
-pub(crate) async fn drive(shop: Arc<Shop>, mut held: Held) -> Held {
-    let pipeline = held.keeper().pipeline().clone();
-    let reach = Reach { shop: shop.clone(), pipeline };
-    reach.shop.at(points::CLAIMED).await;
-    let job = held.id();
-    match prepare(&reach, &held).await {
-        Ok(still) => {
-            let mut run = Run::new(reach, held.keeper().clone(), &held.head, still.core);
-            run.launch(still.starts, held.head.changed_at);
-            let went = match run.begin(&mut held, still.turn).await {
-                Ok(()) => run.go(&mut held).await,
-                Err(e) => Err(e),
-            };
-            match went {
-                Ok(()) => run.starts.clear(),
-                Err(HoldError::Lost) => tracing::info!(%job, "lost to another worker"),
-                Err(e) => tracing::warn!(%job, error = %e, "given back"),
-            }
-            run.stop_everything().await;
-        }
-        Err(LoadError::Store(e)) => {
-            tracing::warn!(%job, error = %e, "the history can not be read now");
-        }
-        Err(LoadError::Unreadable(why)) => unreadable(&mut held, why).await,
-    }
-    if held.head.class() == Class::Final {
-        shop.ends.tell(job, held.head.status.name());
-    }
-    held
-}
-
-/// A history that nobody can read stops the job in `attention`, with the reason.
-async fn unreadable(held: &mut Held, why: String) {
-    let attention = Attention { reason: "broken".into(), step: None, why, again_in_ms: None };
-    let decision = Decision::event(OwnEvent::JobAttention(attention).into())
-        .timer(TimerChange::clear(timers::PROGRESS));
-    if let Err(e) = commit_park(held, decision, "broken", None).await {
-        tracing::warn!(job = %held.id(), error = %e, "a job with an unreadable history");
-    }
-}
-
-/// A commit that gives up tenure. `read` says up to where mail was read: more refuses it.
-pub(crate) async fn commit_park(
-    held: &mut Held,
-    decision: Decision<JobEvent>,
-    why: &str,
-    read: Option<u64>,
-) -> Result<u64, HoldError> {
-    let refused = |e: tenure_kernel::machine::Undecided| HoldError::Refused(e.to_string());
-    let state = held.state::<Job>()?;
-    let drafted = draft::<Job>(Some(&held.head), state, decision, &Input::TenureEnded(why));
-    let Some(drafted) = drafted.map_err(refused)? else { return Ok(held.head.version) };
-    let id = held.keeper().pipeline().commit_id();
-    let mut commit = drafted.into_commit(id, held.id(), held.expect());
-    commit.mail = read.map_or(MailStance::Regardless, MailStance::ReadAll);
-    held.commit(commit).await.map(|c| c.version)
-}
-
-async fn prepare(reach: &Reach, held: &Held) -> Result<Still, LoadError> {
-    let store = reach.pipeline.store();
-    let (job, head) = (held.id(), &held.head);
-    if let Some(mut still) = reach.shop.memory.take(job) {
-        if still.version == head.version {
-            return Ok(still);
-        }
-        // Let go and claimed again, and nobody in between: what is new was decided without a holder. A flow that
-        // somebody else has driven meanwhile is replayed.
-        if head.epoch == still.epoch + 2 && !reach.shop.options.replay_always {
-            still.core.loaded.read(store, job, still.version + 1).await?;
-            still.core.loaded.fetch_children(store, job).await?;
-            if still.core.loaded.version == head.version && still.core.end.is_none() {
-                return Ok(still);
-            }
-        }
-    }
-    let state: JobState = held.state::<Job>().map_err(|e| LoadError::Unreadable(e.to_string()))?;
-    // Created and claimed, or created and started by its birth, and nothing else: the head says it all. A flow
-    // that was started afresh counts its events anew: there one event more may be a call.
-    let untouched = state.run == 1
-        && (state.events == 1 || (state.events, head.version, head.epoch) == (2, 2, 1));
-    let mut loaded = match (&state.input, untouched) {
-        (Some(input), true) => Loaded {
-            input: input.clone(),
-            state: state.clone(),
-            version: head.version,
-            ..Loaded::default()
-        },
-        _ => super::load(store, job).await?,
-    };
-    if let Some(session) = head.holder {
-        loaded.holders.insert(head.epoch, session);
-    }
-    loaded.history.forget(reach.shop.options.forget);
-    let entropy = reach.pipeline.rt().random();
-    let (core, turn) =
-        Core::start(&reach.shop, job, &head.tenant, loaded, head.changed_at, entropy)?;
-    reach.shop.at(points::REPLAYED).await;
-    let (version, epoch) = (head.version, head.epoch);
-    Ok(Still { core, version, epoch, bytes: 0, starts: Vec::new(), turn })
-}
-
-impl Core {
-    /// Replays a flow.
-    pub fn start(
-        shop: &Shop,
-        job: EntityId,
-        tenant: &str,
-        loaded: Loaded,
-        now: Timestamp,
-        entropy: u64,
-    ) -> Result<(Self, Turn), LoadError> {
-        let (name, version) = (&loaded.state.flow, loaded.state.version);
-        let flow = shop.flows.get(name, version).ok_or_else(|| {
-            LoadError::Unreadable(format!("this worker does not know the flow {name}@{version}"))
-        })?;
-        let run = loaded.state.run;
-        let world = World { job, tenant: tenant.to_owned(), run, now, entropy };
-        // A cancelled job is undone without its flow, which knows nothing of those steps.
-        let cut = loaded.state.cancel.is_some().then(|| loaded.history.without_undos());
-        let seen = cut.as_ref().unwrap_or(&loaded.history);
-        let (driver, turn) = Driver::start(flow, loaded.input.clone(), seen, world);
-        let delivered = loaded.history.order.len();
-        let (asks, queue) = (BTreeMap::new(), VecDeque::new());
-        Ok((Core { loaded, driver, asks, delivered, end: None, queue, first: None }, turn))
-    }
-}
 
 impl Run {
     pub fn new(reach: Reach, keeper: Keeper, head: &Head, core: Core) -> Self {
@@ -428,7 +288,7 @@ impl Run {
     }
 
     /// What comes out of the replay, and timers that a pause took away.
-    async fn begin(&mut self, held: &mut Held, turn: Turn) -> Go {
+    pub(super) async fn begin(&mut self, held: &mut Held, turn: Turn) -> Go {
         // The cancel took the flow's timers away, and they stay away; see `begin_undoing` for those of undos.
         if self.state().cancel.is_none() {
             self.rearm(held);
@@ -468,7 +328,7 @@ impl Run {
         }
     }
 
-    async fn go(&mut self, held: &mut Held) -> Go {
+    pub(super) async fn go(&mut self, held: &mut Held) -> Go {
         loop {
             if !held.may_act() {
                 return Err(HoldError::Lost);
@@ -545,7 +405,7 @@ impl Run {
     }
 
     /// Starts the flow anew, from what is in memory or, in test mode, from the store.
-    async fn replay(&mut self, held: &Held) -> Go {
+    pub(super) async fn replay(&mut self, held: &Held) -> Go {
         let loaded = match self.reach.shop.options.replay_always {
             true => super::load(self.reach.pipeline.store(), self.id).await.map_err(hold_error)?,
             false => self.core.loaded.clone(),
@@ -557,289 +417,6 @@ impl Run {
         self.core = core;
         self.dropped.clear();
         self.absorb(turn).await
-    }
-
-    pub async fn commit(&mut self, held: &mut Held) -> Go {
-        let pending = std::mem::take(&mut self.pending);
-        if pending.events.is_empty() {
-            // A question to a tool changes nothing, so there is nothing to write first.
-            self.pending = pending;
-            let starts = std::mem::take(&mut self.starts);
-            self.launch(starts, self.now());
-            return Ok(());
-        }
-        let results = uncommitted(&pending.events);
-        let (mut events, mut messages, mut timers) =
-            (pending.events, pending.messages, pending.timers);
-        let (mut handed, mut before) = (pending.handed, 0);
-        while events.len() > limits::EVENTS_PER_COMMIT {
-            // Messages and timers go first: a child that was created and is not on record yet is asked for again
-            // under the same id; one that is on record and was never created would be waited for in vain.
-            let rest = events.split_off(limits::EVENTS_PER_COMMIT);
-            before += events.len();
-            // But nobody may take a call before it is on record as started: it goes with its event.
-            let (now, later) = handed.into_iter().partition(|(at, _)| *at < before);
-            handed = later;
-            let (sent, kept) = creations_first(now, messages, &handed);
-            messages = kept;
-            let decision = Decision {
-                events: std::mem::replace(&mut events, rest),
-                timers: std::mem::take(&mut timers),
-                messages: sent,
-                ..Decision::default()
-            };
-            held.record::<Job>(decision, &[]).await?;
-        }
-        let (messages, _) = creations_first(handed, messages, &[]);
-        let mut decision = Decision { events, timers, messages, ..Decision::default() };
-        decision.timers.extend(self.guard());
-        match held.record::<Job>(decision, &pending.mail).await {
-            Ok(Some(committed)) => {
-                self.time = (committed.at, self.reach.pipeline.rt().mono());
-                self.moved_at = self.time.1;
-                self.core.loaded.version = committed.version;
-                self.core.driver.set_now(committed.at);
-                self.look_for_mail |= committed.mail_waiting > 0;
-            }
-            Ok(None) => {}
-            Err(HoldError::Refused(why)) => {
-                self.pending.events = results;
-                self.refused(held, why).await?;
-                return Err(HoldError::Lost);
-            }
-            Err(e) => {
-                self.pending.events = results;
-                return Err(e);
-            }
-        }
-        self.reach.shop.at(points::AFTER_COMMIT).await;
-        let starts = std::mem::take(&mut self.starts);
-        self.launch(starts, self.time.0);
-        if self.reach.shop.options.replay_always && self.core.end.is_none() && self.cancel.is_none()
-        {
-            self.replay(held).await?;
-        }
-        Ok(())
-    }
-
-    /// The guard over this worker: if nothing is committed for longer than everything that runs may take,
-    /// the loop takes the job away, however punctually the session is renewed.
-    pub fn guard(&self) -> Option<TimerChange> {
-        let running = self.running.values().map(|r| r.timeout);
-        let longest = running.chain(self.starts.iter().map(|s| s.timeout)).max()?;
-        let slack = self.keeper.config().lease * 2 + self.reach.shop.options.stop_grace;
-        Some(TimerChange::guard(timers::PROGRESS, longest + slack))
-    }
-
-    /// Starts what is committed.
-    fn launch(&mut self, starts: Vec<Start>, at: Timestamp) {
-        for start in starts {
-            if self.stops(&start.step) && start.what == What::Call {
-                // Committed as started and never called: not applied, and nobody needs to wonder.
-                self.call_over(&start.step, &start.key, start.call, CallOutcome::Cancelled, None);
-                self.fail(&start.step, "cancelled", "the job was cancelled".into());
-                continue;
-            }
-            let (stopper, stop) = watch::channel(false);
-            let running =
-                Running { step: start.step.clone(), stop: stopper.clone(), timeout: start.timeout };
-            self.running.insert(start.key.clone(), running);
-            let desk = calls::Desk {
-                reach: self.reach.clone(),
-                keeper: self.keeper.clone(),
-                job: self.id,
-                tenant: self.tenant.clone(),
-                epoch: self.epoch,
-                at,
-                done: self.tell.clone(),
-                stop,
-                stopper,
-                runs: Some(
-                    self.reach.shop.calls.begin(self.id, &start.key, self.epoch, start.call),
-                ),
-            };
-            self.reach.pipeline.rt().spawn(Box::pin(calls::run(desk, start)));
-        }
-    }
-
-    /// Running tools are told to stop. What they return from here on is evidence, and so is what they have
-    /// returned and no commit has taken.
-    async fn stop_everything(&mut self) {
-        self.running.values().for_each(|r| {
-            r.stop.send_replace(true);
-        });
-        self.done.close();
-        let mut late: Vec<(String, u32, StepId, Testimony)> = Vec::new();
-        // A commit that was to start them was refused, or nobody knows: whether it is there or not, they were not made.
-        for start in std::mem::take(&mut self.starts).into_iter().filter(|s| s.what == What::Call) {
-            late.push((start.key, start.call, start.step, Testimony::NeverCalled));
-        }
-        for event in std::mem::take(&mut self.pending.events) {
-            if let JobEvent::Step(StepEvent::ToolInvocationFinished {
-                step,
-                key,
-                call,
-                result,
-                ..
-            }) = event
-            {
-                late.push((key, call, step, result.map_or(Testimony::Over, Testimony::Result)));
-            }
-        }
-        while let Ok(Finished { step, key, call, how }) = self.done.try_recv() {
-            match how {
-                How::Returned(result) => late.push((key, call, step, Testimony::of(&result))),
-                How::Gone => late.push((key, call, step, Testimony::Over)),
-                // The first is not the end of it; the others say it themselves, or nothing about the call.
-                How::TimedOut | How::NotCalled | How::Probed(_) | How::Compensated(_) => {}
-            }
-        }
-        for (key, call, step, says) in late {
-            let said = calls::Late { job: self.id, epoch: self.epoch, key, call, step, says };
-            calls::testify(&self.reach, &self.keeper, said).await;
-        }
-    }
-
-    pub async fn wait(&mut self, held: &mut Held) -> Go {
-        let rt = self.reach.pipeline.rt().clone();
-        // Nobody tells a process that its lease has lapsed: it looks itself, well within the margin.
-        let look = self.keeper.config().lease / 20;
-        let next = [self.patience_left(), self.next_limited()].into_iter().flatten().min();
-        let look = rt.sleep(next.map_or(look, |next| next.min(look)));
-        let stopping = held.until_stopping();
-        let draining = self.draining;
-        let drain = async {
-            if draining {
-                std::future::pending::<()>().await;
-            }
-            stopping.await;
-        };
-        let came = first(self.done.recv(), first(held.wait_for_mail(), first(drain, look))).await;
-        match came {
-            First::Left(Some(finished)) => self.finished(finished).await,
-            First::Left(None) => Err(HoldError::Lost),
-            First::Right(First::Left(Hint::Lost)) => Err(HoldError::Lost),
-            First::Right(First::Left(_)) => {
-                self.look_for_mail = true;
-                Ok(())
-            }
-            First::Right(First::Right(First::Left(()))) => {
-                self.draining = true;
-                Ok(())
-            }
-            First::Right(First::Right(First::Right(()))) => Ok(()),
-        }
-    }
-
-    async fn read_mail(&mut self, held: &mut Held) -> Go {
-        if !self.look_for_mail {
-            return Ok(());
-        }
-        self.look_for_mail = false;
-        let unread = match held.unread().await {
-            Err(HoldError::Store(e)) if e.is_transient() => {
-                // Mail is durable: it is read when the store is back. Nothing that depends on having read it
-                // all gets past the store meanwhile.
-                tracing::debug!(job = %self.id, error = %e, "mail can not be read now");
-                self.look_for_mail = true;
-                return Ok(());
-            }
-            other => other?,
-        };
-        let fresh: Vec<Mail> = unread.into_iter().filter(|m| m.seq > self.seen).collect();
-        for mail in fresh {
-            self.seen = mail.seq;
-            let says = decide::read_mail(self.state(), &mail, self.id);
-            self.pending.mail.push(mail);
-            self.mail_says(says).await?;
-        }
-        Ok(())
-    }
-
-    async fn mail_says(&mut self, says: MailSays) -> Go {
-        match says {
-            MailSays::Cancel(ask) if self.cancel.is_none() => self.cancelled_by(ask),
-            MailSays::Cancel(_) => self.note("cancel: it is being cancelled"),
-            MailSays::Pause(_) if self.cancel.is_some() => {
-                self.note("pause: it is being cancelled");
-            }
-            MailSays::Pause(ask) => {
-                self.record(OwnEvent::PauseAsked { by: ask.by.clone() });
-                self.pause = Some(ask);
-            }
-            // A job that runs is past its gate.
-            MailSays::Nothing(why) | MailSays::GateClosed(why) => self.note(&why),
-            MailSays::Evidence(key) => {
-                self.note(&format!("evidence: for {key}"));
-                let stuck: Vec<StepId> = self.stuck.iter().map(|s| s.step.clone()).collect();
-                for step in stuck {
-                    // It says something about its own call, and nothing about who is dead.
-                    self.settle(&step, Learnt::default()).await?;
-                }
-            }
-            MailSays::CallEnded(mail) => self.came_back(*mail).await?,
-            MailSays::Timer(name) => {
-                self.pending.timers.push(TimerChange::clear(name.clone()));
-                match decide::timer_events(self.state(), &name) {
-                    Some(event) => self.take_in(event).await?,
-                    None => self.note(&format!("timer_due: nobody waits for {name}")),
-                }
-            }
-            MailSays::Events(events) => {
-                for event in events {
-                    self.take_in(event).await?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// An event from outside, and what it sets in motion.
-    async fn take_in(&mut self, event: JobEvent) -> Go {
-        let moved = match &event {
-            JobEvent::Step(StepEvent::WaitCompleted { step, .. }) => {
-                self.pending.timers.push(TimerChange::clear(timers::wait(step)));
-                None
-            }
-            JobEvent::Step(
-                StepEvent::TimerFired { step } | StepEvent::EffectSettled { step, .. },
-            ) => {
-                let step = step.clone();
-                self.stuck.retain(|s| s.step != step);
-                let limit = |t: &OpenTimer| t.step == step && t.why == TimerWhy::Limit;
-                if self.state().timers.iter().any(limit) {
-                    self.wake_aside();
-                }
-                Some(step)
-            }
-            _ => None,
-        };
-        if matches!(event, JobEvent::Own(OwnEvent::JobResumed { .. })) {
-            self.pause = None;
-        }
-        self.record(event);
-        if let Some(step) = moved {
-            self.core.queue.push_back(step);
-        }
-        Ok(())
-    }
-
-    fn note(&mut self, what: &str) {
-        let what = kernel_limits::clip(what, 256).to_owned();
-        self.record(OwnEvent::MailNoted { what });
-    }
-
-    fn cancelled_by(&mut self, ask: AskMail) {
-        self.pending.messages.extend(decide::cancel_others(self.state(), self.id));
-        self.record(OwnEvent::JobCancelling { by: ask.by.clone(), why: ask.why.clone() });
-        self.pending.timers.push(TimerChange::ClearAll);
-        // A pause that was asked for before does not hold it back.
-        (self.cancel, self.pause) = (Some(ask), None);
-        self.core.queue.clear();
-        // What undoes goes on: that is what a cancel wants as well.
-        self.running.values().filter(|r| !Undo::is_undo(&r.step)).for_each(|r| {
-            r.stop.send_replace(true);
-        });
     }
 }
 
@@ -871,37 +448,9 @@ fn weight(event: &JobEvent) -> u64 {
     120 + carried.map_or(0, of) as u64
 }
 
-/// Results in events that are about to be committed: if they are not, they are evidence.
-fn uncommitted(events: &[JobEvent]) -> Vec<JobEvent> {
-    let is_result = |e: &&JobEvent| {
-        matches!(
-            e,
-            JobEvent::Step(StepEvent::ToolInvocationFinished { outcome: CallOutcome::Success, .. })
-        )
-    };
-    events.iter().filter(is_result).cloned().collect()
-}
-
 pub(crate) fn hold_error(e: LoadError) -> HoldError {
     match e {
         LoadError::Store(e) => HoldError::Store(e),
         LoadError::Unreadable(why) => HoldError::Refused(why),
     }
-}
-
-/// What is sent: new calls first, then the rest, because a cancel that comes before what it is for is lost. What is for a
-/// call that is created later is kept until then.
-pub(crate) fn creations_first(
-    created: Vec<(usize, Message)>,
-    messages: Vec<Message>,
-    later: &[(usize, Message)],
-) -> (Vec<Message>, Vec<Message>) {
-    let to = |m: &Message| match m.to {
-        Target::Mail(id) | Target::Create { id, .. } => Some(id),
-        Target::Wire(_) => None,
-    };
-    let waits = |m: &Message| to(m).is_some_and(|id| later.iter().any(|(_, c)| to(c) == Some(id)));
-    let (kept, now): (Vec<_>, Vec<_>) = messages.into_iter().partition(waits);
-    let first = created.into_iter().map(|(_, m)| m);
-    (first.chain(now).collect(), kept)
 }

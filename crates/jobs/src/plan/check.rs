@@ -2,10 +2,11 @@
 //! there are is given; without that, only the plan itself is looked at.
 
 use super::{
+    expr::{Expr, Name, Part},
     model::{Plan, Step, What},
     problem::{Problem, Problems, Wrong, below},
     strict::Strict,
-    template::{Expr, Name, Part, Template},
+    template::Template,
     types::{self, Found, Schema, Sources},
 };
 use crate::{

@@ -9,8 +9,8 @@
 //! within calls than a stack has room for. Nesting to the right is bounded by the parser.
 
 use super::{
+    expr::{FILTERS, Scope, TESTS},
     limits,
-    template::{FILTERS, Scope, TESTS},
 };
 use minijinja::{
     Environment, ErrorKind, Expression, UndefinedBehavior,

@@ -4,7 +4,7 @@
 //! | room | what it holds |
 //! |---|---|
 //! | [`problem`] | what can be wrong, with its place and what to do |
-//! | [`template`] | expressions and templates: `${{ steps.a.output }}` |
+//! | [`template`], [`expr`] | templates and the expressions in them: `${{ steps.a.output }}` |
 //! | `evaluate` | what an expression gives, in bounded time and room |
 //! | [`model`] | a plan, read from JSON |
 //! | [`mod@check`] | everything that can be known to be wrong before it runs |
@@ -17,6 +17,7 @@
 pub mod check;
 pub mod draw;
 mod evaluate;
+pub mod expr;
 pub mod model;
 pub mod problem;
 pub mod run;

@@ -2,10 +2,11 @@
 //! [`mod@super::check`].
 
 use super::{
+    expr::{Expr, Name},
     limits,
     problem::{Problem, Problems, Wrong, below, kind_of},
     strict::Strict,
-    template::{Expr, Name, Template},
+    template::Template,
 };
 use crate::nearest::nearest;
 use serde_json::{Map, Value};

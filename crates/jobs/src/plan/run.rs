@@ -7,10 +7,10 @@
 
 use super::{
     check::{self, check_input},
+    expr::{Empty, Name, Scope},
     limits,
     model::{OnFailure, Plan, Step, Wait, What},
     strict::Strict,
-    template::{Empty, Name, Scope},
 };
 use futures_util::future::poll_fn;
 use serde_json::{Map, Value, json};
@@ -480,7 +480,7 @@ impl Runner {
     fn output(&self) -> FlowResult {
         let scope = self.scope_of(0..self.states.len());
         if let Some(output) = &self.plan.output {
-            let excused = |expr: &super::template::Expr| {
+            let excused = |expr: &super::expr::Expr| {
                 expr.names.iter().any(
                     |n| matches!(n, Name::Step(id) if self.status_without_output(id).is_some()),
                 )

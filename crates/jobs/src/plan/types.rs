@@ -3,8 +3,9 @@
 //! reference passes: the tool still checks its own input when it is called.
 
 use super::{
+    expr::{Expr, Part},
     problem::{Problems, Wrong, below},
-    template::{Expr, Part, Template},
+    template::Template,
 };
 use crate::nearest::nearest;
 use serde_json::{Map, Value, json};

@@ -1,0 +1,219 @@
+//! How events change what the head of a job keeps. What stands in a head is what its events give, whoever folds them and
+//! when, so nothing here may look at anything else.
+
+use super::{
+    EVIDENCE, HeldBack, JobState, OpenCall, OpenChild, OpenTimer, OpenWait, OwnEvent, RECHECK,
+    limits, small,
+};
+use tenure_steps::{
+    events::{ResultType, StepEvent, TimerWhy, ValueKind, Verdict, WaitOutcome, What},
+    saga::Undo,
+};
+
+impl JobState {
+    pub(super) fn step(&mut self, event: &StepEvent) {
+        match event {
+            StepEvent::ToolInvocationStarted { step, tool, key, call, class, undoable, .. } => {
+                self.timers.retain(|t| t.step != *step);
+                self.calls.push(OpenCall {
+                    step: step.clone(),
+                    tool: tool.clone(),
+                    key: key.clone(),
+                    call: *call,
+                    class: *class,
+                    unknown: None,
+                    undoing: false,
+                    out: None,
+                    known: false,
+                    undoable: *undoable,
+                });
+            }
+            StepEvent::ToolInvocationFinished { key, call, .. } => self.close(key, *call),
+            StepEvent::EffectSettled { key, call, verdict, .. } => {
+                self.close(key, *call);
+                self.looks = 0;
+                if *verdict != Verdict::CalledAgain
+                    && self.attention.as_ref().is_some_and(|a| a.reason == "unknown_outcome")
+                {
+                    self.attention = None;
+                }
+            }
+            StepEvent::EffectUnknown { key, call, why, .. } => {
+                if let Some(c) = self.calls.iter_mut().find(|c| c.key == *key && c.call == *call) {
+                    c.unknown = Some(why.clone());
+                }
+            }
+            StepEvent::NodeFinished { step, result_type, .. } => {
+                self.steps += u32::from(*result_type != ResultType::RetryableFailure);
+                // Tried, with whatever outcome: the list of what is to be undone is one shorter.
+                if result_type.settles() && Undo::is_undo(step) {
+                    self.undos = self.undos.saturating_sub(1);
+                }
+            }
+            StepEvent::CompensationStarted { key, call, .. } => {
+                if let Some(c) = self.calls.iter_mut().find(|c| c.key == *key && c.call == *call) {
+                    c.undoing = true;
+                }
+            }
+            StepEvent::CommandCommitted { .. } => {}
+            StepEvent::ValueRecorded { kind, value, .. } => {
+                self.steps += 1;
+                match kind {
+                    ValueKind::Undo => self.undos += 1,
+                    ValueKind::Kept => {
+                        let kept = value.as_array().map_or(0, Vec::len);
+                        self.undos =
+                            self.undos.saturating_sub(u32::try_from(kept).unwrap_or(u32::MAX));
+                    }
+                    _ => {}
+                }
+            }
+            StepEvent::WaitOpened { step, kind, key, .. } => {
+                self.waits.push(OpenWait { step: step.clone(), kind: *kind, key: key.clone() });
+            }
+            StepEvent::WaitCompleted { step, key, outcome, .. } => {
+                self.steps += 1;
+                self.waits.retain(|w| w.step != *step);
+                self.kept.retain(|k| k != key);
+                // Nobody was heard where the time ran out: an answer that comes late is told so.
+                if *outcome != WaitOutcome::Expired {
+                    self.heard.push(key.clone());
+                }
+                let bytes = |keys: &[String]| keys.iter().map(String::len).sum::<usize>();
+                while self.heard.len() > limits::HEARD_MAX
+                    || bytes(&self.heard) > limits::KEYS_BYTES_MAX
+                {
+                    self.heard.remove(0);
+                }
+            }
+            StepEvent::SignalKept { key, .. } => self.kept.push(key.clone()),
+            StepEvent::TimerSet { step, why, limit, .. } => {
+                let tool = limit.as_ref().map(|l| l.tool.clone());
+                self.timers.push(OpenTimer { step: step.clone(), why: *why, tool });
+            }
+            StepEvent::TimerFired { step } => {
+                let sleep = |t: &OpenTimer| t.step == *step && t.why == TimerWhy::Sleep;
+                self.steps += u32::from(self.timers.iter().any(sleep));
+                self.timers.retain(|t| t.step != *step);
+            }
+            StepEvent::ChildStarted { step, ordinal, .. } => {
+                self.children.push(OpenChild(*ordinal, step.clone()));
+            }
+            StepEvent::ChildEnded { ordinal, .. } => {
+                self.steps += 1;
+                self.children.retain(|c| c.0 != *ordinal);
+            }
+            StepEvent::ChildOutputTaken { .. } => {}
+            StepEvent::StepDropped { step } => {
+                self.waits.retain(|w| w.step != *step);
+                self.timers.retain(|t| t.step != *step);
+            }
+            StepEvent::CallHanded { key, call, what, nth, .. } => {
+                if let Some(c) = self.calls.iter_mut().find(|c| c.key == *key && c.call == *call) {
+                    (c.out, c.known) = (Some((*what, *nth)), false);
+                }
+            }
+            StepEvent::CallAnswered { key, call, what, answer, .. } => {
+                if let Some(c) = self.calls.iter_mut().find(|c| c.key == *key && c.call == *call) {
+                    (c.out, c.known) = (None, *what == What::Call && answer.end.is_certain());
+                }
+            }
+        }
+    }
+
+    fn close(&mut self, key: &str, call: u32) {
+        self.calls.retain(|c| !(c.key == key && c.call == call));
+    }
+
+    pub(super) fn own(&mut self, event: &OwnEvent) {
+        match event {
+            OwnEvent::JobCreated(new) => {
+                self.flow.clone_from(&new.flow);
+                self.version = new.version;
+                self.input = small(&new.input, limits::INPUT_IN_HEAD_BYTES_MAX);
+                self.run = 1;
+                self.takeovers_max = new.takeovers_max;
+                self.parent = new.parent;
+                self.retry_of = new.retry_of;
+                self.forked_from.clone_from(&new.forked_from);
+                self.held_back = new.terms.hold_back();
+                self.terms.clone_from(&new.terms);
+                if new.terms.gate.is_some() {
+                    self.priority = new.priority;
+                }
+            }
+            OwnEvent::JobReady { .. } => {
+                self.held_back = match self.held_back {
+                    HeldBack::Start if self.terms.gate.is_some() => HeldBack::Gate,
+                    _ => HeldBack::No,
+                };
+            }
+            OwnEvent::HistoryCopied { events, .. } => {
+                for event in events {
+                    if let Ok(event) = serde_json::from_value::<StepEvent>(event.clone()) {
+                        self.step(&event);
+                    }
+                }
+            }
+            OwnEvent::JobParked { why, .. } => {
+                self.paused |= why == "pause";
+                self.pausing &= !self.paused;
+            }
+            OwnEvent::PauseAsked { .. } => self.pausing = true,
+            OwnEvent::JobAttention(attention) => self.attention = Some(attention.clone()),
+            OwnEvent::JobResumed { by } => {
+                self.looks += u32::from(by == RECHECK);
+                // Only a person takes back what a person asked for.
+                if by != RECHECK && by != EVIDENCE {
+                    (self.paused, self.pausing) = (false, false);
+                }
+                self.attention = None;
+            }
+            OwnEvent::JobRequeued { .. } => self.takeovers += 1,
+            OwnEvent::JobUndoing { lost } => {
+                self.takeovers += u32::from(*lost);
+                // Somebody looks again at what is to be undone.
+                self.looks += u32::from(!*lost);
+            }
+            OwnEvent::JobCancelling { by, why } => {
+                // There is nothing to resume any more.
+                (self.paused, self.pausing, self.attention) = (false, false, None);
+                self.cancel = Some((by.clone(), why.clone()));
+            }
+            OwnEvent::JobContinued { input } => {
+                self.input = small(input, limits::INPUT_IN_HEAD_BYTES_MAX);
+                self.run += 1;
+                (self.events, self.takeovers) = (0, 0);
+                // The flow asks for the same names again: what an earlier run heard is not what this one waits for.
+                self.heard.clear();
+                self.undos = 0;
+                self.waits.clear();
+                self.timers.clear();
+                self.children.clear();
+            }
+            OwnEvent::JobCompleted { output, .. } => {
+                self.output = small(output, limits::OUTPUT_IN_HEAD_BYTES_MAX);
+                self.close_all();
+            }
+            OwnEvent::JobFailed(failure) => {
+                self.failure = Some(failure.clone());
+                self.close_all();
+            }
+            OwnEvent::JobCancelled { by, why, .. } => {
+                self.cancel = Some((by.clone(), why.clone()));
+                self.close_all();
+            }
+            OwnEvent::JobStarted {}
+            | OwnEvent::JobWaiting { .. }
+            | OwnEvent::JobRetrying { .. }
+            | OwnEvent::MailNoted { .. } => {}
+        }
+    }
+
+    /// Nothing is waited for any more. Calls stay: they say which effects are unknown.
+    fn close_all(&mut self) {
+        self.waits.clear();
+        self.timers.clear();
+        self.children.clear();
+    }
+}
