@@ -9,6 +9,7 @@
 //! | [`join`] | several turns of which one result is made |
 //! | [`desk`] | what outsiders ask |
 //! | [`view`] | what people read |
+//! | [`drive`] | the worker that runs turns: asks the model, calls tools as jobs |
 //!
 //! A *turn* is one unit of delivery of an agent: it is sent, dispatched, run by a worker in steps, suspended while
 //! tools work, resumed, and ends once, with one announcement and one deliverable. An *agent* only says whose turn it is.
@@ -20,6 +21,7 @@
 
 pub mod agent;
 pub mod desk;
+pub mod drive;
 pub mod join;
 pub mod rules;
 pub mod turn;

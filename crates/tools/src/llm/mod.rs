@@ -4,7 +4,8 @@
 //! (`idempotent`), and the first one that is recorded is *the* answer: replay never asks twice. Result and request are
 //! recorded whole, because what a model was asked and what it said is what people want to see afterwards.
 //!
-//! The address is the operator's and not an argument: the key goes where it points.
+//! The address is the operator's and not an argument: the key goes where it points. Who asks for an agent may name
+//! another ([`Endpoint`]), which gets the secret that is named with it, and never the operator's key.
 //!
 //! With `stream: true` the text shows while it comes. The result is the same as without; a stream that
 //! breaks is no half answer but `Unknown`.
@@ -129,11 +130,10 @@ pub struct Usage {
 
 /// The tool `llm`.
 pub fn llm(options: LlmOptions, secrets: Secrets) -> ToolSpec {
-    let client = wire::client(options.system_proxy);
-    let llm = std::sync::Arc::new(Llm { client, options, secrets });
+    let llm = std::sync::Arc::new(Llm::new(options, secrets));
     ToolSpec::new("llm", move |ctx: ToolCtx, input: LlmInput| {
         let llm = llm.clone();
-        async move { llm.ask(&ctx, &input).await }
+        async move { llm.ask(&ctx, &input, None).await }
     })
     .doc("Asks a model over the chat-completions protocol; request and answer are recorded.")
     .idempotent()
@@ -141,17 +141,38 @@ pub fn llm(options: LlmOptions, secrets: Secrets) -> ToolSpec {
     .retries(RETRY_MAX, BACKOFF)
 }
 
-struct Llm {
+/// Another server than the operator's.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Endpoint {
+    /// See [`LlmOptions::base_url`].
+    pub base_url: String,
+    /// The secret that is sent as the key; arguments may name it.
+    pub secret: Option<String>,
+}
+
+/// Asks models.
+pub struct Llm {
     client: Result<Client, ToolError>,
     options: LlmOptions,
     secrets: Secrets,
 }
 
 impl Llm {
-    async fn ask(&self, ctx: &ToolCtx, input: &LlmInput) -> Result<LlmOutput, ToolError> {
+    /// One that asks the operator's server, unless told otherwise.
+    pub fn new(options: LlmOptions, secrets: Secrets) -> Self {
+        Llm { client: wire::client(options.system_proxy), options, secrets }
+    }
+
+    /// One question.
+    pub async fn ask(
+        &self,
+        ctx: &ToolCtx,
+        input: &LlmInput,
+        elsewhere: Option<&Endpoint>,
+    ) -> Result<LlmOutput, ToolError> {
         let body = self.body(input)?;
         let mut redactor = Redactor::default();
-        let request = self.request(ctx, &body, &mut redactor)?;
+        let request = self.request(ctx, &body, &mut redactor, elsewhere)?;
         let client = self.client.as_ref().map_err(Clone::clone)?;
         let begun = Instant::now();
         let what = format!("POST {}", wire::shown(request.url()));
@@ -193,11 +214,13 @@ impl Llm {
         ctx: &ToolCtx,
         body: &Value,
         redactor: &mut Redactor,
+        elsewhere: Option<&Endpoint>,
     ) -> Result<Request, ToolError> {
         let wrong = |why: &dyn std::fmt::Display| {
             ToolError::Permanent(format!("the model server's address can not be used: {why}"))
         };
-        let address = format!("{}/chat/completions", self.options.base_url.trim_end_matches('/'));
+        let base_url = elsewhere.map_or(&self.options.base_url, |e| &e.base_url);
+        let address = format!("{}/chat/completions", base_url.trim_end_matches('/'));
         let url = reqwest::Url::parse(&address).map_err(|e| wrong(&e))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(wrong(&"it is neither http nor https"));
@@ -208,8 +231,12 @@ impl Llm {
         let key = HeaderValue::from_str(&ctx.key)
             .map_err(|_| ToolError::permanent("the idempotency key can not stand in a header"))?;
         headers.insert(KEY_HEADER, key);
-        if let Some(name) = &self.options.api_key_env {
-            let secret = self.secrets.configured(name)?;
+        let key = match elsewhere {
+            None => self.options.api_key_env.as_ref().map(|n| (n, self.secrets.configured(n))),
+            Some(there) => there.secret.as_ref().map(|n| (n, self.secrets.named(n))),
+        };
+        if let Some((name, secret)) = key {
+            let secret = secret?;
             redactor.hide(&secret, name);
             let mut value = HeaderValue::from_str(&format!("Bearer {secret}")).map_err(|_| {
                 ToolError::Permanent(format!("the key in {name} can not stand in a header"))

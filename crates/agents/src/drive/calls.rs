@@ -1,0 +1,441 @@
+//! What becomes of the tool calls of a step. Pure: who is asked, by which message, until when; and what is answered at
+//! once, because nobody could be asked. A model can read every such answer, and try something else.
+
+use super::{
+    conversation::{Conversation, INBOX_NOT_EMPTY},
+    profile::{
+        DELEGATE, DELEGATE_TIMEOUT, FORK_JOIN, Profile, Run, SUBMIT, ToolDef, delegate_parameters,
+        fork_join_parameters, submit_parameters,
+    },
+};
+use crate::{
+    agent::{Spec, agent_id},
+    join::{NewJoin, Task},
+    limits,
+    turn::{
+        act::{self, How, NewWait},
+        model::{Asker, NewTurn, Sort, TurnState, WaitFor},
+    },
+    words::{After, EndStatus, Fault, ToolStatus},
+};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+use tenure_kernel::{
+    ids::EntityId,
+    limits::clip,
+    outbox::{Message, Target},
+    stream::Body,
+    time::Timestamp,
+};
+
+/// A tool that the model wants called.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Asked {
+    /// The id of the call.
+    pub call: String,
+    /// The tool.
+    pub tool: String,
+    /// The arguments, or why they can not be read.
+    pub arguments: Result<Value, String>,
+}
+
+/// A call as a job is made of it.
+#[derive(Clone, Debug)]
+pub struct Order<'a> {
+    /// A flow or a tool.
+    pub run: &'a Run,
+    /// What it gets.
+    pub arguments: Value,
+    /// Who waits for it.
+    pub turn: EntityId,
+    /// Under which number it answers.
+    pub ordinal: u32,
+    /// It ends by then.
+    pub must_end_in_ms: u64,
+}
+
+/// Makes jobs of calls. Jobs are somebody else's: this crate knows only that they answer under their number.
+pub trait Jobs: Send + Sync {
+    /// The id of the job, and the message that creates it.
+    fn job(&self, order: &Order<'_>) -> (EntityId, Message);
+}
+
+/// Reads what a message wants called. Ids that are missing, too long or there twice are given anew, also in the message:
+/// what is recorded is what results refer to.
+pub fn read(message: &mut Value, step: u32) -> Vec<Asked> {
+    let Some(calls) = message.get_mut("tool_calls").and_then(Value::as_array_mut) else {
+        return Vec::new();
+    };
+    let mut seen = BTreeSet::new();
+    let mut asked = Vec::with_capacity(calls.len());
+    for (n, call) in calls.iter_mut().enumerate() {
+        let given = call["id"].as_str().unwrap_or_default().to_owned();
+        let fits = !given.is_empty() && given.len() <= limits::CALL_BYTES_MAX;
+        let id = match fits && seen.insert(given.clone()) {
+            true => given,
+            false => {
+                let id = format!("call_{step}_{}", n + 1);
+                if call.is_object() {
+                    call["id"] = json!(id);
+                }
+                seen.insert(id.clone());
+                id
+            }
+        };
+        let function = &call["function"];
+        let tool = clip(function["name"].as_str().unwrap_or_default(), limits::TOOL_BYTES_MAX);
+        let arguments = match &function["arguments"] {
+            Value::String(text) if text.trim().is_empty() => Ok(json!({})),
+            Value::String(text) => {
+                serde_json::from_str(text).map_err(|e| format!("the arguments are no JSON: {e}"))
+            }
+            Value::Null => Ok(json!({})),
+            other => Ok(other.clone()),
+        };
+        asked.push(Asked { call: id, tool: tool.to_owned(), arguments });
+    }
+    asked
+}
+
+/// The agents that have to be known before the calls can be made sense of.
+pub fn agents_named(asked: &[Asked], profile: &Profile) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for one in asked {
+        let Ok(arguments) = &one.arguments else { continue };
+        match (one.tool.as_str(), profile.tool(&one.tool).map(|t| &t.run)) {
+            (DELEGATE, _) => names.extend(arguments["agent"].as_str().map(str::to_owned)),
+            (FORK_JOIN, _) => {
+                let tasks = arguments["tasks"].as_array().map_or(&[][..], Vec::as_slice);
+                names.extend(tasks.iter().filter_map(|t| t["agent"].as_str()).map(str::to_owned));
+            }
+            (_, Some(Run::Agent(agent))) => {
+                names.insert(agent.clone());
+            }
+            _ => {}
+        }
+    }
+    names
+}
+
+/// What the calls are made with.
+pub struct Ground<'a> {
+    /// The turn.
+    pub turn: EntityId,
+    /// Whose it is.
+    pub tenant: &'a str,
+    /// Its state.
+    pub state: &'a TurnState,
+    /// The step that calls.
+    pub step: u32,
+    /// What is left until it must end.
+    pub left: Duration,
+    /// What its agent may do.
+    pub profile: &'a Profile,
+    /// The agents that were named, as far as they are there.
+    pub agents: &'a BTreeMap<String, Spec>,
+    /// Makes jobs.
+    pub jobs: &'a dyn Jobs,
+    /// It is the last step: only what ends the turn is called.
+    pub last_step: bool,
+}
+
+/// What a step comes to.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// The turn delivers.
+    Submit(EndStatus, Value),
+    /// These are called.
+    Calls(Vec<NewWait>),
+}
+
+type Answer = (ToolStatus, Value, Option<Fault>);
+
+fn refused(code: &str, message: impl Into<String>) -> Answer {
+    let message = clip(&message.into(), limits::ERROR_BYTES_MAX).to_owned();
+    (ToolStatus::Failed, Value::Null, Some(Fault { code: code.to_owned(), message }))
+}
+
+/// What becomes of the calls of a step.
+pub fn outcome(ground: &Ground<'_>, asked: Vec<Asked>, talk: &Conversation) -> Outcome {
+    if let [only] = asked.as_slice()
+        && only.tool == SUBMIT
+        && ground.profile.last_tool() == SUBMIT
+        && let Ok((status, result)) = submitted(only)
+        && talk.unseen().is_empty()
+    {
+        return Outcome::Submit(status, result);
+    }
+    let alone = asked.len() == 1;
+    let mut waits: Vec<NewWait> = Vec::with_capacity(asked.len());
+    let mut ordinal = act::next_ordinal(ground.state);
+    for (place, one) in asked.into_iter().enumerate() {
+        let open = waits.iter().filter(|w| !matches!(w.how, How::Answered(..))).count();
+        let made = match open < limits::WAITS_MAX {
+            true => make(ground, &one, place, ordinal, alone, talk),
+            false => Err(refused(
+                "too_many_calls",
+                format!("a step can wait for {} calls", limits::WAITS_MAX),
+            )),
+        };
+        let (how, timeout_ms, after) = made.unwrap_or_else(|(status, result, fault)| {
+            (How::Answered(status, result, fault), None, After::Suspend)
+        });
+        ordinal += u32::from(!matches!(how, How::Answered(..)));
+        waits.push(NewWait { call: one.call, tool: one.tool, how, timeout_ms, after });
+    }
+    Outcome::Calls(waits)
+}
+
+type Made = (How, Option<u64>, After);
+
+fn make(
+    ground: &Ground<'_>,
+    one: &Asked,
+    place: usize,
+    ordinal: u32,
+    alone: bool,
+    talk: &Conversation,
+) -> Result<Made, Answer> {
+    let last = ground.profile.last_tool();
+    if ground.last_step && one.tool != last {
+        return Err(refused("last_step", format!("only {last} could be called in this step")));
+    }
+    match (one.tool.as_str(), ground.profile.tool(&one.tool)) {
+        (SUBMIT, _) => Err(not_submitted(one, last, alone, talk)),
+        (DELEGATE, _) if !ground.profile.delegates.is_empty() => delegate(ground, one, ordinal),
+        (FORK_JOIN, _) if !ground.profile.delegates.is_empty() => fork_join(ground, one, ordinal),
+        (_, Some(tool)) => call(ground, one, tool, place, ordinal),
+        (name, None) => Err(refused("unknown_tool", format!("there is no tool {name:?}"))),
+    }
+}
+
+/// What a submission says.
+fn submitted(one: &Asked) -> Result<(EndStatus, Value), Answer> {
+    let arguments = checked(one, &submit_parameters())?;
+    let status = match arguments["status"].as_str() {
+        Some("partial") => EndStatus::Partial,
+        Some("failed") => EndStatus::Failed,
+        _ => EndStatus::Success,
+    };
+    Ok((status, arguments["result"].clone()))
+}
+
+/// Why a submission does not end the turn.
+fn not_submitted(one: &Asked, last: &str, alone: bool, talk: &Conversation) -> Answer {
+    if last != SUBMIT {
+        return refused("must_end_with", format!("this turn ends with {last}"));
+    }
+    if !alone {
+        return refused("not_alone", format!("{SUBMIT} has to be the only call of its step"));
+    }
+    if let Err(answer) = submitted(one) {
+        return answer;
+    }
+    let items: Vec<Value> = talk
+        .unseen()
+        .into_iter()
+        .map(|(call, r)| json!({ "tool_call_id": call, "status": r.status, "result": r.result, "error": r.error }))
+        .collect();
+    let message = "results are there that you have not seen; look at them, then submit again";
+    let fault = Fault { code: INBOX_NOT_EMPTY.into(), message: message.into() };
+    (ToolStatus::Failed, Value::Array(items), Some(fault))
+}
+
+/// Arguments that fit their schema.
+fn checked(one: &Asked, schema: &Value) -> Result<Value, Answer> {
+    let arguments = one.arguments.clone().map_err(|why| refused("bad_request", why))?;
+    let validator =
+        jsonschema::validator_for(schema).map_err(|e| refused("bad_request", e.to_string()))?;
+    let wrong: Vec<String> = validator
+        .iter_errors(&arguments)
+        .map(|e| format!("{}: {e}", e.instance_path()))
+        .take(5)
+        .collect();
+    match wrong.is_empty() {
+        true => Ok(arguments),
+        false => Err(refused("bad_request", wrong.join("; "))),
+    }
+}
+
+/// The time of a wait, and by when whoever is asked has to end. A turn without a rule for it waits as long as it can.
+fn times(ground: &Ground<'_>, own: Option<u64>) -> (u64, u64) {
+    let left = u64::try_from(ground.left.as_millis()).unwrap_or(u64::MAX);
+    let wait = act::wait_ms(ground.state, own, ground.left).unwrap_or(left);
+    (wait, act::answer_ms(ground.state, wait))
+}
+
+fn call(
+    ground: &Ground<'_>,
+    one: &Asked,
+    tool: &ToolDef,
+    place: usize,
+    ordinal: u32,
+) -> Result<Made, Answer> {
+    let arguments = checked(one, &tool.parameters)?;
+    let (_, must_end_in_ms) = times(ground, tool.timeout_ms);
+    let how = match &tool.run {
+        run @ (Run::Flow { .. } | Run::Tool(_)) => {
+            let order = Order { run, arguments, turn: ground.turn, ordinal, must_end_in_ms };
+            let (id, message) = ground.jobs.job(&order);
+            How::Ask(WaitFor::Job(id), message)
+        }
+        Run::Agent(agent) => {
+            let text = match &arguments {
+                Value::Object(map) => match map.get("instruction").and_then(Value::as_str) {
+                    Some(text) if map.len() == 1 => text.to_owned(),
+                    _ => arguments.to_string(),
+                },
+                other => other.to_string(),
+            };
+            ask_agent(ground, agent, &text, ordinal, must_end_in_ms)?
+        }
+        Run::External { subject } => How::Outside(subject.as_ref().map(|subject| {
+            let body = json!({
+                "agent_id": ground.state.agent_name,
+                "agent_turn_id": ground.turn,
+                "turn_epoch": ground.state.turn_epoch,
+                "wait": format!("{}.{}", ground.step, place + 1),
+                "tool_call_id": one.call,
+                "tool": one.tool,
+                "arguments": arguments,
+                "answer_within_ms": must_end_in_ms,
+                "channel_id": ground.state.channel,
+                "trace": ground.state.trace,
+            });
+            let to = Target::Wire(subject.clone());
+            Message { to, kind: "tool_call".into(), body: Body::json(&body) }
+        })),
+    };
+    Ok((how, tool.timeout_ms, tool.after))
+}
+
+fn seconds_or(value: &Value, otherwise: Duration) -> u64 {
+    value.as_u64().map_or(u64::try_from(otherwise.as_millis()).unwrap_or(u64::MAX), |s| {
+        s.saturating_mul(1_000)
+    })
+}
+
+fn delegate(ground: &Ground<'_>, one: &Asked, ordinal: u32) -> Result<Made, Answer> {
+    let arguments = checked(one, &delegate_parameters())?;
+    let own = Some(seconds_or(&arguments["timeout_seconds"], DELEGATE_TIMEOUT));
+    let (_, must_end_in_ms) = times(ground, own);
+    let agent = arguments["agent"].as_str().unwrap_or_default();
+    may_ask(ground, agent)?;
+    let text = arguments["instruction"].as_str().unwrap_or_default();
+    let how = ask_agent(ground, agent, text, ordinal, must_end_in_ms)?;
+    Ok((how, own, After::Suspend))
+}
+
+fn may_ask(ground: &Ground<'_>, agent: &str) -> Result<(), Answer> {
+    match ground.profile.may_ask(agent) {
+        true => Ok(()),
+        false => Err(refused("delegate_not_allowed", format!("this agent may not ask {agent:?}"))),
+    }
+}
+
+/// The id of what a turn asks for under a number. It follows from both, as a child job's does.
+pub fn child_of(turn: EntityId, ordinal: u32) -> EntityId {
+    EntityId::derived(turn, &format!("turn/{ordinal}"), born_at(turn))
+}
+
+/// The moment in an id, to the millisecond.
+fn born_at(id: EntityId) -> Timestamp {
+    let [a, b, c, d, e, f, ..] = *id.as_bytes();
+    let millis = i64::from_be_bytes([0, 0, a, b, c, d, e, f]);
+    Timestamp::from_micros(millis * 1_000)
+}
+
+fn ask_agent(
+    ground: &Ground<'_>,
+    agent: &str,
+    text: &str,
+    ordinal: u32,
+    must_end_in_ms: u64,
+) -> Result<How, Answer> {
+    let new = new_turn(ground, agent, text, Asker { id: ground.turn, ordinal }, must_end_in_ms)?;
+    let id = child_of(ground.turn, ordinal);
+    let to = Target::Create { id, kind: "turn".into() };
+    Ok(How::Ask(WaitFor::Turn(id), Message { to, kind: "create".into(), body: Body::json(&new) }))
+}
+
+fn new_turn(
+    ground: &Ground<'_>,
+    agent: &str,
+    text: &str,
+    asker: Asker,
+    must_end_in_ms: u64,
+) -> Result<NewTurn, Answer> {
+    let state = ground.state;
+    if state.depth >= limits::DEPTH_MAX {
+        return Err(refused(
+            "depth_limit",
+            format!("turns delegate at most {} deep", limits::DEPTH_MAX),
+        ));
+    }
+    if agent == state.agent_name {
+        return Err(refused(
+            "asks_itself",
+            "an agent has one turn at a time: it would wait for itself",
+        ));
+    }
+    let Some(spec) = ground.agents.get(agent) else {
+        return Err(refused("unknown_agent", format!("there is no agent {agent:?}")));
+    };
+    Ok(NewTurn {
+        agent: agent_id(ground.tenant, agent),
+        agent_name: agent.to_owned(),
+        target: spec.target.clone(),
+        sort: Sort::Turn,
+        channel: spec.channel.clone().or_else(|| state.channel.clone()),
+        // Without a box there would be no deliverable, and nothing to answer with.
+        output_box: spec.output_box.clone().or_else(|| Some(format!("turn:{}", ground.turn))),
+        messages: vec![json!({ "role": "user", "content": text })],
+        correlation_id: state.correlation_id.clone(),
+        asker: Some(asker),
+        depth: state.depth + 1,
+        trace: state.trace.clone(),
+        must_end_in_ms,
+        rules: state.rules,
+        priority: 0,
+        by: Some(format!("agent:{}", state.agent_name)),
+    })
+}
+
+fn fork_join(ground: &Ground<'_>, one: &Asked, ordinal: u32) -> Result<Made, Answer> {
+    let arguments = checked(one, &fork_join_parameters())?;
+    let own = Some(seconds_or(&arguments["deadline_seconds"], DELEGATE_TIMEOUT));
+    let (_, must_end_in_ms) = times(ground, own);
+    // The turns end before the join, as the join ends before the wait.
+    let task_ms = act::answer_ms(ground.state, must_end_in_ms);
+    let join = child_of(ground.turn, ordinal);
+    let wanted = arguments["tasks"].as_array().map_or(&[][..], Vec::as_slice);
+    let mut tasks = Vec::with_capacity(wanted.len());
+    let mut wrong = Vec::new();
+    for (n, task) in wanted.iter().enumerate() {
+        let agent = task["agent"].as_str().unwrap_or_default();
+        let text = task["instruction"].as_str().unwrap_or_default();
+        let number = u32::try_from(n).unwrap_or(u32::MAX);
+        let asker = Asker { id: join, ordinal: number };
+        let new =
+            may_ask(ground, agent).and_then(|()| new_turn(ground, agent, text, asker, task_ms));
+        match new {
+            Ok(new) => tasks.push(Task { turn: child_of(join, number), new }),
+            Err((_, _, fault)) => {
+                let fault = fault.unwrap_or_default();
+                wrong.push(format!("tasks[{n}]: {}: {}", fault.code, fault.message));
+            }
+        }
+    }
+    if !wrong.is_empty() {
+        return Err(refused("bad_request", wrong.join("; ")));
+    }
+    let asker = Asker { id: ground.turn, ordinal };
+    let fail_fast = arguments["fail_fast"].as_bool().unwrap_or(false);
+    let new = NewJoin { asker, tasks, fail_fast, must_end_in_ms };
+    let to = Target::Create { id: join, kind: "join".into() };
+    let message = Message { to, kind: "create".into(), body: Body::json(&new) };
+    Ok((How::Ask(WaitFor::Join(join), message), own, After::Suspend))
+}

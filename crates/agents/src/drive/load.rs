@@ -1,0 +1,117 @@
+//! Reading what a worker needs: a turn's history, agents, and results that were too large for mail.
+
+use super::conversation::Conversation;
+use crate::{
+    agent::{Agent, AgentState, agent_id},
+    turn::model::{Turn, TurnState},
+};
+use serde_json::Value;
+use std::sync::Arc;
+use tenure_engine::worker::HoldError;
+use tenure_kernel::{
+    error::StoreError,
+    head::Head,
+    ids::EntityId,
+    machine::{decode_event, decode_state},
+    store::Store,
+    stream::{Body, Event, Record},
+};
+
+/// Records read at once.
+const PAGE: usize = 512;
+
+fn corrupt(why: impl ToString) -> StoreError {
+    StoreError::Corrupt(why.to_string())
+}
+
+/// The events of a record, with their bodies in place.
+pub async fn events_of(store: &Arc<dyn Store>, record: &Record) -> Result<Vec<Event>, StoreError> {
+    let mut events = record.events().map_err(corrupt)?;
+    for event in &mut events {
+        if let Body::Blob { digest, .. } = event.body {
+            let gone = || corrupt(format!("the body of event {} is gone", event.version));
+            event.body = Body::Inline(store.blob(digest).await?.ok_or_else(gone)?);
+        }
+    }
+    Ok(events)
+}
+
+/// What was said in a turn. A fresh one has said nothing after its first record.
+pub async fn conversation(
+    store: &Arc<dyn Store>,
+    id: EntityId,
+    state: &TurnState,
+) -> Result<Conversation, StoreError> {
+    let mut talk = Conversation::default();
+    let fresh = state.step == 0 && state.early.is_empty();
+    let mut from = 1;
+    loop {
+        let limit = if fresh { 1 } else { PAGE };
+        let page = store.stream(id, from, limit).await?;
+        for record in &page {
+            for event in events_of(store, record).await? {
+                let read = decode_event::<Turn>(&event.name, &event.body).map_err(corrupt)?;
+                if let Some(read) = read {
+                    talk.take(&read);
+                }
+            }
+        }
+        match page.last() {
+            Some(last) if !fresh && page.len() == limit => from = last.last() + 1,
+            _ => return Ok(talk),
+        }
+    }
+}
+
+/// An agent, if it is there.
+pub async fn agent(
+    store: &Arc<dyn Store>,
+    tenant: &str,
+    name: &str,
+) -> Result<Option<AgentState>, StoreError> {
+    agent_at(store, agent_id(tenant, name)).await
+}
+
+/// An agent by id.
+pub async fn agent_at(
+    store: &Arc<dyn Store>,
+    id: EntityId,
+) -> Result<Option<AgentState>, StoreError> {
+    let Some(head) = store.head(id).await? else { return Ok(None) };
+    if head.status.name() == "removed" || head.kind() != "agent" {
+        return Ok(None);
+    }
+    decode_state::<Agent>(&head.state).map(Some).map_err(corrupt)
+}
+
+/// What a job, a turn or a join has delivered, read from its last record.
+pub async fn delivered_by(store: &Arc<dyn Store>, id: EntityId) -> Result<Value, StoreError> {
+    let Some(head) = store.head(id).await? else { return Ok(Value::Null) };
+    let records = store.stream(id, head.version, 1).await?;
+    let Some(record) = records.last() else { return Ok(Value::Null) };
+    for event in events_of(store, record).await?.iter().rev() {
+        let Some(said) = event.body.inline().and_then(|b| serde_json::from_slice::<Value>(b).ok())
+        else {
+            continue;
+        };
+        let found = ["/output", "/results", "/deliverable/content"];
+        if let Some(value) = found.iter().find_map(|place| said.pointer(place)) {
+            return Ok(value.clone());
+        }
+    }
+    Ok(Value::Null)
+}
+
+/// Results that lie elsewhere are put in place.
+pub async fn fetch(store: &Arc<dyn Store>, talk: &mut Conversation) -> Result<(), StoreError> {
+    for (result, from) in talk.unread() {
+        result.result = delivered_by(store, from).await?;
+        result.read_from = None;
+    }
+    Ok(())
+}
+
+/// The state of a turn's head.
+pub fn state_of(head: &Head) -> Result<TurnState, HoldError> {
+    decode_state::<Turn>(&head.state).map_err(|e| HoldError::Refused(e.to_string()))
+}
