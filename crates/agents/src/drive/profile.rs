@@ -539,6 +539,6 @@ mod tests {
             ],
         }))
         .unwrap_err();
-        assert_eq!(problems.len(), 12, "{problems:#?}");
+        assert_eq!(problems.len(), 13, "{problems:#?}");
     }
 }

@@ -1,0 +1,314 @@
+//! Steps, tools, stops and limits.
+
+use crate::support::{World, chat, scripted};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tenure_agents::{
+    rules::Rules,
+    turn::TurnEvent,
+    words::{EndStatus, ToolStatus, kinds},
+};
+use tenure_kernel::table::Class;
+use tenure_tools::scripted::{Gate, Reply, Script, Server};
+
+fn tool(name: &str, run: Value) -> Value {
+    json!({ "name": name, "run": run })
+}
+
+fn submit(result: &Value) -> Reply {
+    Reply::tool_call("s", "submit_result", &json!({ "result": result }))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_step() {
+    let (world, server, _crew) = scripted(Script::new().then(Reply::text("Hello, Ann."))).await;
+    world.agent("a", json!({ "instructions": "Greet." })).await;
+    let turn = world.send("a", "I am Ann").await;
+    assert_eq!(world.delivered(turn).await, "Hello, Ann.");
+    let asked = &server.requests()[0].body;
+    assert_eq!(asked["messages"][0]["content"], "Greet.");
+    assert_eq!(asked["messages"][1]["content"], "I am Ann");
+    let task = &world.tasks(1).await[0];
+    assert_eq!(task["status"], "success");
+    // Created, dispatched, claimed, begun, finished.
+    assert_eq!(world.store.stream(turn, 1, 100).await.unwrap().len(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_is_a_job_and_its_result_resumes_the_turn() {
+    let script = Script::new()
+        .then(Reply::tool_call("c1", "add", &json!({ "a": 2, "b": 3 })))
+        .then(submit(&json!({ "sum": 5 })));
+    let (world, server, _crew) = scripted(script).await;
+    world.agent("a", json!({ "tools": [tool("add", json!({ "flow": "add@1" }))] })).await;
+    let turn = world.send("a", "2 and 3?").await;
+    assert_eq!(world.delivered(turn).await, json!({ "sum": 5 }));
+    let second = &server.requests()[1].body["messages"];
+    let told = second.as_array().unwrap().last().unwrap();
+    assert_eq!((&told["tool_call_id"], &told["content"]), (&json!("c1"), &json!("5")));
+    assert_eq!(world.state(turn).await.turn_epoch, 2, "dispatch and resume");
+    world.tasks(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_call_of_a_tool_is_a_job_too() {
+    let script = Script::new()
+        .then(Reply::tool_call("c1", "say", &json!({ "word": "hi" })))
+        .then(Reply::text("done"));
+    let (world, server, _crew) = scripted(script).await;
+    world.agent("a", json!({ "tools": [tool("say", json!({ "tool": "echo" }))] })).await;
+    let turn = world.send("a", "say hi").await;
+    world.delivered(turn).await;
+    let told = server.requests()[1].body["messages"][2]["content"].clone();
+    assert_eq!(told, json!({ "echo": { "word": "hi" } }).to_string());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parallel_tools_of_which_one_does_not_answer() {
+    let script = Script::new()
+        .then(
+            Reply::tool_call("c1", "add", &json!({ "a": 1, "b": 1 }))
+                .and_tool_call("c2", "hang", &json!({}))
+                .and_tool_call("c3", "nothing", &json!({}))
+                .and_tool_call("c4", "add", &json!("no object")),
+        )
+        .then(Reply::text("done"));
+    let (mut world, server, _crew) = scripted(script).await;
+    world.rules = Rules { suspend_ms: 600, ..world.rules };
+    let tools =
+        json!([tool("add", json!({ "flow": "add@1" })), tool("hang", json!({ "flow": "hang@1" }))]);
+    world.agent("a", json!({ "tools": tools })).await;
+    let turn = world.send("a", "go").await;
+    assert_eq!(world.delivered(turn).await, "done");
+    let told = server.requests()[1].body["messages"].as_array().unwrap()[2..].to_vec();
+    let said: Vec<String> =
+        told.iter().map(|m| m["content"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(said[0], "2");
+    // The job ends before the wait does, or the wait ends first: both are readable.
+    assert!(said[1].contains("job_failed") || said[1].contains("tool_timeout"), "{}", said[1]);
+    assert!(said[2].contains("unknown_tool") && said[3].contains("bad_request"), "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_from_outside_early_and_late() {
+    let gate = Gate::new();
+    let script = Script::new()
+        .then(Reply::tool_call("c1", "look", &json!({})).held(&gate))
+        .then(Reply::tool_call("c2", "look", &json!({})))
+        .then(Reply::text("done"));
+    let (world, server, _crew) = scripted(script).await;
+    let look = tool("look", json!({ "external": { "subject": "tools.look" } }));
+    world.agent("a", json!({ "tools": [look] })).await;
+    let turn = world.send("a", "look").await;
+    server.seen(1).await;
+    let early = json!({ "tool_call_id": "c1", "result": "early" });
+    world.mail(turn, kinds::TOOL_RESULT, "m1", &early).await;
+    world.until(turn, "holding an early result", |_, s| s.early == ["c1"]).await;
+    gate.open();
+    world.until_status(turn, "suspended").await;
+    let state = world.state(turn).await;
+    assert_eq!(state.waits[0].call, "c2", "the first was answered in the commit that suspended");
+    let late = json!({ "wait": "2.1", "turn_epoch": state.turn_epoch, "result": "late" });
+    world.mail(turn, kinds::TOOL_RESULT, "m2", &late).await;
+    assert_eq!(world.delivered(turn).await, "done");
+    let told = server.requests()[2].body["messages"].clone();
+    assert_eq!((&told[2]["content"], &told[4]["content"]), (&json!("early"), &json!("late")));
+    assert_eq!(world.ears.heard("tools.look").len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_ends_a_turn_whose_model_hangs() {
+    let gate = Gate::new();
+    let (world, server, _crew) =
+        scripted(Script::new().then(Reply::text("late").held(&gate))).await;
+    world.agent("a", Value::Null).await;
+    let turn = world.send("a", "go").await;
+    server.seen(1).await;
+    world.mail(turn, kinds::STOP, "stop", &json!({ "why": "enough", "by": "ann" })).await;
+    let end = world.ended(turn).await;
+    assert_eq!(end.status, EndStatus::Failed);
+    assert_eq!(end.error.unwrap().code, "stopped");
+    gate.open();
+    world.tasks(1).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_model_shows_progress() {
+    let gate = Gate::new();
+    let (mut world, server, _crew) =
+        scripted(Script::new().then(Reply::text("slow").held(&gate))).await;
+    world.rules = Rules { inbox_processing_ms: 90, active_reap_ms: 90, ..world.rules };
+    world.agent("a", json!({ "step_timeout_seconds": 30 })).await;
+    let turn = world.send("a", "go").await;
+    server.seen(1).await;
+    for _ in 0..1_000 {
+        if world.count(turn, |e| matches!(e, TurnEvent::ProgressMade { .. })).await >= 3 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    gate.open();
+    assert_eq!(world.delivered(turn).await, "slow");
+    assert!(world.count(turn, |e| matches!(e, TurnEvent::ProgressMade { .. })).await >= 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn errors_of_the_model() {
+    let script = Script::new()
+        .then(Reply::status(503, "busy"))
+        .then(Reply::text("x").broken())
+        .then(Reply::text("third"))
+        .then(Reply::status(400, "no such model"))
+        .otherwise(Reply::status(500, "down"));
+    let (world, _server, _crew) = scripted(script).await;
+    world.agent("a", Value::Null).await;
+    let first = world.send("a", "go").await;
+    assert_eq!(world.delivered(first).await, "third");
+    assert_eq!(world.state(first).await.step, 1, "asked three times within one step");
+    let second = world.send("a", "go").await;
+    assert_eq!(world.ended(second).await.error.unwrap().code, "model_refused");
+    let third = world.send("a", "go").await;
+    let end = world.ended(third).await;
+    assert_eq!(end.error.unwrap().code, "model_unavailable");
+    assert!(end.deliverable.unwrap().fallback);
+    world.tasks(3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_takes_too_long() {
+    let gate = Gate::new();
+    let (world, _server, _crew) =
+        scripted(Script::new().then(Reply::text("late").held(&gate))).await;
+    world.agent("a", json!({ "step_timeout_seconds": 1 })).await;
+    let turn = world.send("a", "go").await;
+    let code = world.ended(turn).await.error.unwrap().code;
+    assert!(["model_timeout", "model_unavailable"].contains(&code.as_str()), "{code}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_ends_the_turn() {
+    let script = Script::new()
+        .then(Reply::tool_call("c1", "add", &json!({ "a": 1, "b": 2 })))
+        .then(Reply::tool_call("c1", "large", &json!({ "bytes": 50_000 })));
+    let (world, server, _crew) = scripted(script).await;
+    let ends = |name: &str| json!({ "name": name, "run": { "flow": format!("{name}@1") }, "after_execution": "terminate" });
+    world.agent("a", json!({ "tools": [ends("add")] })).await;
+    world.agent("b", json!({ "tools": [ends("large")] })).await;
+    let turn = world.send("a", "1 and 2").await;
+    assert_eq!(world.delivered(turn).await, json!(3));
+    // Too large for a head: a worker reads it and ends the turn.
+    let turn = world.send("b", "much").await;
+    assert_eq!(world.delivered(turn).await.as_str().unwrap().len(), 50_000);
+    assert_eq!(server.requests().len(), 2, "the model is not asked once more");
+    world.tasks(2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn must_end_with() {
+    let script = Script::new()
+        .then(Reply::text("I am done."))
+        .then(submit(&json!("no")))
+        .then(Reply::tool_call("c", "add", &json!({ "a": 4, "b": 4 })));
+    let (world, server, _crew) = scripted(script).await;
+    let add = json!({ "name": "add", "run": { "flow": "add@1" }, "after_execution": "terminate" });
+    world.agent("a", json!({ "tools": [add], "must_end_with": "add" })).await;
+    let turn = world.send("a", "go").await;
+    assert_eq!(world.delivered(turn).await, json!(8));
+    let second = server.requests()[1].body["messages"].to_string();
+    assert!(second.contains("End it by calling add"), "{second}");
+    let third = server.requests()[2].body["messages"].to_string();
+    assert!(third.contains("this turn ends with add"), "{third}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_step_limit() {
+    let add = || Reply::tool_call("c", "add", &json!({ "a": 1, "b": 1 }));
+    let script = Script::new().then(add()).then(add()).then(add()).otherwise(Reply::text("never"));
+    let (world, server, _crew) = scripted(script).await;
+    let tools = json!([tool("add", json!({ "flow": "add@1" }))]);
+    world.agent("a", json!({ "tools": tools, "max_steps": 3 })).await;
+    let turn = world.send("a", "go").await;
+    assert_eq!(world.ended(turn).await.error.unwrap().code, "max_steps_exceeded");
+    let asked: Vec<Value> = server.requests().into_iter().map(|r| r.body).collect();
+    assert_eq!(asked.len(), 3);
+    let offered = |n: usize| asked[n]["tools"].as_array().unwrap().len();
+    assert_eq!((offered(0), offered(1), offered(2)), (2, 2, 1));
+    assert!(asked[1]["messages"].to_string().contains("2 steps left"));
+    assert!(asked[2]["messages"].to_string().contains("last step"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn submitting_has_to_wait_for_results_that_were_not_seen() {
+    let gate = Gate::new();
+    let script = Script::new()
+        .then(submit(&json!("too soon")).held(&gate))
+        .then(submit(&json!("not alone")).and_tool_call("c", "nothing", &json!({})))
+        .then(submit(&json!("now")));
+    let (world, server, _crew) = scripted(script).await;
+    world.agent("a", Value::Null).await;
+    let turn = world.send("a", "go").await;
+    server.seen(1).await;
+    let early = json!({ "tool_call_id": "other", "result": "look at me" });
+    world.mail(turn, kinds::TOOL_RESULT, "m1", &early).await;
+    world.until(turn, "holding an early result", |_, s| !s.early.is_empty()).await;
+    gate.open();
+    assert_eq!(world.delivered(turn).await, "now");
+    let second = server.requests()[1].body["messages"].to_string();
+    assert!(second.contains("inbox_not_empty") && second.contains("look at me"), "{second}");
+    let third = server.requests()[2].body["messages"].to_string();
+    assert!(third.contains("not_alone"), "{third}");
+    let refused =
+        |e: &TurnEvent| matches!(e, TurnEvent::ResultApplied(a) if a.status == ToolStatus::Failed);
+    assert_eq!(world.count(turn, refused).await, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_with_a_bad_profile_fails_its_turn() {
+    let (world, _server, _crew) = scripted(Script::new()).await;
+    world.agent("a", json!({ "max_steps": "many" })).await;
+    let turn = world.send("a", "go").await;
+    assert_eq!(world.ended(turn).await.error.unwrap().code, "bad_profile");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn turns_of_one_agent_come_one_after_another() {
+    let (world, server, _crew) = scripted(Script::new().otherwise(Reply::text("ok"))).await;
+    world.agent("a", Value::Null).await;
+    let mut turns = Vec::new();
+    for n in 0..10 {
+        turns.push(world.send("a", &format!("task {n}")).await);
+    }
+    for turn in &turns {
+        world.ended(*turn).await;
+    }
+    let order: Vec<String> = server
+        .requests()
+        .iter()
+        .map(|r| r.body["messages"][0]["content"].as_str().unwrap().to_owned())
+        .collect();
+    let expected: Vec<String> = (0..10).map(|n| format!("task {n}")).collect();
+    assert_eq!(order, expected);
+    world.tasks(10).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_stops_gives_its_turn_back() {
+    let gate = Gate::new();
+    let world = World::new().await;
+    let server = Server::start(
+        Script::new().then(Reply::text("late").held(&gate)).then(Reply::text("second")),
+    )
+    .await
+    .unwrap();
+    let mut crew = world.crew(chat(&server)).await;
+    world.agent("a", Value::Null).await;
+    let turn = world.send("a", "go").await;
+    server.seen(1).await;
+    crew.stop().await;
+    assert_eq!(world.head(turn).await.status.name(), "ready");
+    assert_eq!(world.state(turn).await.takeovers, 0, "given back, not lost");
+    let _other = world.crew(chat(&server)).await;
+    assert_eq!(world.delivered(turn).await, "second");
+    assert_eq!(world.state(turn).await.step, 1);
+    assert_eq!(world.head(turn).await.class(), Class::Final);
+}
