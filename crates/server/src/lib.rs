@@ -17,6 +17,7 @@ pub mod jobs;
 pub mod keys;
 pub mod metrics;
 mod pages;
+mod paging;
 pub mod problem;
 pub mod workers;
 

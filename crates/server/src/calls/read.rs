@@ -1,12 +1,13 @@
 //! What people read of calls.
 
 use crate::{
-    ApiCode, App, Caller, Problem,
+    App, Caller, Problem,
     extract::{Named, Params},
     keys::Scope,
+    paging,
     problem::ProblemDocument,
 };
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenure_jobs::call::{
@@ -15,11 +16,6 @@ use tenure_jobs::call::{
 };
 use tenure_kernel::{ids::EntityId, machine::Machine as _, store::HeadFilter};
 use utoipa::{IntoParams, ToSchema};
-
-const LIMIT: usize = 50;
-const LIMIT_MAX: usize = 200;
-/// Calls that one request looks at: the store has no index over tools.
-const LOOKED_AT_MAX: usize = 2_000;
 
 /// Which calls.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -112,32 +108,6 @@ pub(super) struct CallPage {
     next: Option<String>,
 }
 
-fn bad(field: &str, detail: String, fix: &str) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, ApiCode::BadField, detail).field(field).fix(fix)
-}
-
-fn id(field: &str, text: Option<&String>) -> Result<Option<EntityId>, Problem> {
-    let read = |text: &String| {
-        let detail = |e| format!("{field} = {text:?} can not be read: {e}");
-        text.parse().map_err(|e| bad(field, detail(e), "use the id exactly as this API gave it"))
-    };
-    text.map(read).transpose()
-}
-
-fn statuses(text: Option<&str>) -> Result<Vec<String>, Problem> {
-    let known: Vec<&str> = Call::TABLE.statuses.iter().map(|s| s.name).collect();
-    let words = text.unwrap_or("").split(',').map(str::trim).filter(|w| !w.is_empty());
-    words
-        .map(|word| match known.contains(&word) {
-            true => Ok(word.to_owned()),
-            false => {
-                let detail = format!("status = {word:?}: there are {}", known.join(", "));
-                Err(bad("status", detail, "use one of these, or several with commas"))
-            }
-        })
-        .collect()
-}
-
 /// The ids around everything that was derived from an entity: they begin with the moment of its birth.
 fn around(job: EntityId) -> (EntityId, EntityId) {
     let n = u128::from_be_bytes(*job.as_bytes()) >> 80;
@@ -156,49 +126,28 @@ pub(super) async fn calls(
     Params(which): Params<Which>,
 ) -> Result<Json<Page>, Problem> {
     caller.need(Scope::Read)?;
-    let limit = match which.limit.unwrap_or(LIMIT) {
-        n @ 1..=LIMIT_MAX => n,
-        n => {
-            let detail = format!("limit = {n}: give 1 to {LIMIT_MAX}");
-            return Err(bad("limit", detail, "read several pages"));
-        }
-    };
-    let job = id("job", which.job.as_ref())?;
-    let cursor = id("after", which.after.as_ref())?;
+    let limit = paging::limit(which.limit)?;
+    let exactly = "use the id exactly as this API gave it";
+    let job = paging::id("job", which.job.as_deref(), exactly)?;
+    let cursor = paging::id("after", which.after.as_deref(), exactly)?;
     let (low, high) = job.map(around).unzip();
-    let mut filter = HeadFilter {
+    let filter = HeadFilter {
         kind: Some(Call::TABLE.kind.into()),
-        statuses: statuses(which.status.as_deref())?,
+        statuses: paging::statuses(Call::TABLE, which.status.as_deref())?,
         tenant: caller.tenant.clone(),
         after: cursor.max(low),
         before: high,
         ..HeadFilter::default()
     };
-    let (mut calls, mut looked_at) = (Vec::new(), 0);
-    let next = loop {
-        let heads = app.pipeline().store().heads(filter.clone(), LIMIT_MAX).await?;
-        let all = heads.len() < LIMIT_MAX;
-        let mut last = None;
-        for head in &heads {
-            let call = view::of_head(head)?;
-            let wanted = which.tool.as_ref().is_none_or(|t| *t == call.tool)
-                && job.is_none_or(|j| j == call.job);
-            last = Some(head.id);
-            calls.extend(wanted.then_some(call));
-            if calls.len() == limit {
-                break;
-            }
-        }
-        looked_at += heads.len();
-        let through = all && last == heads.last().map(|h| h.id);
-        if through {
-            break None;
-        }
-        if calls.len() == limit || looked_at >= LOOKED_AT_MAX {
-            break last;
-        }
-        filter.after = last;
-    };
+    let store = app.pipeline().store();
+    let fetch = |filter| store.heads(filter, paging::LIMIT_MAX);
+    let (calls, next) = paging::page(filter, limit, fetch, |head| {
+        let call = view::of_head(&head)?;
+        let wanted = which.tool.as_ref().is_none_or(|t| *t == call.tool)
+            && job.is_none_or(|j| j == call.job);
+        Ok(wanted.then_some(call))
+    })
+    .await?;
     Ok(Json(Page { calls, next }))
 }
 

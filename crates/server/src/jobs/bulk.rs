@@ -5,12 +5,12 @@ use super::{
     asks::verdict,
     body::{Json, required},
     find::who,
-    list::statuses,
     submit::{created, tenant},
 };
 use crate::{
     App, Caller, Problem,
     keys::Scope,
+    paging,
     problem::{ApiCode, ProblemDocument},
 };
 use axum::{
@@ -22,10 +22,11 @@ use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenure_jobs::{
+    Job,
     bulk::{self, Action, Filter, Order, PREVIEW_LOOKED_AT_MAX},
     submit::Submission,
 };
-use tenure_kernel::{stream::Hash, time::Timestamp};
+use tenure_kernel::{machine::Machine as _, stream::Hash, time::Timestamp};
 use tenure_steps::{
     canonical::{self, present},
     events::{StepId, WaitOutcome},
@@ -130,7 +131,7 @@ async fn show(app: &App, caller: &Caller, ask: Bulk) -> Result<Response, Problem
     let by = Some(who(caller, ask.by.clone()));
     let filter = Filter {
         flow: ask.filter.flow.clone(),
-        status: statuses(ask.filter.status.as_deref())?,
+        status: paging::statuses(Job::TABLE, ask.filter.status.as_deref())?,
         attention: ask.filter.attention,
         reason: ask.filter.reason.clone(),
         created_after: ask.filter.created_after.map(Timestamp::from_micros),

@@ -1,6 +1,12 @@
 //! Gates over HTTP: who may pass, who waits for whom.
 
-use super::{body::Json, body::required, catalogue::Name, find::who, submit::tenant};
+use super::{
+    body::{Json, required},
+    catalogue::Name,
+    find::who,
+    owned::{Whose, listed},
+    submit::tenant,
+};
 use crate::{
     App, Caller, Problem,
     extract::{Named, Params},
@@ -11,7 +17,7 @@ use axum::extract::State;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure_jobs::gate::desk::{GateError, GateView, Gates};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 /// How many jobs may pass.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -24,15 +30,6 @@ pub(super) struct NewGate {
     tenant: Option<String>,
     /// Who asks, for people.
     by: Option<String>,
-}
-
-/// Whose gates.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Whose {
-    /// The tenant; only for callers whose key has none.
-    tenant: Option<String>,
 }
 
 impl From<GateError> for Problem {
@@ -99,9 +96,6 @@ pub(super) async fn list(
     Params(query): Params<Whose>,
 ) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Read)?;
-    let mine = match (&caller.tenant, query.tenant) {
-        (None, None) => None,
-        (_, wanted) => Some(tenant(&caller, wanted)?),
-    };
+    let mine = listed(&caller, query.tenant)?;
     Ok(axum::Json(json!({ "gates": gates(&app).list(mine.as_deref()).await? })))
 }

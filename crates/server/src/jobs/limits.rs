@@ -1,6 +1,12 @@
 //! Rate limits over HTTP. A limit is named by tool and tenant; `*` is everybody together.
 
-use super::{body::Json, body::required, catalogue::Name, find::who, submit::tenant};
+use super::{
+    body::{Json, required},
+    catalogue::Name,
+    find::who,
+    owned::{Whose, listed},
+    submit::tenant,
+};
 use crate::{
     App, Caller, Problem,
     extract::{Named, Params},
@@ -15,7 +21,7 @@ use tenure_jobs::shared::limit::{
     desk::{LimitError, LimitView, Limits, rate},
     model::EVERYBODY,
 };
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 /// How often a tool may be called.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -32,15 +38,6 @@ pub(super) struct NewLimit {
     tenant: Option<String>,
     /// Who asks, for people.
     by: Option<String>,
-}
-
-/// Whose limit.
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub(super) struct Whose {
-    /// The tenant; `*` for the limit of all together.
-    tenant: Option<String>,
 }
 
 impl From<LimitError> for Problem {
@@ -132,10 +129,7 @@ pub(super) async fn list(
     Params(query): Params<Whose>,
 ) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Read)?;
-    let mine = match (&caller.tenant, query.tenant) {
-        (None, None) => None,
-        (_, wanted) => Some(tenant(&caller, wanted)?),
-    };
+    let mine = listed(&caller, query.tenant)?;
     Ok(axum::Json(json!({ "limits": limits(&app).list(mine.as_deref()).await? })))
 }
 

@@ -6,9 +6,10 @@ use crate::{
     App, Caller, Problem,
     extract::Params,
     keys::Scope,
-    problem::{ApiCode, ProblemDocument},
+    paging::{self, LIMIT_MAX, bad},
+    problem::ProblemDocument,
 };
-use axum::{Json, extract::State, http::StatusCode};
+use axum::{Json, extract::State};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use tenure_jobs::{Job, ask, view};
@@ -16,12 +17,6 @@ use tenure_kernel::{
     error::StoreError, head::Head, ids::EntityId, machine::Machine as _, store::HeadFilter,
 };
 use utoipa::IntoParams;
-
-/// The largest page.
-const LIMIT_MAX: usize = 200;
-const LIMIT: usize = 50;
-/// Jobs that one request looks at: a filter that the store has no index for leaves some out.
-const LOOKED_AT_MAX: usize = 2_000;
 
 /// Which jobs.
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -60,40 +55,8 @@ pub(super) struct Page {
     next: Option<EntityId>,
 }
 
-fn bad(field: &str, detail: String, fix: &str) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, ApiCode::BadField, detail).field(field).fix(fix)
-}
-
 fn cursor(before: Option<&str>) -> Result<Option<EntityId>, Problem> {
-    let read = |text: &str| {
-        text.parse().map_err(|e| {
-            let detail = format!("before = {text:?} can not be read: {e}");
-            bad("before", detail, "use next of the page before, exactly as it was given")
-        })
-    };
-    before.map(read).transpose()
-}
-
-fn limit(limit: Option<usize>) -> Result<usize, Problem> {
-    match limit.unwrap_or(LIMIT) {
-        n @ 1..=LIMIT_MAX => Ok(n),
-        n => Err(bad("limit", format!("limit = {n}: give 1 to {LIMIT_MAX}"), "read several pages")),
-    }
-}
-
-pub(super) fn statuses(text: Option<&str>) -> Result<Vec<String>, Problem> {
-    let known: Vec<&str> = Job::TABLE.statuses.iter().map(|s| s.name).collect();
-    let words = text.unwrap_or("").split(',').map(str::trim).filter(|w| !w.is_empty());
-    words
-        .map(|word| match known.contains(&word) {
-            true => Ok(word.to_owned()),
-            false => {
-                let detail = format!("status = {word:?}: there are {}", known.join(", "));
-                Err(bad("status", detail, "use one of these, or several with commas")
-                    .with("known", known.clone()))
-            }
-        })
-        .collect()
+    paging::id("before", before, "use next of the page before, exactly as it was given")
 }
 
 /// The ids right before and right after all that begin with these digits.
@@ -128,7 +91,7 @@ pub(super) async fn jobs(
     Params(which): Params<Which>,
 ) -> Result<Json<Page>, Problem> {
     caller.need(Scope::Read)?;
-    let limit = limit(which.limit)?;
+    let limit = paging::limit(which.limit)?;
     let (after, mut before) = match &which.id {
         Some(prefix) => around(prefix).map(|(low, high)| (Some(low), Some(high)))?,
         None => (None, None),
@@ -138,7 +101,7 @@ pub(super) async fn jobs(
     }
     let filter = HeadFilter {
         kind: Some(Job::TABLE.kind.into()),
-        statuses: statuses(which.status.as_deref())?,
+        statuses: paging::statuses(Job::TABLE, which.status.as_deref())?,
         tenant: caller.tenant.clone(),
         after,
         before,
@@ -146,7 +109,21 @@ pub(super) async fn jobs(
         ..HeadFilter::default()
     };
     let attention = which.attention == Some(true);
-    let (heads, next) = page(&app, filter, attention, which.flow.as_deref(), limit).await?;
+    let fetch = |filter: HeadFilter| {
+        let app = &app;
+        async move {
+            match attention {
+                true => in_attention(app, &filter).await,
+                false => app.pipeline().store().heads(filter, LIMIT_MAX).await,
+            }
+        }
+    };
+    let (heads, next) = paging::page(filter, limit, fetch, |head| {
+        // The queue of a job names its flow and version.
+        let named = |f: &str| head.queue.rsplit_once('@').is_some_and(|(name, _)| name == f);
+        Ok(which.flow.as_deref().is_none_or(named).then_some(head))
+    })
+    .await?;
     let (mut jobs, now) = (Vec::with_capacity(heads.len()), app.pipeline().store().now().await?);
     for head in &heads {
         let job = view::view(app.pipeline().store(), head).await?;
@@ -154,39 +131,6 @@ pub(super) async fn jobs(
         jobs.push(JobAnswer { job, why });
     }
     Ok(Json(Page { jobs, next }))
-}
-
-async fn page(
-    app: &App,
-    mut filter: HeadFilter,
-    attention: bool,
-    flow: Option<&str>,
-    limit: usize,
-) -> Result<(Vec<Head>, Option<EntityId>), StoreError> {
-    let (mut found, mut looked) = (Vec::new(), 0);
-    loop {
-        let heads = match attention {
-            true => in_attention(app, &filter).await?,
-            false => app.pipeline().store().heads(filter.clone(), LIMIT_MAX).await?,
-        };
-        let last_page = heads.len() < LIMIT_MAX;
-        let count = heads.len();
-        for (i, head) in heads.into_iter().enumerate() {
-            filter.before = Some(head.id);
-            looked += 1;
-            let more = !last_page || i + 1 < count;
-            // The queue of a job names its flow and version.
-            if flow.is_none_or(|f| head.queue.rsplit_once('@').is_some_and(|(name, _)| name == f)) {
-                found.push(head);
-            }
-            if found.len() == limit || looked == LOOKED_AT_MAX {
-                return Ok((found, filter.before.filter(|_| more)));
-            }
-        }
-        if last_page {
-            return Ok((found, None));
-        }
-    }
 }
 
 /// Those whose own machine wants a person to look, and those about which the kernel can not decide. The store
@@ -219,7 +163,7 @@ pub(super) async fn dead_letters(
     Params(which): Params<WhichDead>,
 ) -> Result<Json<Page>, Problem> {
     caller.need(Scope::Read)?;
-    let (before, limit) = (cursor(which.before.as_deref())?, limit(which.limit)?);
+    let (before, limit) = (cursor(which.before.as_deref())?, paging::limit(which.limit)?);
     let store = app.pipeline().store();
     let letters = ask::dead_letters(store, caller.tenant.as_deref(), before, limit).await?;
     let now = store.now().await?;
@@ -246,12 +190,5 @@ mod tests {
         for nonsense in ["", "-", "xyz", "0190b5e0-1234-7abc-8def-0011223344556"] {
             assert!(around(nonsense).is_err(), "{nonsense}");
         }
-    }
-
-    #[test]
-    fn statuses_are_checked_by_name() {
-        assert_eq!(statuses(Some("queued, running")).unwrap(), ["queued", "running"]);
-        assert!(statuses(None).unwrap().is_empty());
-        assert!(statuses(Some("queued,banana")).unwrap_err().detail().contains("cancelled"));
     }
 }

@@ -35,6 +35,7 @@ mod gates;
 mod intake;
 mod limits;
 mod list;
+mod owned;
 mod plans;
 mod queues;
 mod read;

@@ -1,6 +1,6 @@
 //! The ready queues over HTTP: what waits where, and who serves it.
 
-use super::submit::tenant;
+use super::owned::listed;
 use crate::{App, Caller, Problem, extract::Params, keys::Scope};
 use axum::extract::State;
 use serde::Deserialize;
@@ -29,10 +29,7 @@ pub(super) async fn list(
     Params(which): Params<Which>,
 ) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Read)?;
-    let mine = match (&caller.tenant, which.tenant) {
-        (None, None) => None,
-        (_, wanted) => Some(tenant(&caller, wanted)?),
-    };
+    let mine = listed(&caller, which.tenant)?;
     let mut found = queues(app.pipeline().store(), mine.as_deref()).await?;
     if let Some(queue) = which.queue {
         found.retain(|q| q.queue == queue);

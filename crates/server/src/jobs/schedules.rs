@@ -5,6 +5,7 @@ use super::{
     body::{Json, Maybe, required},
     catalogue::Name,
     find::who,
+    owned::{Whose, listed},
     submit::{check_input, idempotency_key, must_end_in, tenant},
 };
 use crate::{
@@ -100,11 +101,11 @@ impl Moment {
     }
 }
 
-/// Whose schedules.
+/// Whose schedule, and how much of it.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Whose {
+pub(super) struct Shown {
     /// The tenant, for callers whose key has none.
     tenant: Option<String>,
     /// How many of the next times to show, up to 100.
@@ -200,14 +201,14 @@ fn millis(d: Duration) -> u64 {
 /// One schedule; with `next`, its next times.
 #[utoipa::path(
     get, path = "/v1/schedules/{name}", tag = "schedules",
-    params(("name" = String, Path, description = "Its name."), Whose),
+    params(("name" = String, Path, description = "Its name."), Shown),
     responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn show(
     State(app): State<App>,
     caller: Caller,
     Named(Name(name)): Named<Name>,
-    Params(whose): Params<Whose>,
+    Params(whose): Params<Shown>,
 ) -> Result<axum::Json<ScheduleView>, Problem> {
     caller.need(Scope::Read)?;
     let tenant = tenant(&caller, whose.tenant)?;
@@ -230,10 +231,7 @@ pub(super) async fn list(
     Params(whose): Params<Whose>,
 ) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Read)?;
-    let mine = match (&caller.tenant, whose.tenant) {
-        (None, None) => None,
-        (_, wanted) => Some(tenant(&caller, wanted)?),
-    };
+    let mine = listed(&caller, whose.tenant)?;
     let found = schedules(&app).list(mine.as_deref()).await?;
     Ok(axum::Json(json!({ "schedules": found })))
 }
