@@ -3,10 +3,16 @@
 //!
 //! **Invariant:** nothing waits for a bell to be rung. [`tenure_kernel::bell::Bell::ring`] leaves a note
 //! in memory and returns; whatever goes over a wire goes later, coalesced, in a task of its own.
+//!
+//! A NATS connection carries events too: [`nats::Bus`] is also the wire of the outbox.
 
 pub mod conformance;
 pub mod inproc;
+pub mod nats;
 pub mod notify;
+pub mod standby;
 
 pub use inproc::InProcess;
+pub use nats::{Bus, BusOptions};
 pub use notify::PgNotify;
+pub use standby::Standby;

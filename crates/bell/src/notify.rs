@@ -68,7 +68,7 @@ pub struct BadBell(pub String);
 
 impl std::fmt::Display for BadBell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "no bell over Postgres: {}", self.0)
+        write!(f, "no bell: {}", self.0)
     }
 }
 
@@ -79,10 +79,16 @@ impl PgNotify {
     /// whenever the connection is lost, it rings in this process only. A store's schema is a good name
     /// for its channel: a-z, 0-9 and _.
     pub fn start(url: &str, channel: &str) -> Result<Self, BadBell> {
-        let mut config: Config = url.parse().map_err(|e| BadBell(format!("{e}")))?;
+        PgNotify::start_for(url, channel, InProcess::new())
+    }
+
+    /// The same for ears that another bell rings too.
+    pub fn start_for(url: &str, channel: &str, local: InProcess) -> Result<Self, BadBell> {
+        let bad = |e: &dyn std::fmt::Display| BadBell(format!("Postgres: {e}"));
+        let mut config: Config = url.parse().map_err(|e| bad(&e))?;
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if channel.is_empty() || channel.len() > 63 || !channel.chars().all(plain) {
-            return Err(BadBell(format!("{channel:?} is not a name of a-z, 0-9 and _")));
+            return Err(bad(&format!("{channel:?} is not a name of a-z, 0-9 and _")));
         }
         config.application_name(format!("tenure bell {channel}"));
         config.connect_timeout(PATIENCE);
@@ -91,7 +97,7 @@ impl PgNotify {
         config.keepalives_retries(3);
         let shared = Arc::new(Shared {
             channel: channel.to_owned(),
-            local: InProcess::new(),
+            local,
             pending: Mutex::default(),
             wake: Notify::new(),
             connected: watch::Sender::new(false),

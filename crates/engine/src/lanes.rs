@@ -1,9 +1,10 @@
 //! Outbox lanes: each server holds its share of them and delivers their messages in order.
 //!
-//! Within the store, a delivery removes the outbox row and inserts the mail in one transaction under
-//! the lane's epoch, so a message is delivered exactly once however many servers believe they hold the
-//! lane. On a wire it is published first and removed after the acknowledgement: at least once, under
-//! one stable id.
+//! A delivery removes the outbox row and inserts the mail in one transaction under the lane's epoch, so a
+//! message is delivered exactly once however many servers believe they hold the lane. What leaves the store goes another
+//! way, in a loop of its own ([`crate::outside`]): a wire that is silent must not hold back mail.
+//!
+//! A wake-up is a message whose delivery is a ring. It takes no wire, because a bell has its own.
 
 use crate::{
     birth::{Wish, birth},
@@ -29,30 +30,16 @@ use tenure_kernel::{
     machine::{Input, Machines},
     mail::{expects_answer, kinds},
     outbox::{Delivery, DeliveryAnswer, Handover, Posted, Target},
-    runtime::{BoxFuture, First, first},
+    runtime::first,
     sessions::{LANE, lane_id},
     store::{Answer, Op},
     stream::{Body, NewEvent},
     table::{Class, kernel_events},
+    wakeup,
 };
 use tokio::sync::watch;
 
-/// Publishes outside of the store.
-pub trait Wire: Send + Sync {
-    /// Returns once the other side has acknowledged. May be called again with the same id.
-    fn publish(&self, subject: &str, posted: &Posted) -> BoxFuture<'_, Result<(), StoreError>>;
-}
-
-/// A wire to nowhere, for a deployment in which nobody outside listens. Chosen, never assumed: a server
-/// that was started without its wire would otherwise throw away what others wait for.
-#[derive(Clone, Copy, Debug)]
-pub struct Discard;
-
-impl Wire for Discard {
-    fn publish(&self, _subject: &str, _posted: &Posted) -> BoxFuture<'_, Result<(), StoreError>> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
+pub use tenure_kernel::outbox::{Discard, Wire};
 
 #[derive(Debug)]
 struct HeldLane {
@@ -75,8 +62,13 @@ impl Lanes {
         self.map().keys().copied().collect()
     }
 
-    fn epoch(&self, lane: u16) -> Option<u64> {
+    pub(crate) fn epoch(&self, lane: u16) -> Option<u64> {
         self.map().get(&lane).map(|l| l.epoch)
+    }
+
+    /// Somebody else holds it.
+    pub(crate) fn forget(&self, lane: u16) {
+        self.map().remove(&lane);
     }
 
     fn drop_lost(&self) {
@@ -89,7 +81,6 @@ pub struct LaneServer {
     keeper: Keeper,
     machines: Machines,
     lanes: Lanes,
-    wire: Arc<dyn Wire>,
     /// Holds less than its share: looks again whenever it is rung.
     short: AtomicBool,
     /// Targets that were there when somebody wanted to create them: shared entities (a gate, a limit), each asked by
@@ -104,9 +95,9 @@ const KNOWN_MAX: usize = 4_096;
 
 impl LaneServer {
     /// For this server's session.
-    pub fn new(keeper: Keeper, machines: Machines, lanes: Lanes, wire: Arc<dyn Wire>) -> Self {
+    pub fn new(keeper: Keeper, machines: Machines, lanes: Lanes) -> Self {
         let (short, known) = (AtomicBool::new(true), Mutex::default());
-        LaneServer { keeper, machines, lanes, wire, short, known }
+        LaneServer { keeper, machines, lanes, short, known }
     }
 
     fn pipeline(&self) -> &Pipeline {
@@ -240,7 +231,7 @@ impl LaneServer {
         }
     }
 
-    /// Delivers one batch of each sort. Whether something moved, so that there may be more.
+    /// Delivers one batch. Whether something moved, so that there may be more.
     pub async fn round(&self) -> Result<bool, StoreError> {
         if !self.keeper.live() {
             return Ok(false);
@@ -250,10 +241,8 @@ impl LaneServer {
             return Ok(false);
         }
         let store = self.pipeline().store();
-        let inside = store.outbox(held.clone(), false, limits::OUTBOX_BATCH_MAX).await?;
-        let moved = self.deliver(inside).await?;
-        let outside = store.outbox(held, true, limits::OUTBOX_BATCH_MAX).await?;
-        Ok(self.publish(outside).await? | moved)
+        let inside = store.outbox(held, false, limits::OUTBOX_BATCH_MAX).await?;
+        self.deliver(inside).await
     }
 
     fn delivery(&self, id: MessageId, with: Handover) -> Option<Op> {
@@ -283,7 +272,13 @@ impl LaneServer {
                         None => continue,
                     }
                 }
-                Target::Wire(_) => continue,
+                Target::Wire(subject) => {
+                    // Stores keep what leaves apart, so this is a wake-up. Rung before its row is gone: twice is as
+                    // good as once.
+                    let Some(topic) = wakeup::topic_of(subject) else { continue };
+                    self.pipeline().bell().ring(topic);
+                    Handover::Nothing
+                }
             };
             let queue = queue_of(&with);
             if let Some(op) = self.delivery(posted.id, with) {
@@ -301,7 +296,7 @@ impl LaneServer {
             moved |= self.arrived(answer, queue.as_deref());
             let with = match answer {
                 Answer::Deliver(DeliveryAnswer::StaleLane) => {
-                    self.lanes.map().remove(&lane_of(posted.id.source));
+                    self.lanes.forget(lane_of(posted.id.source));
                     None
                 }
                 Answer::Deliver(DeliveryAnswer::UnknownTarget) => self.for_unknown(posted).await?,
@@ -433,40 +428,6 @@ impl LaneServer {
             _ if posted.message.kind == kinds::RETURNED => Ok(Some(Handover::Nothing)),
             _ => Ok(Some(returned(posted, "no such entity"))),
         }
-    }
-
-    /// Publishes in order; the first that fails holds back the rest of its source.
-    async fn publish(&self, rows: Vec<Posted>) -> Result<bool, StoreError> {
-        let mut stuck: HashSet<EntityId> = HashSet::new();
-        let mut ops = Vec::new();
-        for posted in &rows {
-            let Target::Wire(subject) = &posted.message.to else { continue };
-            if stuck.contains(&posted.id.source) {
-                continue;
-            }
-            // Only while the lane is ours: a successor's newer messages must not be overtaken.
-            if !self.keeper.live() || self.lanes.epoch(lane_of(posted.id.source)).is_none() {
-                break;
-            }
-            let patience = self.keeper.config().tick;
-            let sleep = self.pipeline().rt().sleep(patience);
-            let published = match first(self.wire.publish(subject, posted), sleep).await {
-                First::Left(published) => published,
-                // One that hangs must not hold back the mail inside.
-                First::Right(()) => Err(StoreError::Unavailable("the wire does not answer".into())),
-            };
-            if let Err(e) = published {
-                tracing::warn!(error = %e, subject, "not published; it stays in the outbox");
-                stuck.insert(posted.id.source);
-                continue;
-            }
-            ops.extend(self.delivery(posted.id, Handover::Nothing));
-        }
-        if ops.is_empty() {
-            return Ok(false);
-        }
-        self.pipeline().store().apply(ops).await?;
-        Ok(true)
     }
 }
 

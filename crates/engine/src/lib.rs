@@ -15,6 +15,7 @@ pub mod due;
 pub mod lanes;
 pub mod meter;
 pub mod node;
+pub mod outside;
 pub mod pipeline;
 pub mod serve;
 pub mod session;

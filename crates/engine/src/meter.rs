@@ -127,6 +127,12 @@ pub struct Meter {
     pub evidence: Counter,
     /// Messages delivered.
     pub delivered: Counter,
+    /// Messages that a wire acknowledged.
+    pub published: Counter,
+    /// Messages that a wire did not take; each try.
+    pub publish_failed: Counter,
+    /// Messages that no wire can ever take, and that were dropped.
+    pub publish_refused: Counter,
     /// Deliveries refused because the lane had another holder.
     pub stale_lane: Counter,
     /// Renewals that were accepted.
@@ -184,6 +190,9 @@ impl Meter {
             mail: Counter::default(),
             evidence: Counter::default(),
             delivered: Counter::default(),
+            published: Counter::default(),
+            publish_failed: Counter::default(),
+            publish_refused: Counter::default(),
             stale_lane: Counter::default(),
             renewals: Counter::default(),
             renewals_refused: Counter::default(),

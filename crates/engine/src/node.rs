@@ -4,6 +4,7 @@ use crate::{
     config::EngineConfig,
     due::DueLoop,
     lanes::{LaneServer, Lanes, Wire},
+    outside::Outside,
     pipeline::Pipeline,
     serve::Server,
     session::Keeper,
@@ -62,7 +63,8 @@ impl Node {
         let keeper =
             Keeper::open(pipeline.clone(), config.clone(), &name, "server", executor).await?;
         let lanes = Lanes::default();
-        let lane_server = LaneServer::new(keeper.clone(), machines.clone(), lanes.clone(), wire);
+        let lane_server = LaneServer::new(keeper.clone(), machines.clone(), lanes.clone());
+        let outside = Outside::new(keeper.clone(), lanes.clone(), wire);
         // The loop tries again. Giving up here would leave a session that nobody renews, with lanes.
         if let Err(e) = lane_server.balance().await {
             tracing::warn!(error = %e, "no lanes yet");
@@ -82,6 +84,8 @@ impl Node {
         start(&rt, &count, Box::pin(async move { due.run(due_stop).await }));
         let lane_stop = stop.clone();
         start(&rt, &count, Box::pin(async move { lane_server.run(lane_stop).await }));
+        let wire_stop = stop.clone();
+        start(&rt, &count, Box::pin(async move { outside.run(wire_stop).await }));
         let (tidy, tidy_rt) = (pipeline.clone(), rt.clone());
         start(&rt, &count, Box::pin(async move { retain(&tidy, &tidy_rt, &config, stop).await }));
         Ok(Node { pipeline, keeper, lanes, stopper, session_stopper, running })

@@ -34,3 +34,4 @@ pub mod table;
 pub mod time;
 pub mod timers;
 pub mod verify;
+pub mod wakeup;

@@ -26,6 +26,8 @@ pub const MESSAGES_PER_COMMIT_MAX: usize = 2_048;
 pub const TIMERS_MAX: usize = 64;
 /// Length of the names of events, timers, queues, tenants and mail kinds.
 pub const NAME_BYTES_MAX: usize = 128;
+/// Length of the name of a worker target: one token of a subject.
+pub const TARGET_BYTES_MAX: usize = 64;
 /// Length of a mail id, a unique key, a wire subject, or the reason for attention.
 pub const KEY_BYTES_MAX: usize = 512;
 /// Length of the key of evidence: the id of the mail that tells of it holds it, and some more.

@@ -3,11 +3,14 @@
 //! are one transaction, so delivery happens exactly once; on a wire, at least once under a stable id.
 
 use crate::{
+    error::StoreError,
     ids::{EntityId, MessageId, SessionId},
+    runtime::BoxFuture,
     stream::Body,
     time::Timestamp,
+    wakeup,
 };
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::HashSet};
 
 /// Where a message goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,8 +24,16 @@ pub enum Target {
         /// Its kind.
         kind: Cow<'static, str>,
     },
-    /// A subject outside this store.
+    /// A subject outside this store; or a wake-up, which is a ring ([`wakeup`]).
     Wire(String),
+}
+
+impl Target {
+    /// Whether it leaves the store on a wire. Only what does waits for one: stores keep it apart by this, so that a
+    /// wire that is down holds back neither mail nor wake-ups.
+    pub fn leaves(&self) -> bool {
+        matches!(self, Target::Wire(subject) if wakeup::target_of(subject).is_none())
+    }
 }
 
 /// A message that a commit sends.
@@ -111,4 +122,54 @@ pub enum DeliveryAnswer {
     Refused(String),
     /// The target was locked by another batch; try again.
     Busy,
+}
+
+/// Publishes outside of the store: at least once, under one stable id, in order per source.
+pub trait Wire: Send + Sync {
+    /// Returns once the other side has acknowledged. May be called again with the same id.
+    /// [`StoreError::Refused`] says that it never can be published: it is then dropped, with a line in the log. After every
+    /// other error it stays in the outbox.
+    fn publish(&self, subject: &str, posted: &Posted) -> BoxFuture<'_, Result<(), StoreError>>;
+
+    /// Publishes many and answers for each, in order. After one that failed, no further one of the same source may
+    /// go out. One after another by default; a wire that can have many under way at once overrides it. Whoever calls it
+    /// gives up after a while and takes all of them for not published: a wire on which single messages may hang has to
+    /// bound each of them itself.
+    fn publish_all<'a>(&'a self, rows: &'a [Posted]) -> BoxFuture<'a, Vec<Result<(), StoreError>>> {
+        Box::pin(async move {
+            let mut stuck: HashSet<EntityId> = HashSet::new();
+            let mut answers = Vec::with_capacity(rows.len());
+            for posted in rows {
+                let answer = match &posted.message.to {
+                    _ if stuck.contains(&posted.id.source) => {
+                        Err(StoreError::Unavailable("an earlier one of its source waits".into()))
+                    }
+                    Target::Wire(subject) => self.publish(subject, posted).await,
+                    _ => Ok(()),
+                };
+                if matches!(&answer, Err(e) if !matches!(e, StoreError::Refused(_))) {
+                    stuck.insert(posted.id.source);
+                }
+                answers.push(answer);
+            }
+            answers
+        })
+    }
+
+    /// Whether it is worth reading what waits for it. One that says no rings [`crate::bell::Topic::Outbox`] in this process when
+    /// it is back; until then nothing is read.
+    fn is_up(&self) -> bool {
+        true
+    }
+}
+
+/// A wire to nowhere, for a deployment in which nobody outside listens. Chosen, never assumed: a server
+/// that was started without its wire would otherwise throw away what others wait for.
+#[derive(Clone, Copy, Debug)]
+pub struct Discard;
+
+impl Wire for Discard {
+    fn publish(&self, _subject: &str, _posted: &Posted) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 }

@@ -3,8 +3,10 @@
 //!
 //! - [`machines`]: small hostile machines. Each takes one promise of the kernel to its edge.
 //! - [`mod@conformance`]: one suite, run by every store's tests. Cases are named after rules.
+//! - [`nats`]: a server of a test's own, to be killed.
 //! - [`checkers`]: reads a whole store and says everything that is wrong with it.
 
 pub mod checkers;
 pub mod conformance;
 pub mod machines;
+pub mod nats;

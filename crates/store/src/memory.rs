@@ -35,7 +35,7 @@ use tenure_kernel::{
     judge::Judge,
     limits,
     mail::Mail,
-    outbox::{Posted, Target},
+    outbox::Posted,
     rules::{self, Tallies},
     runtime::{BoxFuture, Clock},
     sessions::Session,
@@ -411,8 +411,7 @@ impl Store for MemoryStore {
     ) -> BoxFuture<'_, Result<Vec<Posted>, StoreError>> {
         self.read("outbox", move |rows, _, _| {
             let mine = |p: &&(u64, Arc<Posted>)| {
-                lanes.contains(&lane_of(p.1.id.source))
-                    && matches!(p.1.message.to, Target::Wire(_)) == wire
+                lanes.contains(&lane_of(p.1.id.source)) && p.1.message.to.leaves() == wire
             };
             let mut found: Vec<_> = rows.outbox.values().filter(mine).collect();
             found.sort_by_key(|(position, _)| *position);

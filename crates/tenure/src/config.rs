@@ -19,6 +19,12 @@ enum Form {
     StoreUrl,
     /// An address to listen at.
     Address,
+    /// `true` or `false`.
+    Switch,
+    /// Where a bus is; may be empty.
+    BusUrl,
+    /// What stands before the subjects of a bus; may be empty.
+    BusPrefix,
     /// May be empty.
     Anything,
     /// A filter for log lines.
@@ -40,6 +46,30 @@ const DAY: f64 = 86_400.0;
 
 /// Every setting there is.
 pub static KEYS: &[Key] = &[
+    Key {
+        name: "bus.credentials_file",
+        default: "",
+        form: Form::Anything,
+        doc: "a file that proves to NATS who we are: a .creds file, or one line with USER:PASSWORD or a token",
+    },
+    Key {
+        name: "bus.jetstream",
+        default: "false",
+        form: Form::Switch,
+        doc: "whether events go to a JetStream, which keeps them and knows repetitions; the stream tenure_evt is made if none takes evt.>",
+    },
+    Key {
+        name: "bus.prefix",
+        default: "",
+        form: Form::BusPrefix,
+        doc: "stands before every subject on the bus, for several deployments on one NATS: acme.prod makes acme.prod.evt.agent.ID.task",
+    },
+    Key {
+        name: "bus.url",
+        default: "",
+        form: Form::BusUrl,
+        doc: "NATS servers that carry bells and agents' events, nats://HOST:PORT or tls://HOST:PORT, several with commas; empty: events are in the feed only",
+    },
     Key {
         name: "effects.directory",
         default: "",
@@ -120,7 +150,7 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "log.filter",
-        default: "info,tokio_postgres=warn",
+        default: "info,async_nats=error,tokio_postgres=warn",
         form: Form::Text,
         doc: "which log lines are written, for example info,tenure_engine=debug",
     },
@@ -389,6 +419,11 @@ impl Settings {
         self.text(name).parse().unwrap_or(0)
     }
 
+    /// Whether a switch is on.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.text(name) == "true"
+    }
+
     /// Every key with its value and who set it.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Key, &str, &Origin)> {
         KEYS.iter()
@@ -468,6 +503,13 @@ fn problem_of(form: Form, value: &str) -> Option<String> {
         Form::Address => value.parse::<std::net::SocketAddr>().is_err().then(|| {
             "is not an address with a port, such as 127.0.0.1:7777 or [::1]:7777".to_owned()
         }),
+        Form::Switch => match value {
+            "true" | "false" => None,
+            _ => Some("is neither true nor false".to_owned()),
+        },
+        Form::BusUrl if value.is_empty() => None,
+        Form::BusUrl => tenure_bell::nats::check_url(value).err(),
+        Form::BusPrefix => tenure_bell::nats::check_prefix(value).err(),
         Form::Anything => None,
         Form::Text => value.is_empty().then(|| "is empty".to_owned()),
     }
@@ -540,6 +582,21 @@ mod tests {
         );
         let e = load(&[], &["store.url=mysql://x"]).unwrap_err().to_string();
         assert!(e.contains("sqlite:DIRECTORY"), "{e}");
+    }
+
+    #[test]
+    fn a_bus_that_can_not_be_is_refused_with_key_value_and_fix() {
+        let e = load(&[("TENURE_BUS_URL", "localhost:4222")], &[]).unwrap_err().to_string();
+        assert!(e.contains("bus.url") && e.contains("nats://HOST:PORT"), "{e}");
+        let e = load(&[], &["bus.url=nats://me:secret@h"]).unwrap_err().to_string();
+        assert!(e.contains("bus.credentials_file"), "{e}");
+        let e = load(&[], &["bus.prefix=a."]).unwrap_err().to_string();
+        assert!(e.contains("is no prefix"), "{e}");
+        let e = load(&[], &["bus.jetstream=yes"]).unwrap_err().to_string();
+        assert!(e.contains("neither true nor false"), "{e}");
+        assert!(
+            load(&[], &["bus.url=nats://h:4222, nats://g:4222", "bus.prefix=acme.prod"]).is_ok()
+        );
     }
 
     #[test]

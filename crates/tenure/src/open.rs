@@ -1,11 +1,21 @@
-//! A store and its bell from a URL.
+//! A store, its bell and its wire from settings.
 
 use crate::config::Settings;
-use std::{path::PathBuf, sync::Arc};
-use tenure_bell::{InProcess, PgNotify};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+use tenure_bell::{Bus, BusOptions, InProcess, PgNotify, Standby, nats::Credentials};
 use tenure_edge::{SystemClock, TokioRuntime};
 use tenure_kernel::{
-    bell::Bell, error::StoreError, judge::Judge, runtime::Runtime as _, store::Store,
+    bell::Bell,
+    error::StoreError,
+    feed::{Cursor, Lost},
+    judge::Judge,
+    outbox::{Discard, Wire},
+    runtime::{First, Runtime as _, first},
+    store::Store,
 };
 use tenure_store::{
     postgres::{Intake, PostgresOptions, PostgresStore},
@@ -18,6 +28,10 @@ pub struct Opened {
     pub store: Arc<dyn Store>,
     /// Its bell.
     pub bell: Arc<dyn Bell>,
+    /// Where what leaves it goes: the bus, or nowhere where there is none.
+    pub wire: Arc<dyn Wire>,
+    /// The bus, where there is one.
+    pub bus: Option<Bus>,
     /// Batches that make sense at once: one for a store with one writer.
     pub flights: usize,
     /// What applications leave in the same database.
@@ -35,21 +49,109 @@ pub const POSTGRES_FLIGHTS: usize = 4;
 /// The bell's channel in the database.
 const CHANNEL: &str = "tenure";
 
-/// Opens for writing, creating and migrating as needed.
+/// Opens for writing, creating and migrating as needed. A bus that can not be reached costs a warning.
 pub async fn open(settings: &Settings, judge: Judge) -> Result<Opened, StoreError> {
     let url = settings.text("store.url");
     let incarnation = TokioRuntime::current().random();
+    let bad = |e: tenure_bell::notify::BadBell| StoreError::Refused(e.to_string());
+    let local = InProcess::new();
     if let Some(dir) = sqlite_directory(url) {
         let store = SqliteStore::open(&dir, judge, Arc::new(SystemClock), incarnation)?;
-        let (store, bell) = (Arc::new(store), Arc::new(InProcess::new()));
-        return Ok(Opened { store, bell, flights: 1, intake: None });
+        let store: Arc<dyn Store> = Arc::new(store);
+        let bus = bus(settings, &store, local.clone()).await?;
+        let bell: Arc<dyn Bell> = match &bus {
+            Some(bus) => Arc::new(bus.clone()),
+            None => Arc::new(local),
+        };
+        return Ok(Opened { store, bell, wire: wire(&bus), bus, flights: 1, intake: None });
     }
     let options = PostgresOptions::new(incarnation);
     let intake = Some(Intake::new(url, &options)?);
-    let store = PostgresStore::connect(url, judge, options).await?;
-    let bell = PgNotify::start(url, CHANNEL).map_err(|e| StoreError::Refused(e.to_string()))?;
-    let (store, bell) = (Arc::new(store), Arc::new(bell));
-    Ok(Opened { store, bell, flights: POSTGRES_FLIGHTS, intake })
+    let store: Arc<dyn Store> = Arc::new(PostgresStore::connect(url, judge, options).await?);
+    let notify = PgNotify::start_for(url, CHANNEL, local.clone()).map_err(bad)?;
+    let bus = bus(settings, &store, local).await?;
+    let bell: Arc<dyn Bell> = match &bus {
+        Some(bus) => Arc::new(Standby::new(bus.clone(), notify)),
+        None => Arc::new(notify),
+    };
+    Ok(Opened { store, bell, wire: wire(&bus), bus, flights: POSTGRES_FLIGHTS, intake })
+}
+
+/// Without a bus nobody outside listens, by the word of whoever set nothing: what would leave is in the feed.
+fn wire(bus: &Option<Bus>) -> Arc<dyn Wire> {
+    match bus {
+        Some(bus) => Arc::new(bus.clone()),
+        None => Arc::new(Discard),
+    }
+}
+
+async fn bus(
+    settings: &Settings,
+    store: &Arc<dyn Store>,
+    local: InProcess,
+) -> Result<Option<Bus>, StoreError> {
+    if settings.text("bus.url").is_empty() {
+        return Ok(None);
+    }
+    // What all servers of one store know, and no other store has.
+    let name = format!("{:x}", incarnation(store).await?);
+    let options = bus_options(settings, &name).map_err(StoreError::Refused)?;
+    let bus = Bus::start(options, local, Arc::new(SystemClock)).await;
+    bus.map(Some).map_err(|e| StoreError::Refused(e.to_string()))
+}
+
+/// What the settings say about the bus.
+fn bus_options(settings: &Settings, store: &str) -> Result<BusOptions, String> {
+    let file = settings.text("bus.credentials_file");
+    let credentials = match file {
+        "" => None,
+        file => Some(
+            Credentials::read(Path::new(file))
+                .map_err(|e| format!("bus.credentials_file = {file:?} can not be used: {e}"))?,
+        ),
+    };
+    Ok(BusOptions {
+        prefix: settings.text("bus.prefix").to_owned(),
+        jetstream: settings.is_on("bus.jetstream"),
+        credentials,
+        name: format!("tenure, pid {}", std::process::id()),
+        ..BusOptions::new(settings.text("bus.url"), store)
+    })
+}
+
+/// Tries the bus of the settings, for `tenure doctor`; `None` where there is none.
+pub async fn try_bus(settings: &Settings, patience: Duration) -> Option<Result<(), String>> {
+    if settings.text("bus.url").is_empty() {
+        return None;
+    }
+    let options = match bus_options(settings, "doctor") {
+        Ok(options) => options,
+        Err(e) => return Some(Err(e)),
+    };
+    let bus = match Bus::start(options, InProcess::new(), Arc::new(SystemClock)).await {
+        Ok(bus) => bus,
+        Err(e) => return Some(Err(e.to_string())),
+    };
+    let silence = TokioRuntime::current().sleep(patience);
+    Some(match first(bus.connected(), silence).await {
+        First::Left(()) => Ok(()),
+        First::Right(()) => {
+            Err(bus.state().trouble.unwrap_or_else(|| "it does not answer".to_owned()))
+        }
+    })
+}
+
+/// Which life of which store this is. A cursor of another life is answered with where this one begins; the beginning
+/// itself would not say it on a store with an empty feed.
+async fn incarnation(store: &Arc<dyn Store>) -> Result<u64, StoreError> {
+    let of_another_life = Cursor { incarnation: u64::MAX, ..Cursor::START };
+    match store.feed(of_another_life, 1).await {
+        Ok(page) => Ok(page.next.incarnation),
+        Err(StoreError::FeedLost(
+            Lost::OtherIncarnation { restart } | Lost::BelowFloor { restart },
+        )) => Ok(restart.incarnation),
+        Err(e) => Err(e),
+    }
 }
 
 /// Opens for reading, beside whoever writes.

@@ -12,10 +12,10 @@ use std::{
     path::Path,
     sync::{Arc, OnceLock},
 };
+use tenure_bell::Bus;
 use tenure_edge::{SystemClock, TokioRuntime, executor_of_this_process, is_known_dead, vitals};
 use tenure_engine::{
     config::EngineConfig,
-    lanes::Discard,
     node::{Node, Parts},
     pipeline::Pipeline,
     stop::{Stopper, stopper},
@@ -35,7 +35,11 @@ use tenure_kernel::{
     store::Store,
 };
 use tenure_remote::{RemoteBell, RemoteStore};
-use tenure_server::{App, ServerOptions, jobs::Desk, metrics::About};
+use tenure_server::{
+    App, ServerOptions,
+    jobs::Desk,
+    metrics::{About, AskBus, BusVitals},
+};
 use tenure_steps::{
     effects::Directory,
     flow::{FlowSpec, Flows},
@@ -173,7 +177,7 @@ impl Program {
             config: config.clone(),
             name: format!("server, pid {}", std::process::id()),
             executor: executor_of_this_process(),
-            wire: Arc::new(Discard),
+            wire: opened.wire.clone(),
             protect_outage: true,
         };
         let node = Node::start(parts).await?;
@@ -202,7 +206,7 @@ impl Program {
                 .map(str::to_owned)
                 .to_vec(),
             lease: settings.seconds("worker.lease_seconds"),
-            about: about(settings),
+            about: About { bus: opened.bus.clone().map(ask_bus), ..about(settings) },
             ..ServerOptions::default()
         };
         let key = crate::commands::evidence::signing_key(settings)?;
@@ -288,7 +292,15 @@ fn about(settings: &Settings) -> About {
         started_at: Some(SystemClock.now()),
         settings: settings.iter().filter_map(number).collect(),
         vitals: Some(vitals),
+        bus: None,
     }
+}
+
+fn ask_bus(bus: Bus) -> AskBus {
+    AskBus(Arc::new(move || {
+        let state = bus.state();
+        BusVitals { connected: state.connected, connections: state.connections }
+    }))
 }
 
 fn builtin_tools(settings: &Settings) -> Tools {

@@ -1,4 +1,9 @@
-//! The promises of bells, kept by each of them.
+//! The promises of bells, kept by each of them; and those of the bus.
+
+mod bus;
+mod bus_faults;
+mod jetstream;
+mod support;
 
 use std::time::Duration;
 use tenure_bell::{InProcess, PgNotify, conformance};

@@ -2,9 +2,11 @@
 //! timers of held entities, wires, creations that clash, and a store that panics.
 
 mod birth;
+mod bus;
 mod fairness;
 mod lanes;
 mod meter;
+mod outside;
 mod pipeline;
 mod serve;
 mod slots;

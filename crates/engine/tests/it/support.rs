@@ -13,6 +13,7 @@ use tenure_engine::{
     stop::{Stopper, stopper},
 };
 use tenure_kernel::{
+    bell::Bell,
     commit::{Commit, UniqueKey},
     head::Head,
     ids::EntityId,
@@ -227,6 +228,11 @@ pub fn store() -> Arc<dyn Store> {
 
 /// A server with short ticks.
 pub async fn node(store: Arc<dyn Store>, wire: Arc<dyn Wire>) -> Node {
+    node_with(store, Arc::new(InProcess::new()), wire).await
+}
+
+/// The same with a bell of its own.
+pub async fn node_with(store: Arc<dyn Store>, bell: Arc<dyn Bell>, wire: Arc<dyn Wire>) -> Node {
     let config = EngineConfig::with_lease(Duration::from_secs(3));
     let config = EngineConfig {
         tick: Duration::from_millis(50),
@@ -235,7 +241,7 @@ pub async fn node(store: Arc<dyn Store>, wire: Arc<dyn Wire>) -> Node {
         ..config
     };
     let rt = Arc::new(TokioRuntime::current());
-    let (bell, name) = (Arc::new(InProcess::new()), "test".to_owned());
+    let name = "test".to_owned();
     let parts = Parts {
         store,
         bell,

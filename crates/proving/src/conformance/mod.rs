@@ -91,6 +91,7 @@ macro_rules! with_conformance_cases {
             outbox: messages_leave_in_order_per_source;
             outbox: two_deliverers_deliver_each_message_once;
             outbox: a_message_to_nobody_stays_and_one_to_a_final_entity_goes;
+            outbox: a_wake_up_does_not_wait_for_a_wire;
             outbox: mail_that_expects_an_answer_comes_back_from_a_final_entity;
             outbox: a_create_is_delivered_once_and_a_second_one_is_told;
             outbox: two_creates_that_race_make_one_entity;

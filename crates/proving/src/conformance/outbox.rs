@@ -143,6 +143,26 @@ pub async fn a_message_to_nobody_stays_and_one_to_a_final_entity_goes(world: &Wo
     assert!(outbox(world).await.is_empty());
 }
 
+/// A wake-up is a ring and not an event: it stands among the mail, so that it waits for no wire.
+pub async fn a_wake_up_does_not_wait_for_a_wire(world: &World) {
+    let source = world.specimen("made_blocked").await;
+    let to_subject = |subject: &str| Message {
+        to: Target::Wire(subject.into()),
+        kind: "k".into(),
+        body: Body::Inline(Vec::new()),
+    };
+    let (wakeup, event) = (to_subject("cmd.agent.t-1.wakeup"), to_subject("cmd.agent.t.1.wakeup"));
+    send(world, source, vec![event.clone(), wakeup.clone()]).await;
+    let inside = outbox(world).await;
+    let outside = world.store().outbox(all_lanes(), true, 9).await.expect("outbox");
+    let messages = |rows: &[Posted]| rows.iter().map(|p| p.message.clone()).collect::<Vec<_>>();
+    assert_eq!((messages(&inside), messages(&outside)), (vec![wakeup], vec![event]));
+    let epochs = serve_lanes(world).await;
+    let gone = world.deliver(handover(&inside[0], &epochs)).await;
+    assert_eq!(gone, DeliveryAnswer::Delivered { holder: None });
+    assert!(outbox(world).await.is_empty());
+}
+
 /// Mail that expects an answer is not swallowed by an entity that is over: the row stays, and its return arrives
 /// once. A return expects none, so two ends never write to each other for ever.
 pub async fn mail_that_expects_an_answer_comes_back_from_a_final_entity(world: &World) {

@@ -58,6 +58,27 @@ pub struct About {
     pub settings: Vec<(String, f64)>,
     /// Asks the operating system how the process is.
     pub vitals: Option<fn() -> Vitals>,
+    /// Asks the bus how it is, where there is one.
+    pub bus: Option<AskBus>,
+}
+
+/// How the bus is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BusVitals {
+    /// It would take an event now.
+    pub connected: bool,
+    /// Connections so far; more than one means that some were lost.
+    pub connections: u64,
+}
+
+/// Asks a bus how it is. This crate knows no bus.
+#[derive(Clone)]
+pub struct AskBus(pub Arc<dyn Fn() -> BusVitals + Send + Sync>);
+
+impl std::fmt::Debug for AskBus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", (self.0)())
+    }
 }
 
 /// A look at the store is shared by all who scrape within this time.

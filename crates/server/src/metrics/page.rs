@@ -18,6 +18,7 @@ pub(super) fn page(app: &App, look: &Look) -> String {
     jobs(&mut page, meter);
     rules(&mut page, meter);
     bells(&mut page, app, meter);
+    bus(&mut page, app, meter);
     page.gauge("tenure_store_up", "1 if the store answered the last look at it, else 0.")
         .is(u8::from(look.is_ok()));
     if let Ok(seen) = look {
@@ -180,6 +181,24 @@ fn bells(page: &mut Page, app: &App, meter: &Meter) {
         .is(u8::from(others.is_none_or(|o| o.connected)));
     page.counter("tenure_bell_heard_total", "Rings of other processes that were heard.")
         .is(others.map_or(0, |o| o.heard));
+}
+
+fn bus(page: &mut Page, app: &App, meter: &Meter) {
+    page.counter("tenure_wire_total", "Messages for outside by what became of them; failed: each try; refused: can never be published, dropped.")
+        .with(&[("result", "published")], meter.published.get())
+        .with(&[("result", "failed")], meter.publish_failed.get())
+        .with(&[("result", "refused")], meter.publish_refused.get());
+    let vitals = app.options().about.bus.as_ref().map(|ask| (ask.0)());
+    page.gauge(
+        "tenure_bus_connected",
+        "1 if the bus (NATS) would take an event now, or if none is set.",
+    )
+    .is(u8::from(vitals.is_none_or(|v| v.connected)));
+    page.counter(
+        "tenure_bus_connections_total",
+        "Connections to the bus; each after the first means that one was lost.",
+    )
+    .is(vitals.map_or(0, |v| v.connections));
 }
 
 fn store(page: &mut Page, seen: &Seen) {

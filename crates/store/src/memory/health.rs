@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use tenure_kernel::{
     head::lane_of,
     health::{COUNTED_MAX, Health, OUTBOX_COUNTED_MAX, ReadyCount},
-    outbox::Target,
     table::Class,
     time::Timestamp,
 };
@@ -28,11 +27,8 @@ pub(super) fn health(rows: &Rows, all: &Contents, now: Timestamp) -> Health {
     }
     let mut outbox = Outbox::default();
     for wire in [false, true] {
-        let mut posted: Vec<_> = rows
-            .outbox
-            .values()
-            .filter(|(_, p)| matches!(p.message.to, Target::Wire(_)) == wire)
-            .collect();
+        let mut posted: Vec<_> =
+            rows.outbox.values().filter(|(_, p)| p.message.to.leaves() == wire).collect();
         posted.sort_by_key(|(position, _)| *position);
         for (_, p) in posted.into_iter().take(OUTBOX_COUNTED_MAX) {
             outbox.add(lane_of(p.id.source), wire, p.at);

@@ -155,7 +155,7 @@ CREATE TABLE outbox (
     lane smallint NOT NULL,
     -- 0 mail, 1 create, 2 wire
     target smallint NOT NULL CHECK (target BETWEEN 0 AND 2),
-    -- target = 2: apart, so that a wire that is down holds nothing back but itself.
+    -- It leaves on a wire (a wake-up does not): apart, so that a wire that is down holds nothing back but itself.
     wire boolean NOT NULL,
     target_id uuid,
     -- The kind of what is created, or the wire's subject.

@@ -111,9 +111,8 @@ const INSERT_EVIDENCE: &str =
         $6::text[], $7::bytea[])";
 const INSERT_OUTBOX: &str = "INSERT INTO outbox (source, version, ordinal, lane, tenant, target,
         target_id, target_name, kind, body, at, wire)
-    SELECT u.*, u.target = 2 FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::smallint[], $5::text[],
-        $6::smallint[], $7::uuid[], $8::text[], $9::text[], $10::bytea[], $11::bigint[])
-        AS u(source, version, ordinal, lane, tenant, target, target_id, target_name, kind, body, at)";
+    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::integer[], $4::smallint[], $5::text[],
+        $6::smallint[], $7::uuid[], $8::text[], $9::text[], $10::bytea[], $11::bigint[], $12::boolean[])";
 const DELETE_OUTBOX: &str = "DELETE FROM outbox o
     USING unnest($1::uuid[], $2::bigint[], $3::integer[]) AS u(source, version, ordinal)
     WHERE o.source = u.source AND o.version = u.version AND o.ordinal = u.ordinal";
@@ -485,7 +484,9 @@ async fn posted(conn: &Conn, w: &Writes) -> Result<Option<Stamp>, Error> {
     let kinds: Vec<&str> = p.iter().map(|p| &*p.message.kind).collect();
     let bodies: Vec<Vec<u8>> = p.iter().map(|p| rows::body_bytes(&p.message.body)).collect();
     let times: Vec<i64> = p.iter().map(|p| p.at.as_micros()).collect();
-    let values: [&(dyn ToSql + Sync); 11] = [
+    // Not the number of the target: a wake-up has that of a wire and waits for none.
+    let wire: Vec<bool> = p.iter().map(|p| p.message.to.leaves()).collect();
+    let values: [&(dyn ToSql + Sync); 12] = [
         &sources,
         &versions,
         &ordinals,
@@ -497,6 +498,7 @@ async fn posted(conn: &Conn, w: &Writes) -> Result<Option<Stamp>, Error> {
         &kinds,
         &bodies,
         &times,
+        &wire,
     ];
     send(conn, INSERT_OUTBOX, &values).await
 }

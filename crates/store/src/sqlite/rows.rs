@@ -227,12 +227,13 @@ pub(super) fn load_mail(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
-/// The three columns that say where a message goes.
+/// The three columns that say where a message goes. A wake-up has a number of its own: it waits for no wire, and the
+/// indexes tell the two sides apart by the number.
 pub(super) fn target_columns(target: &Target) -> (i64, Option<[u8; 16]>, Option<&str>) {
     match target {
         Target::Mail(id) => (0, Some(*id.as_bytes()), None),
         Target::Create { id, kind } => (1, Some(*id.as_bytes()), Some(kind)),
-        Target::Wire(subject) => (2, None, Some(subject)),
+        Target::Wire(subject) => (if target.leaves() { 2 } else { 3 }, None, Some(subject)),
     }
 }
 
@@ -247,7 +248,7 @@ pub(super) fn posted(row: &Row<'_>) -> rusqlite::Result<Posted> {
         (1, Some(id), Some(kind)) => {
             Target::Create { id: EntityId::from_bytes(id), kind: kind.into() }
         }
-        (2, _, Some(subject)) => Target::Wire(subject),
+        (2 | 3, _, Some(subject)) => Target::Wire(subject),
         other => return Err(damaged(format!("outbox target {other:?}"))),
     };
     let bytes: Vec<u8> = row.get(8)?;

@@ -109,7 +109,7 @@ CREATE TABLE outbox (
   version  INTEGER NOT NULL,
   ordinal  INTEGER NOT NULL,
   tenant   TEXT NOT NULL,
-  target   INTEGER NOT NULL,               -- 0 mail, 1 create, 2 wire
+  target   INTEGER NOT NULL,               -- 0 mail, 1 create, 2 wire, 3 wake-up
   entity   BLOB,
   word     TEXT,                           -- the kind to create, or the subject on the wire
   kind     TEXT NOT NULL,

@@ -130,7 +130,7 @@ impl Store for Volatile {
                 .kept()
                 .iter()
                 .filter(|(from, p)| *from <= now && lanes.contains(&lane_of(p.id.source)))
-                .filter(|(_, p)| matches!(p.message.to, Target::Wire(_)) == wire)
+                .filter(|(_, p)| p.message.to.leaves() == wire)
                 .take(limit)
                 .map(|(_, p)| p.clone())
                 .collect();

@@ -2,6 +2,7 @@
 
 mod bench_smoke;
 mod bulk;
+mod bus;
 mod cli;
 mod console;
 mod console_browser;

@@ -298,6 +298,36 @@ pub(super) fn bells(f: &Findings) -> Diagnosis {
     ))
 }
 
+/// The bus carries bells and events; without it bells are late and events wait.
+pub(super) fn bus(f: &Findings) -> Option<Diagnosis> {
+    let from_here = f.bus.as_ref()?;
+    let connected = said(f).and_then(|s| s.get("tenure_bus_connected"));
+    let count = |result: &str| {
+        said(f).and_then(|s| s.get(&format!("tenure_wire_total{{result=\"{result}\"}}")))
+    };
+    let numbers = |d: Diagnosis| {
+        d.number("connected", connected)
+            .number("published", count("published"))
+            .number("failed", count("failed"))
+            .number("refused", count("refused"))
+    };
+    let trouble = match (from_here, connected) {
+        (_, Some(0.0)) => "the server is not connected to it".to_owned(),
+        (Err(why), _) => format!("it does not answer this doctor: {why}"),
+        (Ok(()), _) => {
+            let at = f.settings.text("bus.url");
+            return Some(numbers(Diagnosis::ok("bus", format!("{at} answers"))));
+        }
+    };
+    let says = format!(
+        "{trouble}: events wait in the outbox, and work on other servers begins up to one tick later"
+    );
+    let d = Diagnosis::warning("bus", says)
+        .remedy("see whether NATS runs at bus.url and lets these credentials in; nothing is lost, and everything goes on when it is back")
+        .remedy("the server's log says `the bus does not work` with the reason");
+    Some(numbers(d.page("the-bus-is-away")))
+}
+
 /// Every consequence of silence is counted; decisions that fail are not normal.
 pub(super) fn rules(f: &Findings) -> Diagnosis {
     let mut numbers = Map::new();

@@ -123,6 +123,7 @@ pub fn diagnose(f: &Findings) -> Vec<Diagnosis> {
     all.extend(kept::feed(f));
     all.push(alive::clocks(f));
     all.extend(alive::server(f));
+    all.extend(alive::bus(f));
     all.extend([alive::bells(f), alive::rules(f), alive::workers(f, &times), alive::queues(f)]);
     all.extend([people::attention(f), people::effects(f), people::dead_letters(f)]);
     all.extend(settings::database(f));

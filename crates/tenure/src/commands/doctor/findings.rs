@@ -36,6 +36,8 @@ pub struct Findings {
     pub keys: usize,
     /// What the server said, if one was asked; or why it did not answer.
     pub server: Option<Result<ServerSays, String>>,
+    /// Whether the bus of the settings answered this doctor, or why not; `None` where there is none.
+    pub bus: Option<Result<(), String>>,
     /// Directories that the settings name.
     pub places: Vec<Place>,
     /// Variables of drills that are set where this doctor runs.

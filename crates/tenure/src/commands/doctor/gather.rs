@@ -11,7 +11,7 @@ use crate::{
     cli::Doctor,
     commands::{judge, machines},
     config::Settings,
-    open::{open_read_only, sqlite_directory},
+    open::{open_read_only, sqlite_directory, try_bus},
 };
 use std::{path::Path, sync::Arc, time::Duration};
 use tenure_edge::{SystemClock, TokioRuntime};
@@ -28,6 +28,8 @@ use tenure_kernel::{
 };
 use tenure_server::keys;
 
+/// How long the bus may take to answer.
+const BUS_PATIENCE: Duration = Duration::from_secs(5);
 /// Overdue entities that are read.
 const LATE_MAX: usize = 500;
 /// Jobs and marked entities that are read.
@@ -72,6 +74,7 @@ pub(super) async fn gather(settings: &Settings, options: &Doctor) -> Result<Find
         jobs: jobs(&store).await?,
         keys: active_keys(&*store).await?,
         server,
+        bus: try_bus(settings, BUS_PATIENCE).await,
         places: all_places(settings),
         drill_variables: std::env::vars()
             .map(|(name, _)| name)

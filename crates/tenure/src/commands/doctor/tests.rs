@@ -76,6 +76,7 @@ fn healthy() -> Findings {
         jobs: Jobs::default(),
         keys: 0,
         server: None,
+        bus: None,
         places: Vec::new(),
         drill_variables: Vec::new(),
     }
@@ -186,6 +187,9 @@ fn messages_that_wait_are_told_apart_by_where_they_go() {
         f.health.outbox.push(stuck(false, 120))
     });
     ill("outbox", Verdict::Warning, &["30.0 s"], |f| f.health.outbox.push(stuck(false, 30)));
+    ill("bus", Verdict::Warning, &["no route", "bus.url"], |f| {
+        f.bus = Some(Err("no route".into()));
+    });
     ill("wire", Verdict::Warning, &["broker"], |f| f.health.outbox.push(stuck(true, 3_600)));
     assert!(after(|f| f.health.outbox.push(stuck(false, 3))).is_empty(), "under way");
 }

@@ -1,0 +1,44 @@
+//! A bus where there is a database that can ring, too: servers on Postgres that were given a NATS.
+//!
+//! Rings travel over the bus. Postgres is listened to all the same, because applications ring from SQL (the intake) and
+//! somebody may have been started without the bus; and it rings while the bus is away. Both ring the same ears, and two
+//! rings at once are one.
+
+use crate::{Bus, PgNotify};
+use tenure_kernel::{
+    bell::{Bell, Ear, Others, Topic},
+    outbox::Wire as _,
+};
+
+/// A bus, and the database that stands in for it. Both were started for the same ears.
+#[derive(Clone)]
+pub struct Standby {
+    bus: Bus,
+    notify: PgNotify,
+}
+
+impl Standby {
+    /// Of two bells that were started for the same [`crate::InProcess`].
+    pub fn new(bus: Bus, notify: PgNotify) -> Self {
+        Standby { bus, notify }
+    }
+}
+
+impl Bell for Standby {
+    fn ring(&self, topic: Topic) {
+        if !self.bus.is_up() {
+            self.notify.ring(topic.clone());
+        }
+        self.bus.ring(topic);
+    }
+
+    fn listen(&self, topic: Topic) -> Box<dyn Ear> {
+        self.bus.listen(topic)
+    }
+
+    fn others(&self) -> Option<Others> {
+        let (bus, notify) = (self.bus.others()?, self.notify.others()?);
+        let connected = bus.connected || notify.connected;
+        Some(Others { connected, heard: bus.heard + notify.heard })
+    }
+}

@@ -1,0 +1,230 @@
+//! The bus where everything works.
+
+use crate::support::{
+    Heard, bus, hears, in_time, listener, publish_until_taken, row, rows, shared, start, stranger,
+    until,
+};
+use futures_util::{FutureExt as _, StreamExt as _};
+use std::time::Duration;
+use tenure_bell::{BusOptions, conformance};
+use tenure_edge::TokioRuntime;
+use tenure_kernel::{
+    bell::{Bell as _, Topic},
+    error::StoreError,
+    outbox::{Target, Wire as _},
+    runtime::Runtime as _,
+    stream::Body,
+};
+use tenure_proving::nats::NatsServer;
+
+fn queue(target: &str) -> Topic {
+    Topic::Queue(format!("agent:{target}"))
+}
+
+#[tokio::test]
+async fn nats_keeps_the_promises_of_a_bell() {
+    let (here, there) = (bus(&shared(), "promises").await, bus(&shared(), "promises").await);
+    conformance::across(&here, &there).await;
+    conformance::across(&there, &here).await;
+    // Alone: what the other one rang could still be on its way.
+    conformance::within(&bus(&shared(), "alone").await).await;
+}
+
+#[tokio::test]
+async fn bells_of_another_store_are_not_heard() {
+    let (here, there) = (bus(&shared(), "one_store").await, bus(&shared(), "another").await);
+    let (mut due, mut target) = (there.listen(Topic::Due), there.listen(queue("everybodys")));
+    here.ring(Topic::Due);
+    here.ring(queue("everybodys"));
+    // They travel in this order, over the same connections.
+    hears(&mut *target, "a wake-up, which is for everybody").await;
+    assert!(due.heard().now_or_never().is_none());
+}
+
+#[tokio::test]
+async fn a_wake_up_of_anybody_rings_whatever_it_says_and_ours_is_heard_by_everybody() {
+    let (bus, other) = (bus(&shared(), "strangers").await, stranger(&shared()).await);
+    let mut heard = listener(&other, "cmd.agent.t-str.wakeup").await;
+    for payload in ["", "{}", "no json", r#"{"from": 7}"#, r#"{"inbox_id": "x", "reason": "y"}"#] {
+        let mut ear = bus.listen(queue("t-str"));
+        other.publish("cmd.agent.t-str.wakeup", payload.into()).await.unwrap();
+        hears(&mut *ear, payload).await;
+        in_time("its own", heard.next()).await.unwrap();
+    }
+    bus.ring(queue("t-str"));
+    let message = in_time("our wake-up", heard.next()).await.unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&message.payload).unwrap();
+    assert!(said["reason"].is_string() && said["at"].is_string(), "{said}");
+}
+
+#[tokio::test]
+async fn what_a_process_rang_itself_is_not_taken_back() {
+    let server = NatsServer::start();
+    let (here, there) = (bus(&server.url(), "own").await, bus(&server.url(), "own").await);
+    for topic in [Topic::Due, queue("t-own")] {
+        let mut ear = here.listen(topic.clone());
+        let mut across = there.listen(topic.clone());
+        here.ring(topic);
+        hears(&mut *ear, "here at once").await;
+        hears(&mut *across, "there").await;
+        // Rung back: if ours had come back, it would have come before.
+        let mut answer = here.listen(Topic::Outbox);
+        there.ring(Topic::Outbox);
+        hears(&mut *answer, "the answer").await;
+        assert!(ear.heard().now_or_never().is_none(), "heard twice");
+    }
+    assert_eq!(here.others().unwrap().heard, 2, "the answers alone");
+}
+
+#[tokio::test]
+async fn rings_of_a_moment_travel_together_each_topic_once() {
+    let (here, there) = (bus(&shared(), "together").await, bus(&shared(), "together").await);
+    let names: Vec<Topic> = (0..50).map(|n| Topic::Queue(format!("q{n}"))).collect();
+    let mut ears: Vec<_> = names.iter().map(|t| there.listen(t.clone())).collect();
+    let before = here.ring_messages_sent();
+    for _ in 0..200 {
+        names.iter().for_each(|t| here.ring(t.clone()));
+    }
+    for ear in &mut ears {
+        hears(&mut **ear, "one of fifty").await;
+    }
+    let sent = here.ring_messages_sent() - before;
+    assert!(sent < 100, "10,000 rings went out in {sent} messages");
+}
+
+#[tokio::test]
+async fn a_prefix_stands_before_every_subject_and_keeps_deployments_apart() {
+    let with =
+        |prefix: &str| BusOptions { prefix: prefix.to_owned(), ..BusOptions::new("", "same") };
+    let mut buses = Vec::new();
+    for prefix in ["acme.prod", "acme.prod", "other"] {
+        let bus = start(BusOptions { url: shared(), ..with(prefix) }).await;
+        crate::support::connected(&bus).await;
+        buses.push(bus);
+    }
+    let other = stranger(&shared()).await;
+    let mut events = listener(&other, "acme.prod.evt.agent.*.task").await;
+    let mut apart = buses[2].listen(Topic::Due);
+    let (mut ear, mut target) = (buses[1].listen(Topic::Due), buses[1].listen(queue("t")));
+    buses[0].ring(Topic::Due);
+    buses[0].ring(queue("t"));
+    hears(&mut *ear, "the same prefix").await;
+    hears(&mut *target, "a wake-up under the same prefix").await;
+    assert!(apart.heard().now_or_never().is_none());
+    assert_eq!(buses[0].publish_all(&[row(1, 1)]).await, [Ok(())]);
+    let event = in_time("the event", events.next()).await.unwrap();
+    assert_eq!(event.subject.as_str(), "acme.prod.evt.agent.a1.task");
+}
+
+#[tokio::test]
+async fn an_event_carries_its_id_its_trace_and_who_it_is_about() {
+    let server = NatsServer::start();
+    let (bus, other) = (bus(&server.url(), "s").await, stranger(&server.url()).await);
+    let mut events = listener(&other, "evt.>").await;
+    let row = row(3, 9);
+    assert_eq!(bus.publish_all(std::slice::from_ref(&row)).await, [Ok(())]);
+    let event = in_time("the event", events.next()).await.unwrap();
+    assert_eq!(&event.payload[..], row.message.body.inline().unwrap());
+    let headers = event.headers.unwrap();
+    let header = |name: &str| headers.get(name).map(|v| v.as_str().to_owned()).unwrap_or_default();
+    assert_eq!(header("Nats-Msg-Id"), row.id.to_string());
+    assert!(header("traceparent").starts_with("00-"), "{headers:?}");
+    let about = ["Tenure-Tenant", "CG-Agent-Id", "CG-Turn-Id", "CG-Turn-Epoch", "CG-Msg-Type"];
+    assert_eq!(about.map(header), ["acme", "a3", "turn-3", "3", "task"]);
+}
+
+#[tokio::test]
+async fn events_go_out_in_order_per_source() {
+    let server = NatsServer::start();
+    let (bus, other) = (bus(&server.url(), "s").await, stranger(&server.url()).await);
+    let mut events = listener(&other, "evt.>").await;
+    let rows = rows(20, 50);
+    publish_until_taken(&bus, rows.clone()).await;
+    let mut heard = Heard::default();
+    for _ in &rows {
+        heard.note(&in_time("an event", events.next()).await.unwrap());
+    }
+    heard.check(&rows);
+    assert_eq!(heard.repeated(), 0);
+}
+
+#[tokio::test]
+async fn what_can_never_be_published_is_refused_and_holds_nothing_back() {
+    let server = NatsServer::start();
+    let config = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(config.path(), "max_payload = 2048\n").unwrap();
+    let small = NatsServer::with(None, &["-c", config.path().to_str().unwrap()]);
+    for (url, bad) in [
+        (server.url(), Target::Wire("evt.agent..task".into())),
+        (server.url(), Target::Wire("evt.agent.* .task".into())),
+        (small.url(), Target::Wire("evt.agent.a.task".into())),
+    ] {
+        let bus = bus(&url, "s").await;
+        let mut refused = row(1, 1);
+        refused.message.to = bad;
+        refused.message.body = Body::json(&"x".repeat(3_000));
+        let mut later = row(1, 2);
+        later.message.body = Body::json(&1);
+        let answers = bus.publish_all(&[refused, later]).await;
+        assert!(matches!(&answers[..], [Err(StoreError::Refused(_)), Ok(())]), "{answers:?}");
+    }
+}
+
+#[tokio::test]
+async fn events_that_are_not_permitted_stay_in_the_outbox() {
+    let config = tempfile::NamedTempFile::new().unwrap();
+    let rules = r#"authorization { users = [ { user: u, password: p, permissions: {
+        publish: { deny: ["evt.>"] } } }, { user: v, password: w } ] }"#;
+    std::fs::write(config.path(), rules).unwrap();
+    let server = NatsServer::with(None, &["-c", config.path().to_str().unwrap()]);
+    let login = |text: &str| tenure_bell::nats::Credentials::parse(text).unwrap();
+    let as_user = |text: &str| BusOptions {
+        credentials: Some(login(text)),
+        ..BusOptions::new(&server.url(), "s")
+    };
+    let (denied, welcome) = (start(as_user("u:p")).await, start(as_user("v:w")).await);
+    crate::support::connected(&denied).await;
+    crate::support::connected(&welcome).await;
+    conformance::across(&denied, &welcome).await;
+    // The complaint comes beside the first batch, so the second knows in any case.
+    let _ = denied.publish_all(&[row(1, 1)]).await;
+    until("the complaint", || denied.state().trouble.is_some()).await;
+    assert!(matches!(
+        denied.publish_all(&[row(1, 2)]).await[..],
+        [Err(StoreError::Unavailable(_))]
+    ));
+    assert_eq!(welcome.publish_all(&[row(1, 2)]).await, [Ok(())]);
+    let stranger = start(as_user("x:y")).await;
+    until("its complaint", || stranger.state().trouble.is_some()).await;
+    assert!(!stranger.state().connected && stranger.state().trouble.unwrap().contains("auth"));
+}
+
+/// Prints what a bell is worth. Not a benchmark: the bound only says that it is not a tick.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn measured_from_a_ring_to_the_look() {
+    let (here, there) = (bus(&shared(), "measured").await, bus(&shared(), "measured").await);
+    let rt = TokioRuntime::current();
+    let mut took = Vec::new();
+    for n in 0..500u32 {
+        let topic = if n % 2 == 0 { Topic::Due } else { queue("t-measured") };
+        let mut ear = there.listen(topic.clone());
+        let began = rt.mono();
+        here.ring(topic);
+        hears(&mut *ear, "a ring").await;
+        took.push(rt.mono() - began);
+        // As work comes: not within the pause between two sendings.
+        rt.sleep(Duration::from_micros(u64::from(1_200 + n % 7 * 300))).await;
+    }
+    took.sort_unstable();
+    let at = |share: usize| took[took.len() * share / 100];
+    let tick = tenure_kernel::limits::TICK;
+    println!(
+        "ring to look over NATS: p50 {:?}, p99 {:?}, worst {:?}; with every bell silent: p50 {:?}, p99 {:?} (a tick of {tick:?})",
+        at(50),
+        at(99),
+        took[took.len() - 1],
+        tick / 2,
+        tick * 99 / 100,
+    );
+    assert!(at(50) < tick / 10, "{:?}", at(50));
+}

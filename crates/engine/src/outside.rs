@@ -1,0 +1,159 @@
+//! What leaves the store: messages for a wire are published first and removed after the acknowledgement. So they go
+//! out at least once, under one stable id, and in order per source.
+//!
+//! This is a loop beside the one that delivers mail, and not a part of it: a bus that does not answer takes its whole
+//! patience for every try, and mail must not wait for that. The loop is bounded however much waits: one batch of rows is
+//! read per try, the pause between two tries that failed doubles, and nothing is read while the wire itself says
+//! that it is down.
+
+use crate::{lanes::Lanes, pipeline::Pipeline, session::Keeper, stop::Stop};
+use std::{sync::Arc, time::Duration};
+use tenure_kernel::{
+    bell::Topic,
+    error::StoreError,
+    head::lane_of,
+    limits,
+    outbox::{Delivery, DeliveryAnswer, Handover, Posted, Wire},
+    runtime::{First, first},
+    store::{Answer, Op},
+};
+
+/// How long a wire may take for a batch.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The pause after the first try that failed; it doubles.
+const PAUSE_FIRST: Duration = Duration::from_millis(50);
+/// The longest pause: soon enough after a bus that came back without saying so.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Publishes what lies in the lanes of this server for others to hear.
+pub struct Outside {
+    keeper: Keeper,
+    lanes: Lanes,
+    wire: Arc<dyn Wire>,
+}
+
+/// What a round came to.
+enum Round {
+    /// There was nothing to do, or nobody to tell.
+    Idle,
+    /// Something went out, so that there may be more.
+    Moved,
+    /// Something is there and none of it went out.
+    Stuck,
+}
+
+impl Outside {
+    /// For this server's session and lanes.
+    pub fn new(keeper: Keeper, lanes: Lanes, wire: Arc<dyn Wire>) -> Self {
+        Outside { keeper, lanes, wire }
+    }
+
+    fn pipeline(&self) -> &Pipeline {
+        self.keeper.pipeline()
+    }
+
+    /// Publishes until asked to stop.
+    pub async fn run(&self, mut stop: Stop) {
+        let rt = self.pipeline().rt().clone();
+        let mut ear = self.pipeline().bell().listen(Topic::Outbox);
+        let mut pause = PAUSE_FIRST;
+        while !stop.asked() {
+            let round = self.round(&mut stop).await.unwrap_or_else(|e| {
+                tracing::warn!(error = %e, "what leaves the store waits");
+                Round::Stuck
+            });
+            match round {
+                Round::Moved => pause = PAUSE_FIRST,
+                Round::Idle => {
+                    pause = PAUSE_FIRST;
+                    let tick = self.keeper.config().tick;
+                    stop.unless(first(ear.heard(), rt.sleep(tick))).await;
+                }
+                // Not with the ear: every message that comes would be another try.
+                Round::Stuck => {
+                    stop.unless(rt.sleep(pause)).await;
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    /// Publishes one batch. Being asked to stop ends the wait for the wire, not the removal of what it took.
+    async fn round(&self, stop: &mut Stop) -> Result<Round, StoreError> {
+        let held = self.lanes.held();
+        if !self.wire.is_up() || !self.keeper.live() || held.is_empty() {
+            return Ok(Round::Idle);
+        }
+        let store = self.pipeline().store();
+        let rows = store.outbox(held, true, limits::OUTBOX_BATCH_MAX).await?;
+        // Only while the lane is ours: a successor's newer messages must not be overtaken.
+        let is_ours = |p: &Posted| self.lanes.epoch(lane_of(p.id.source)).is_some();
+        let rows: Vec<Posted> = rows.into_iter().filter(is_ours).collect();
+        if rows.is_empty() || !self.keeper.live() {
+            return Ok(Round::Idle);
+        }
+        let gone = stop.unless(self.publish(&rows)).await.unwrap_or_default();
+        let ops: Vec<Op> = gone.into_iter().filter_map(|posted| self.removal(posted)).collect();
+        if ops.is_empty() {
+            return Ok(Round::Stuck);
+        }
+        let mut removed = false;
+        let answers = store.apply(ops.clone()).await?;
+        for (op, answer) in ops.iter().zip(&answers) {
+            match (op, answer) {
+                (Op::Deliver(d), Answer::Deliver(DeliveryAnswer::StaleLane)) => {
+                    self.lanes.forget(lane_of(d.id.source));
+                }
+                (_, Answer::Deliver(_)) => removed = true,
+                _ => {}
+            }
+        }
+        Ok(if removed { Round::Moved } else { Round::Stuck })
+    }
+
+    /// Those that need not be published again: acknowledged, or refused for good.
+    async fn publish<'a>(&self, rows: &'a [Posted]) -> Vec<&'a Posted> {
+        let meter = self.pipeline().meter();
+        let patience = self.pipeline().rt().sleep(PATIENCE);
+        let answers = match first(self.wire.publish_all(rows), patience).await {
+            First::Left(answers) => answers,
+            First::Right(()) => {
+                meter.publish_failed.add(rows.len() as u64);
+                tracing::warn!(
+                    waiting = rows.len(),
+                    "the wire does not answer; messages stay in the outbox"
+                );
+                return Vec::new();
+            }
+        };
+        let (mut gone, mut failed, mut why) = (Vec::with_capacity(rows.len()), 0, None);
+        for (posted, answer) in rows.iter().zip(answers) {
+            match answer {
+                Ok(()) => {
+                    meter.published.one();
+                    gone.push(posted);
+                }
+                Err(e @ StoreError::Refused(_)) => {
+                    meter.publish_refused.one();
+                    tracing::error!(message = %posted.id, to = ?posted.message.to, error = %e, "can never be published; dropped");
+                    gone.push(posted);
+                }
+                Err(e) => {
+                    failed += 1;
+                    why.get_or_insert(e);
+                }
+            }
+        }
+        if let Some(error) = why {
+            meter.publish_failed.add(failed);
+            tracing::warn!(%error, waiting = failed, "not published; messages stay in the outbox");
+        }
+        gone
+    }
+
+    fn removal(&self, posted: &Posted) -> Option<Op> {
+        let lane_epoch = self.lanes.epoch(lane_of(posted.id.source))?;
+        let with = Handover::Nothing;
+        Some(Op::Deliver(Box::new(Delivery { id: posted.id, lane_epoch, with })))
+    }
+}

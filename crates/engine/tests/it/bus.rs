@@ -1,0 +1,93 @@
+//! A server with a real bus that is killed under its hands.
+
+use crate::support::{Order, clock, eventually, machines, node_with};
+use futures_util::future::join_all;
+use std::{collections::HashSet, sync::Arc, time::Duration};
+use tenure_bell::{Bus, BusOptions, InProcess};
+use tenure_edge::{SystemClock, TokioRuntime};
+use tenure_engine::node::Node;
+use tenure_kernel::{ids::EntityId, judge::Judge, limits, runtime::Runtime as _, store::Store};
+use tenure_proving::nats::NatsServer;
+use tenure_store::sqlite::SqliteStore;
+
+async fn on_sqlite(
+    dir: &std::path::Path,
+    url: &str,
+    jetstream: bool,
+) -> (Arc<dyn Store>, Node, Bus) {
+    let judge = Judge::new(machines().tables());
+    let store = SqliteStore::open(&dir.join("data"), judge, Arc::new(SystemClock), 1).unwrap();
+    let store: Arc<dyn Store> = Arc::new(store);
+    let options = BusOptions { jetstream, ..BusOptions::new(url, "s") };
+    let bus = Bus::start(options, InProcess::new(), Arc::new(SystemClock)).await.unwrap();
+    let node = node_with(store.clone(), Arc::new(bus.clone()), Arc::new(bus.clone())).await;
+    (store, node, bus)
+}
+
+async fn announce(node: &Node, n: usize) -> Vec<EntityId> {
+    let order = Order { announce: Some("evt.agent.a.task".into()), ..Order::default() };
+    join_all((0..n).map(|_| async { clock(node, &order).await })).await
+}
+
+async fn outbox_is_empty(store: &Arc<dyn Store>) -> bool {
+    store.outbox((0..limits::LANES).collect(), true, 1).await.unwrap().is_empty()
+}
+
+async fn stored(url: &str) -> (u64, HashSet<String>) {
+    let client = async_nats::connect(url).await.unwrap();
+    let ask = async |what: String, with: serde_json::Value| {
+        let said =
+            client.request(format!("$JS.API.{what}"), with.to_string().into()).await.unwrap();
+        serde_json::from_slice::<serde_json::Value>(&said.payload).unwrap()
+    };
+    let info = ask("STREAM.INFO.tenure_evt".into(), serde_json::json!({})).await;
+    let count = info["state"]["messages"].as_u64().unwrap();
+    let mut bodies = HashSet::new();
+    for seq in 1..=info["state"]["last_seq"].as_u64().unwrap() {
+        let got = ask("STREAM.MSG.GET.tenure_evt".into(), serde_json::json!({ "seq": seq })).await;
+        bodies.insert(got["message"]["data"].to_string());
+    }
+    (count, bodies)
+}
+
+/// An event per entity, its body the entity's id: everything committed arrives in the stream, through kills of the bus.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_event_reaches_the_stream_though_the_bus_is_killed_under_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = NatsServer::with_jetstream(&dir.path().join("js"));
+    let (store, node, bus) = on_sqlite(dir.path(), &server.url(), true).await;
+    let mut made = Vec::new();
+    for _ in 0..3 {
+        made.extend(announce(&node, 300).await);
+        server.kill();
+        made.extend(announce(&node, 100).await);
+        server.start_again();
+        bus.connected().await;
+    }
+    eventually("an empty outbox", async || outbox_is_empty(&store).await).await;
+    let (count, bodies) = stored(&server.url()).await;
+    assert_eq!(bodies.len(), made.len(), "each of them is there");
+    println!("{} events, {count} stored, {} connections", made.len(), bus.state().connections);
+}
+
+/// What one server can say to the bus, beside its own commits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn measured_events_of_one_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = NatsServer::start();
+    let (store, node, _bus) = on_sqlite(dir.path(), &server.url(), false).await;
+    let rt = TokioRuntime::current();
+    let began = rt.mono();
+    for _ in 0..10 {
+        announce(&node, 500).await;
+    }
+    let committed = rt.mono() - began;
+    eventually("an empty outbox", async || outbox_is_empty(&store).await).await;
+    let took = rt.mono() - began;
+    let rate = |d: Duration| 5_000.0 / d.as_secs_f64();
+    println!(
+        "5,000 events: {:.0} committed a second, {:.0} a second on the bus and out of the outbox",
+        rate(committed),
+        rate(took)
+    );
+}

@@ -1,0 +1,122 @@
+//! `tenure up` with a bus that is there, that is not, and that can not be.
+
+use crate::support::{Guarded, complained, own_database, run, said, tenure, wait_until};
+use serde_json::Value;
+use std::{
+    io::{BufRead as _, BufReader},
+    path::Path,
+    process::Stdio,
+    time::Duration,
+};
+use tenure_proving::nats::NatsServer;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server, and where it is.
+fn server(command: &str, dir: &Path, store: &str, bus: &str) -> (Guarded, String) {
+    let mut up = tenure();
+    let (bus, listen) = (format!("bus.url={bus}"), "server.listen=127.0.0.1:0");
+    up.args([command, "--json", "--store", store, "--set", &bus, "--set", listen]);
+    up.args(["--set", "log.filter=error"]);
+    let mut child = Guarded(up.current_dir(dir).stdout(Stdio::piped()).spawn().unwrap());
+    let mut line = String::new();
+    BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let said: Value = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
+    (child, said["url"].as_str().unwrap().to_owned())
+}
+
+/// A number that a server says about itself.
+fn metric(url: &str, name: &str) -> f64 {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let text = runtime.block_on(async {
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        client.get(format!("{url}/metrics")).send().await.unwrap().text().await.unwrap()
+    });
+    let line = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {text}")).parse().unwrap()
+}
+
+fn connected(url: &str, is_so: bool) {
+    let expected = f64::from(u8::from(is_so));
+    wait_until("the bus", PATIENCE, || metric(url, "tenure_bus_connected") == expected);
+}
+
+fn submit(dir: &Path, url: &str) {
+    let mut command = tenure();
+    command.args(["job", "submit", "drill.noops", r#"{"steps": 2}"#, "--wait", "--server", url]);
+    let output = command.current_dir(dir).output().unwrap();
+    assert!(output.status.success(), "{}", complained(&output));
+}
+
+/// What doctor says about the bus.
+fn doctor(dir: &Path, store: &str, bus: &str, url: &str) -> Value {
+    let bus = format!("bus.url={bus}");
+    let args = ["doctor", "--json", "--store", store, "--server", url, "--set", &bus];
+    let output = run(&args, dir);
+    let report: Value = serde_json::from_str(&said(&output))
+        .unwrap_or_else(|e| panic!("{e}: {} {}", said(&output), complained(&output)));
+    let all = report["diagnoses"].as_array().unwrap();
+    all.iter().find(|d| d["check"] == "bus").unwrap_or_else(|| panic!("{report:#}")).clone()
+}
+
+#[test]
+fn work_goes_on_without_the_bus_and_doctor_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut nats = NatsServer::not_yet();
+    let (server, url) = server("up", dir.path(), "sqlite:data", &nats.url());
+    submit(dir.path(), &url);
+    connected(&url, false);
+    let ill = doctor(dir.path(), "sqlite:data", &nats.url(), &url);
+    assert_eq!(ill["verdict"], "warning", "{ill:#}");
+    nats.start_again();
+    connected(&url, true);
+    let well = doctor(dir.path(), "sqlite:data", &nats.url(), &url);
+    assert_eq!(well["verdict"], "ok", "{well:#}");
+    submit(dir.path(), &url);
+    nats.kill();
+    connected(&url, false);
+    submit(dir.path(), &url);
+    nats.start_again();
+    connected(&url, true);
+    assert_eq!(metric(&url, "tenure_bus_connections_total"), 2.0);
+    drop(server);
+}
+
+#[test]
+fn servers_on_one_database_hear_each_other_over_the_bus() {
+    let (db, dir) = (own_database("bus_two"), tempfile::tempdir().unwrap());
+    let mut nats = NatsServer::start();
+    let (first, here) = server("server", dir.path(), &db.url, &nats.url());
+    let (second, there) = server("up", dir.path(), &db.url, &nats.url());
+    for url in [&here, &there] {
+        connected(url, true);
+    }
+    // The job is made by one server, and the only worker is at the other.
+    submit(dir.path(), &here);
+    wait_until("a ring of the other", PATIENCE, || metric(&there, "tenure_bell_heard_total") > 0.0);
+    nats.kill();
+    connected(&here, false);
+    submit(dir.path(), &here);
+    drop((first, second));
+}
+
+#[test]
+fn a_bus_that_can_not_be_is_refused_at_the_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let cases = [
+        ("bus.url=localhost:4222", "nats://HOST:PORT"),
+        ("bus.url=nats://me:secret@localhost", "bus.credentials_file"),
+        ("bus.prefix=a..b", "is no prefix"),
+        ("bus.jetstream=maybe", "neither true nor false"),
+    ];
+    for (setting, why) in cases {
+        let output = run(&["up", "--store", "sqlite:data", "--set", setting], dir.path());
+        let said = complained(&output);
+        assert!(!output.status.success() && said.contains(why), "{setting}: {said}");
+        assert!(!dir.path().join("data").exists(), "{setting}: nothing was begun");
+    }
+    let sets = ["--set", "bus.url=nats://localhost:1", "--set", "bus.credentials_file=missing"];
+    let args: Vec<&str> = ["up", "--store", "sqlite:data"].into_iter().chain(sets).collect();
+    let output = run(&args, dir.path());
+    assert!(complained(&output).contains("bus.credentials_file"), "{}", complained(&output));
+}
