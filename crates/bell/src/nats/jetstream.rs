@@ -2,11 +2,12 @@
 //! repetition within the stream's window is known by its id and stored once.
 //!
 //! Three requests are all we need of JetStream (look for the stream, make it, publish with a reply), so they are written
-//! here by hand. Order: a stream may refuse one message and take the next, so of every source one message is under way at a
-//! time. A batch goes out in *waves*: the first of every source, then the second of those whose first was
-//! stored, and so on. Agents' events come in twos and threes, so that is two or three round trips.
+//! here by hand. Order: a stream may refuse one message and take the next, so of every *line* one message is under way at a
+//! time: what is said about one agent, also by two turns of it, or else what one source says. A batch goes out in waves: the
+//! first of every line, then the second of those whose first was stored, and so on. Agents' events come in twos and
+//! threes, so that is two or three round trips.
 
-use super::{PATIENCE, Shared, away, wire::Published};
+use super::{PATIENCE, Shared, away, message::agent_of, wire::Published};
 use async_nats::{Message, StatusCode};
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ impl Shared {
             return rows.iter().map(|_| Err(e.clone())).collect();
         }
         let mut answers: Vec<Published> =
-            rows.iter().map(|_| Err(away("an earlier one of its source waits"))).collect();
+            rows.iter().map(|_| Err(away("an earlier one of its line waits"))).collect();
         // Nobody stores what is not an event: such messages are published as without a stream.
         let (events, others): (Vec<usize>, Vec<usize>) =
             (0..rows.len()).partition(|i| is_event(&rows[*i]));
@@ -39,11 +40,11 @@ impl Shared {
                 answers[*i] = answer;
             }
         }
-        for wave in waves(events.iter().map(|i| (*i, rows[*i].id.source))) {
+        for wave in waves(events.iter().map(|i| (*i, Line::of(&rows[*i])))) {
             let is_stuck = |i: &usize| {
                 let mut earlier = events.iter().take_while(|e| *e < i);
-                earlier
-                    .any(|e| rows[*e].id.source == rows[*i].id.source && !is_settled(&answers[*e]))
+                let line = Line::of(&rows[*i]);
+                earlier.any(|e| Line::of(&rows[*e]) == line && !is_settled(&answers[*e]))
             };
             let wave: Vec<usize> = wave.into_iter().filter(|i| !is_stuck(i)).collect();
             if wave.is_empty() {
@@ -57,7 +58,7 @@ impl Shared {
         answers
     }
 
-    /// One message per source, and the answer of the stream to each. What is not answered stays as it was: not stored.
+    /// One message per line, and the answer of the stream to each. What is not answered stays as it was: not stored.
     async fn publish_wave(
         &self,
         rows: &[Posted],
@@ -146,17 +147,34 @@ fn is_event(posted: &Posted) -> bool {
     matches!(&posted.message.to, Target::Wire(subject) if subject.starts_with("evt."))
 }
 
-/// Whether the next of the same source may go.
+/// What is stored in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Line<'a> {
+    Agent(&'a str),
+    Source(EntityId),
+}
+
+impl<'a> Line<'a> {
+    fn of(posted: &'a Posted) -> Self {
+        match &posted.message.to {
+            Target::Wire(subject) => agent_of(subject).map(Line::Agent),
+            _ => None,
+        }
+        .unwrap_or(Line::Source(posted.id.source))
+    }
+}
+
+/// Whether the next of the same line may go.
 fn is_settled(answer: &Published) -> bool {
     matches!(answer, Ok(()) | Err(StoreError::Refused(_)))
 }
 
-/// The first of every source, the second of every source, and so on, each in order.
-fn waves(rows: impl Iterator<Item = (usize, EntityId)>) -> Vec<Vec<usize>> {
-    let mut of_source: HashMap<EntityId, usize> = HashMap::new();
+/// The first of every line, the second of every line, and so on, each in order.
+fn waves<'a>(rows: impl Iterator<Item = (usize, Line<'a>)>) -> Vec<Vec<usize>> {
+    let mut of_line: HashMap<Line<'a>, usize> = HashMap::new();
     let mut waves: Vec<Vec<usize>> = Vec::new();
-    for (i, source) in rows {
-        let turn = of_source.entry(source).or_default();
+    for (i, line) in rows {
+        let turn = of_line.entry(line).or_default();
         if waves.len() == *turn {
             waves.push(Vec::new());
         }
@@ -171,8 +189,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wave_has_one_of_every_source_in_order() {
-        let (a, b) = (EntityId::fixed(1, 1), EntityId::fixed(1, 2));
+    fn a_wave_has_one_of_every_line_in_order() {
+        let (a, b) = (Line::Agent("a"), Line::Source(EntityId::fixed(1, 2)));
         let rows = [a, a, b, a, b].into_iter().enumerate();
         assert_eq!(waves(rows), [vec![0, 2], vec![1, 4], vec![3]]);
         assert!(waves(std::iter::empty()).is_empty());

@@ -42,9 +42,11 @@ fn headers(subject: &str, posted: &Posted, body: &Value) -> Vec<(&'static str, S
         (ID, Some(posted.id.to_string())),
         ("traceparent", Some(traceparent(field(&["trace"]).as_deref(), posted.id))),
         ("Tenure-Tenant", Some(posted.tenant.clone())),
-        ("CG-Agent-Id", field(&["agent_id"]).or_else(|| agent_of(subject))),
+        ("CG-Agent-Id", field(&["agent_id"]).or_else(|| agent_of(subject).map(str::to_owned))),
         ("CG-Turn-Id", field(&["turn_id", "agent_turn_id"])),
         ("CG-Turn-Epoch", field(&["turn_epoch"])),
+        ("CG-Channel-Id", field(&["channel_id"])),
+        ("CG-Step-Id", field(&["step_id"])),
         ("CG-Timestamp", Some(posted.at.to_string())),
         ("CG-Msg-Type", Some(posted.message.kind.to_string())),
     ];
@@ -54,11 +56,8 @@ fn headers(subject: &str, posted: &Posted, body: &Value) -> Vec<(&'static str, S
 }
 
 /// `evt.agent.<id>.task` is about that agent.
-fn agent_of(subject: &str) -> Option<String> {
-    let mut tokens = subject.split('.');
-    (tokens.next() == Some("evt") && tokens.next() == Some("agent"))
-        .then(|| tokens.next().map(str::to_owned))
-        .flatten()
+pub(super) fn agent_of(subject: &str) -> Option<&str> {
+    subject.strip_prefix("evt.agent.")?.split('.').next()
 }
 
 /// The W3C context of a message: the one that the body names, or one that follows from the message: all messages of

@@ -114,6 +114,20 @@ async fn a_stream_that_refuses_changes_no_order() {
     }
 }
 
+/// Two turns of an agent are two sources. What the first said comes before what the second says.
+#[tokio::test]
+async fn what_is_said_about_one_agent_is_stored_in_the_order_of_the_outbox() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = NatsServer::with_jetstream(dir.path());
+    let (bus, other) = (bus(&server.url()).await, stranger(&server.url()).await);
+    let mut rows = vec![row(1, 1), row(1, 2), row(1, 3), row(2, 1), row(2, 2)];
+    let to = rows[0].message.to.clone();
+    rows.iter_mut().for_each(|r| r.message.to = to.clone());
+    assert!(bus.publish_all(&rows).await.iter().all(Result::is_ok));
+    let (_, heard) = stored(&other).await;
+    assert_eq!(heard.first, rows.iter().map(|r| r.id.to_string()).collect::<Vec<_>>());
+}
+
 /// `kill -9`, three times, under load: everything is stored, once, in order.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kills_under_load_lose_nothing() {

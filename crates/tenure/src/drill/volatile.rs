@@ -18,7 +18,7 @@ use tenure_kernel::{
     housekeeping::{Pulse, PulseRequest, Retired},
     ids::{EntityId, MessageId, SessionId},
     mail::{Mail, MailAnswer},
-    outbox::{DeliveryAnswer, Message, Posted, Target},
+    outbox::{DeliveryAnswer, Message, Posted},
     rules::Tallies,
     runtime::{BoxFuture, Rt},
     sessions::Session,
