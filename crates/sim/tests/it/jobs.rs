@@ -66,8 +66,8 @@ fn is_missed(on: &Options, off: &Options) {
     for seed in 0..10 {
         run(seed, on).unwrap_or_else(|failure| panic!("{failure}"));
     }
-    let broken = (0..200).find_map(|seed| run(seed, off).err());
-    let failure = broken.expect("nobody misses it in 200 worlds");
+    let broken = (0..1_500).find_map(|seed| run(seed, off).err());
+    let failure = broken.expect("nobody misses it in 1,500 worlds");
     println!("seed {}: {}", failure.seed, failure.broken);
 }
 
