@@ -58,7 +58,7 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
                 None => local(&text),
                 Some(url) => remote(&text, url, api_key.as_deref(), json).await?,
             };
-            answer(&found, json)
+            answer(&found, server.is_some(), json)
         }
         Action::Show { file, svg } => show(&read_text(file)?, svg.as_deref(), json),
     }
@@ -99,11 +99,14 @@ async fn remote(
         .map_err(|e| Failure::System(format!("the server answered something else: {e}")))
 }
 
-fn answer(found: &[Problem], as_json: bool) -> Result<String, Failure> {
+fn answer(found: &[Problem], asked_server: bool, as_json: bool) -> Result<String, Failure> {
     let (ok, count) = (found.is_empty(), found.len());
     let said = match (as_json, ok) {
         (true, _) => format!("{}\n", json!({"ok": ok, "problems": found})),
-        (false, true) => "The plan is fine.\n".to_owned(),
+        (false, true) if asked_server => "The plan is fine.\n".to_owned(),
+        (false, true) => {
+            "The plan is fine in itself. --server URL also checks its tools and flows.\n".to_owned()
+        }
         (false, false) => {
             let mut text = String::new();
             for problem in found {

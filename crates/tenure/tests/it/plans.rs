@@ -25,7 +25,7 @@ fn a_plan_is_checked_without_a_server_and_every_problem_has_its_place() {
     write(dir, "good.json", &good());
     let fine = run(&["plan", "check", "good.json"], dir);
     assert!(fine.status.success(), "{}", complained(&fine));
-    assert_eq!(said(&fine), "The plan is fine.\n");
+    assert!(said(&fine).starts_with("The plan is fine in itself."), "{}", said(&fine));
 
     let mut bad = good();
     bad["steps"]["two"]["value"] = json!("${{ steps.oen.output }}");
