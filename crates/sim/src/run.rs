@@ -196,7 +196,8 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
 fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Result<(), String> {
     let scenario = options.scenario;
     // A worker of jobs lets go at a missed renewal, whoever is to blame for it; others wait and go on.
-    let costs = |f: Fault| f.costs_tenures() || (scenario.is_jobs() && f == Fault::Outage);
+    let lets_go = scenario.is_jobs() || scenario == Scenario::Agents;
+    let costs = |f: Fault| f.costs_tenures() || (lets_go && f == Fault::Outage);
     let keeps_tenures = !faults.iter().any(|(f, _)| costs(*f)) && options.strike.is_none();
     for i in 0..options.servers {
         world.add(&format!("server-{i}"), scenario.server(options.protections.pulse));

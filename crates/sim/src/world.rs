@@ -7,7 +7,7 @@ use crate::{
     faults::Fault,
     oracle::Oracle,
     outside::Outside,
-    scenario::Town,
+    scenario::{Heard, Town},
     weather::{Connection, Weather},
 };
 use std::{
@@ -84,6 +84,8 @@ pub struct World {
     pub outside: Outside,
     /// What the tools of jobs did.
     pub town: Town,
+    /// What was announced outside.
+    pub heard: Heard,
     /// The one inside the store.
     pub oracle: Arc<Oracle>,
     /// Whether clocks are off.
@@ -100,9 +102,9 @@ impl World {
         let store = MemoryStore::witnessed(judge, clock, seed | 1, Some(oracle.clone()));
         let weather = Arc::new(Weather::default());
         let bell = SimBell::new(sim.clone(), weather.clone());
-        let (outside, town) = (Outside::default(), Town::default());
+        let (outside, town, heard) = (Outside::default(), Town::default(), Heard::default());
         let processes = Mutex::default();
-        Arc::new(World { sim, store, weather, bell, outside, town, oracle, skewed, processes })
+        Arc::new(World { sim, store, weather, bell, outside, town, heard, oracle, skewed, processes })
     }
 
     fn processes(&self) -> MutexGuard<'_, Vec<Process>> {

@@ -1,5 +1,6 @@
 //! What is played in the world: machines, workers and clients, each set with what it must come to.
 
+mod agents;
 pub mod bowl;
 mod clients;
 pub mod errand;
@@ -9,6 +10,7 @@ pub mod part;
 mod patience;
 mod slice;
 
+pub use agents::Heard;
 pub use clients::Clients;
 pub use jobs::{Off, Strike, Town};
 
@@ -48,11 +50,13 @@ pub enum Scenario {
     Gates,
     /// Jobs with children that have children, cancelled at any point.
     Cascades,
+    /// Agents whose turns call tools, delegate and wait.
+    Agents,
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 10] = [
+    pub const ALL: [Scenario; 11] = [
         Scenario::Slice,
         Scenario::Fan,
         Scenario::Cancel,
@@ -63,6 +67,7 @@ impl Scenario {
         Scenario::Schedules,
         Scenario::Gates,
         Scenario::Cascades,
+        Scenario::Agents,
     ];
 
     /// Its name in `regressions.txt`.
@@ -78,12 +83,16 @@ impl Scenario {
             Scenario::Schedules => "schedules",
             Scenario::Gates => "gates",
             Scenario::Cascades => "cascades",
+            Scenario::Agents => "agents",
         }
     }
 
     /// Whether it is played by crews that run jobs.
     pub(crate) fn is_jobs(self) -> bool {
-        !matches!(self, Scenario::Slice | Scenario::Fan | Scenario::Cancel | Scenario::Bowl)
+        !matches!(
+            self,
+            Scenario::Slice | Scenario::Fan | Scenario::Cancel | Scenario::Bowl | Scenario::Agents
+        )
     }
 
     /// By its name.
@@ -94,6 +103,9 @@ impl Scenario {
     pub(crate) fn machines(self) -> Machines {
         if self.is_jobs() {
             return jobs::machines();
+        }
+        if self == Scenario::Agents {
+            return agents::machines();
         }
         Machines::kernel()
             .with::<errand::Errand>()
@@ -115,6 +127,7 @@ impl Scenario {
             Scenario::Schedules => jobs::shared::play_schedules(&clients),
             Scenario::Gates => jobs::gates::play(&clients, width),
             Scenario::Cascades => jobs::cascades::play(&clients, width),
+            Scenario::Agents => agents::play(&clients),
         }
         clients
     }
@@ -135,6 +148,9 @@ impl Scenario {
                 Scenario::Cascades => jobs::cascades::check(world, contents, calm_at),
                 _ => Ok(()),
             };
+        }
+        if self == Scenario::Agents {
+            return agents::check(world, contents);
         }
         for (key, effects) in world.outside.all() {
             if effects.len() > 1 {
@@ -175,7 +191,10 @@ impl Scenario {
                         config: config(),
                         name: env.name.clone(),
                         executor: None,
-                        wire: Arc::new(Discard),
+                        wire: match self {
+                            Scenario::Agents => Arc::new(agents::Bus(env.clone())),
+                            _ => Arc::new(Discard),
+                        },
                         protect_outage,
                     };
                     match Node::start(parts).await {
@@ -199,6 +218,9 @@ impl Scenario {
     pub(crate) fn worker(self) -> Boot {
         if self.is_jobs() {
             return jobs::process::worker();
+        }
+        if self == Scenario::Agents {
+            return agents::worker();
         }
         Arc::new(move |env: Env| {
             Box::pin(async move {

@@ -1,5 +1,6 @@
 //! The simulation's tests: one binary, named after rules.
 
+mod agents;
 mod determinism;
 mod executor;
 mod gates;
