@@ -205,7 +205,7 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
     for i in 0..options.workers {
         world.add(&format!("worker-{i}"), scenario.worker());
     }
-    if scenario.is_jobs() {
+    if lets_go {
         scenario::jobs::prepare(world, options, &faults);
     }
     let clients = scenario.play(world, options.width);

@@ -104,7 +104,18 @@ impl World {
         let bell = SimBell::new(sim.clone(), weather.clone());
         let (outside, town, heard) = (Outside::default(), Town::default(), Heard::default());
         let processes = Mutex::default();
-        Arc::new(World { sim, store, weather, bell, outside, town, heard, oracle, skewed, processes })
+        Arc::new(World {
+            sim,
+            store,
+            weather,
+            bell,
+            outside,
+            town,
+            heard,
+            oracle,
+            skewed,
+            processes,
+        })
     }
 
     fn processes(&self) -> MutexGuard<'_, Vec<Process>> {

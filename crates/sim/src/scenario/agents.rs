@@ -82,8 +82,12 @@ impl Wire for Bus {
     fn publish(&self, subject: &str, posted: &Posted) -> BoxFuture<'_, Result<(), StoreError>> {
         let world = self.0.world.clone();
         if subject.ends_with(".task") {
-            let body: Value =
-                posted.message.body.inline().and_then(|b| serde_json::from_slice(b).ok()).unwrap_or_default();
+            let body: Value = posted
+                .message
+                .body
+                .inline()
+                .and_then(|b| serde_json::from_slice(b).ok())
+                .unwrap_or_default();
             let turn = body["agent_turn_id"].as_str().unwrap_or_default();
             world.heard.tell(turn, posted.id.to_string());
         }
@@ -107,7 +111,9 @@ struct Tooling;
 
 impl Jobs for Tooling {
     fn job(&self, order: &Order<'_>) -> (EntityId, Message) {
-        let Run::Flow { name, version } = order.run else { unreachable!("these agents have flows only") };
+        let Run::Flow { name, version } = order.run else {
+            unreachable!("these agents have flows only")
+        };
         let id = EntityId::derived(order.turn, &format!("job/{}", order.ordinal), Timestamp::ZERO);
         let new = NewJob {
             flow: name.clone(),
@@ -134,7 +140,13 @@ impl Model for Muse {
     fn ask(&self, _ctx: ToolCtx, question: Question) -> BoxFuture<'static, Result<Reply, NoReply>> {
         let (world, rt) = (self.0.world.clone(), self.0.rt.clone());
         let (mood, nap, seconds, who, other) = world.sim.draw(|rng| {
-            (rng.below(20), rng.between(Duration::ZERO..Duration::from_secs(8)), rng.below(50), rng.index(3), rng.index(3))
+            (
+                rng.below(20),
+                rng.between(Duration::ZERO..Duration::from_secs(8)),
+                rng.below(50),
+                rng.index(3),
+                rng.index(3),
+            )
         });
         let may_delegate = question.tools.iter().any(|t| t["function"]["name"] == "delegate");
         let calm = world.weather.is_over();
@@ -156,11 +168,16 @@ impl Model for Muse {
                 ],
                 9 => vec![call("p", "person", &json!({})), call("x", "no_such_tool", &json!({}))],
                 10 | 11 if may_delegate => {
-                    vec![call("g", "delegate", &json!({ "agent": others[who], "instruction": "help" }))]
+                    vec![call(
+                        "g",
+                        "delegate",
+                        &json!({ "agent": others[who], "instruction": "help" }),
+                    )]
                 }
                 12 if may_delegate => {
                     let task = |n: usize| json!({ "agent": others[n], "instruction": "help" });
-                    let tasks = json!({ "tasks": [task(who), task(other)], "fail_fast": seconds % 2 == 0 });
+                    let tasks =
+                        json!({ "tasks": [task(who), task(other)], "fail_fast": seconds % 2 == 0 });
                     vec![call("f", "fork_join", &tasks)]
                 }
                 13..=15 => vec![call("s", "submit_result", &json!({ "result": "done" }))],
@@ -180,9 +197,10 @@ pub(super) fn worker() -> Boot {
     Arc::new(|env: Env| {
         Box::pin(async move {
             let config = Arc::new(config());
-            let pipeline = Pipeline::new(env.store.clone(), env.bell.clone(), env.rt.clone(), &config);
-            let flows = Flows::new().with(FlowSpec::new(FLOW, lookup));
-            let shop = Arc::new(Shop::new(flows, Tools::new(), JobOptions::default()));
+            let pipeline =
+                Pipeline::new(env.store.clone(), env.bell.clone(), env.rt.clone(), &config);
+            let flows = Flows::default().with(FlowSpec::new(FLOW, lookup));
+            let shop = Arc::new(Shop::new(flows, Tools::default(), JobOptions::default()));
             let turns = TurnShop::new(Arc::new(Muse(env.clone())), Arc::new(Tooling));
             let turns = Arc::new(turns.with_probe(probe(env.clone())));
             let mut stop = env.stop.clone();
@@ -193,7 +211,8 @@ pub(super) fn worker() -> Boot {
                     slots: 4,
                     drain: Duration::from_secs(20),
                 };
-                let jobs = Crew::start(pipeline.clone(), config.clone(), shop.clone(), options).await;
+                let jobs =
+                    Crew::start(pipeline.clone(), config.clone(), shop.clone(), options).await;
                 let options = TurnCrewOptions {
                     name: env.name.clone(),
                     executor: None,
@@ -201,7 +220,8 @@ pub(super) fn worker() -> Boot {
                     slots: 3,
                     drain: Duration::from_secs(20),
                 };
-                let crew = TurnCrew::start(pipeline.clone(), config.clone(), turns.clone(), options).await;
+                let crew =
+                    TurnCrew::start(pipeline.clone(), config.clone(), turns.clone(), options).await;
                 match (jobs, crew) {
                     (Ok(mut jobs), Ok(mut crew)) => {
                         stop.asked().await;
@@ -226,7 +246,8 @@ fn probe(env: Env) -> tenure_agents::drive::worker::Probe {
         let env = env.clone();
         Box::pin(async move {
             let world = &env.world;
-            if world.weather.is_over() || !world.sim.draw(|rng| rng.permille(15)) {
+            let kills = world.town.setup().kills;
+            if world.weather.is_over() || !world.sim.draw(|rng| rng.permille(kills)) {
                 return;
             }
             let Some(index) = world.index_of(&env.name) else { return };

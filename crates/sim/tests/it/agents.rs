@@ -2,6 +2,7 @@
 //! worlds, `TENURE_SIM_FIRST` from which on.
 
 use std::collections::BTreeMap;
+use tenure_kernel::judge::Protections;
 use tenure_sim::{Options, Scenario, run};
 
 fn number(name: &str, or: u64) -> u64 {
@@ -20,5 +21,16 @@ fn every_turn_ends_and_is_announced_under_one_name() {
         reclaimed += report.reclaimed;
     }
     println!("{kinds:?}, {fenced} refused commits, {reclaimed} lost workers");
-    assert!(kinds["turn"] > 0 && kinds["join"] > 0 && kinds["job"] > 0 && fenced > 0 && reclaimed > 0);
+    assert!(
+        kinds["turn"] > 0 && kinds["join"] > 0 && kinds["job"] > 0 && fenced > 0 && reclaimed > 0
+    );
+}
+
+#[test]
+fn what_is_lost_between_agents_and_turns_is_noticed() {
+    let off = Protections { outbox: false, ..Protections::default() };
+    let options = Options::new(Scenario::Agents).protected(off);
+    let broken = (0..150).find_map(|seed| run(seed, &options).err());
+    let failure = broken.expect("nobody notices it in 150 worlds");
+    println!("seed {}: {}", failure.seed, failure.broken);
 }

@@ -103,7 +103,7 @@ impl Town {
     }
 
     /// How this run is made.
-    pub(super) fn setup(&self) -> super::Setup {
+    pub(crate) fn setup(&self) -> super::Setup {
         self.lock().setup
     }
 
