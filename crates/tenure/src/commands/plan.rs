@@ -132,7 +132,7 @@ fn show(text: &str, svg: Option<&Path>, as_json: bool) -> Result<String, Failure
     let found = local(text);
     let plan = match (found.is_empty(), Plan::parse(text)) {
         (true, Ok(plan)) => plan,
-        _ => return answer(&found, as_json),
+        _ => return answer(&found, false, as_json),
     };
     if let Some(file) = svg {
         std::fs::write(file, plan::draw::svg(&plan))
