@@ -1,5 +1,5 @@
 //! What is recorded about steps. The names are those of the seeds; jobs and turns write the same ones. The words of
-//! which events are made (outcomes, verdicts, kinds) are in [`words`].
+//! which events are made (outcomes, verdicts, kinds) are in `words`.
 //!
 //! Replay depends on these events alone. A result stands once, in `tool_invocation_finished` (tools),
 //! `value_recorded` (pure steps, now, random, uuid), `wait_completed` or `child_ended`.

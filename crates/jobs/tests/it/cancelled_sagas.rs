@@ -231,6 +231,64 @@ async fn a_step_that_nothing_undoes_is_not_called_again_for_a_cancelled_job() {
     assert_eq!(said, (names(&[]), 1));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_call_that_was_not_applied_says_nothing_about_the_first() {
+    let town = Town::default();
+    let tools = town.tools(Class::Idempotent, 2, Hangs::After);
+    let (store, job) = cut_off(tools, "trip", 2).await;
+    let refuses = ToolSpec::new("book", |_: ToolCtx, _: Value| async move {
+        Err::<Value, _>(ToolError::permanent("it knows nothing of it"))
+    });
+    let tools = town.tools(Class::Idempotent, 2, Hangs::Never).with(refuses.idempotent());
+    let world = World::on(store, flows(), tools, hasty()).await;
+    let end = end_of(&world, job).await;
+    assert_eq!(town.said(), ["1", "2", "un1"], "{}", world.story(job).await);
+    assert_eq!(end["unknown"], json!(["4"]), "{end}");
+    world.check().await;
+}
+
+/// Every mail wakes it, as the time between two looks would.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stays_unclear_is_looked_at_a_few_times_and_then_listed() {
+    let town = Town::default();
+    let there = town.clone();
+    let unclear = ToolSpec::new("book", move |ctx: ToolCtx, v: Value| {
+        let town = there.clone();
+        async move {
+            town.act(&ctx.key, v["n"].to_string());
+            if v["n"] == 2 {
+                std::future::pending::<()>().await;
+            }
+            Ok::<_, ToolError>(v)
+        }
+    });
+    let probe = |_: ToolCtx, _: Value| async move { Ok(Probe::<Value>::Unclear("down".into())) };
+    let tools = town.tools(Class::Verifiable, 0, Hangs::Never).with(unclear.verifiable(probe));
+    let world = World::on(support::store(), flows(), tools, hasty()).await;
+    let job = world.submit("trip", Value::Null).await;
+    while town.said().len() < 2 {
+        tokio::task::yield_now().await;
+    }
+    world.cancel(job).await;
+    let mut woken = 0;
+    while world.head(job).await.status.name() != "cancelled" {
+        let head = world.head(job).await;
+        if head.status.name() == "cancelling" && head.holder.is_none() {
+            woken += 1;
+            world.signal(job, &format!("look {woken}"), Value::Null).await;
+            while world.head(job).await.version == head.version {
+                tokio::task::yield_now().await;
+            }
+        }
+        tokio::task::yield_now().await;
+    }
+    let end = end_of(&world, job).await;
+    assert!((2..=8).contains(&woken), "it was looked at {woken} times");
+    assert_eq!(town.said(), ["1", "2", "un1"], "{}", world.story(job).await);
+    assert_eq!(end["unknown"], json!(["4"]), "{end}");
+    world.check().await;
+}
+
 /// The worker lives, and the tool does not hear that it should stop.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_finds_out_itself_what_became_of_a_call_that_it_had_to_give_up() {
