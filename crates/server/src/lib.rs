@@ -19,6 +19,7 @@ pub mod metrics;
 mod pages;
 mod paging;
 pub mod problem;
+pub mod turns;
 pub mod workers;
 
 pub use auth::{Caller, NotProtected};
@@ -95,6 +96,7 @@ struct Inner {
     tray: Tray,
     counter: Counter,
     jobs: Option<jobs::Desk>,
+    turns: Option<tenure_agents::drive::far::Far>,
     looks: metrics::Looks,
     closing: watch::Sender<bool>,
 }
@@ -126,6 +128,11 @@ impl App {
         if !options.listen.ip().is_loopback() {
             auth.require();
         }
+        let runs = jobs.is_some() && machines.get(tenure_agents::turn::table::TABLE.kind).is_some();
+        let turns = runs.then(|| {
+            let tools = Arc::new(turns::tools::AsJobs::default());
+            tenure_agents::drive::far::Far::new(pipeline.clone(), tools)
+        });
         let tray = Tray::new(pipeline.clone(), options.lease);
         let jobs = jobs.map(|desk| desk.with_outposts(Arc::new(tray.clone())));
         App(Arc::new(Inner {
@@ -139,6 +146,7 @@ impl App {
             auth,
             identities: Identities::default(),
             jobs,
+            turns,
             looks: metrics::Looks::default(),
             closing: watch::Sender::new(false),
         }))
@@ -173,6 +181,11 @@ impl App {
     pub async fn closing(&self) {
         // The sender lives in `self`, so this ends only when it is true.
         let _ = self.0.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+
+    /// Hands turns to workers in any language; `None` on a server whose machines do not know turns.
+    pub(crate) fn turns(&self) -> Option<&tenure_agents::drive::far::Far> {
+        self.0.turns.as_ref()
     }
 
     pub(crate) fn words(&self) -> &Words {
@@ -211,6 +224,7 @@ impl App {
         (name = "schedules", description = "Jobs at the times of a calendar; see docs/schedules.md."),
         (name = "jobs", description = "What people and programs ask of jobs; see docs/api.md."),
         (name = "calls", description = "Workers that run tools, in any language; see docs/api.md."),
+        (name = "turns", description = "Workers that run agents, in any language; see docs/agents-in-any-language.md."),
         (name = "aliases", description = "Paths of the systems that came before, with the same answers."),
         (name = "worker", description = "The worker protocol; see docs/worker-protocol.md."),
     ),
@@ -232,6 +246,7 @@ pub fn router_with(app: App, more: OpenApiRouter<App>) -> Router {
         .merge(workers::routes(app.options()))
         .merge(jobs::routes(&app))
         .merge(calls::routes(&app))
+        .merge(turns::routes(&app))
         .merge(console::routes(&app))
         .merge(more)
         .layer(DefaultBodyLimit::max(app.options().payload_bytes_max))

@@ -10,6 +10,7 @@
 //! | [`load`] | reading streams, agents, and results that lie elsewhere |
 //! | [`worker`] | the loop over steps of one turn that is held |
 //! | [`crew`] | a session, slots and a worker, together |
+//! | [`far`] | the same for workers in any language: what they take and what they say |
 //!
 //! A step is two commits: *begun*, before the model is asked, and *finished*, with everything that follows from the
 //! answer: the waits and the commands to those who answer them, or the end. A worker that dies between them loses
@@ -20,6 +21,7 @@ pub mod answer;
 pub mod calls;
 pub mod conversation;
 pub mod crew;
+pub mod far;
 pub mod load;
 pub mod model;
 pub mod profile;

@@ -479,7 +479,7 @@ impl Run {
 }
 
 /// How often a worker says that it is at it: three times before anybody would take it for hung.
-fn progress_every(state: &TurnState) -> Duration {
+pub(super) fn progress_every(state: &TurnState) -> Duration {
     let rules = &state.rules;
     let shortest =
         [on(rules.inbox_processing_ms), on(rules.active_reap_ms)].into_iter().flatten().min();

@@ -16,6 +16,8 @@ mod poll;
 mod read;
 mod sessions;
 
+pub(crate) use sessions::{LEASE_MIN, ProcessName};
+
 use crate::{ApiCode, App, Caller, Problem, keys::Scope};
 use axum::{extract::DefaultBodyLimit, http::StatusCode};
 use tenure_kernel::{ids::SessionId, limits, sessions::Session};
@@ -42,7 +44,7 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .merge(results)
 }
 
-fn ended(session: SessionId) -> Problem {
+pub(crate) fn ended(session: SessionId) -> Problem {
     let detail =
         format!("session {session} is over: it was ended, or not renewed within its lease");
     Problem::new(StatusCode::GONE, ApiCode::SessionEnded, detail)
@@ -51,7 +53,11 @@ fn ended(session: SessionId) -> Problem {
 }
 
 /// A session of the caller that is not over.
-async fn session_of(app: &App, caller: &Caller, id: SessionId) -> Result<Session, Problem> {
+pub(crate) async fn session_of(
+    app: &App,
+    caller: &Caller,
+    id: SessionId,
+) -> Result<Session, Problem> {
     caller.need(Scope::Worker)?;
     let absent = || Problem::not_found(format!("session {id}")).field("session");
     if !app.identities().is_session_of(app, caller, id).await? {

@@ -26,7 +26,7 @@ use tenure_steps::{canonical, tool::Class};
 use utoipa::ToSchema;
 
 /// The shortest lease: with less, a slow network costs calls.
-const LEASE_MIN: Duration = Duration::from_millis(200);
+pub(crate) const LEASE_MIN: Duration = Duration::from_millis(200);
 
 /// A worker that takes calls.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -83,7 +83,7 @@ pub(super) struct ToolOffer {
 /// A process, said so that others on the same machine can conclude that it is dead.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ProcessName {
+pub(crate) struct ProcessName {
     /// The machine's id: `/etc/machine-id`.
     machine: String,
     /// The id of its boot: `/proc/sys/kernel/random/boot_id`.
@@ -94,6 +94,13 @@ pub(super) struct ProcessName {
     pid: u32,
     /// When it started, in clock ticks since the boot: the 22nd field of `/proc/self/stat`.
     started: u64,
+}
+
+impl ProcessName {
+    pub(crate) fn executor(self) -> Executor {
+        let ProcessName { machine, boot, pid_namespace, pid, started } = self;
+        Executor { machine, boot, pid_namespace, pid, started }
+    }
 }
 
 /// A session.
@@ -138,13 +145,7 @@ pub(super) async fn open(
     if let Some(jobs) = app.jobs() {
         jobs.submitter().forget_flows();
     }
-    let executor = request.executor.map(|e| Executor {
-        machine: e.machine,
-        boot: e.boot,
-        pid_namespace: e.pid_namespace,
-        pid: e.pid,
-        started: e.started,
-    });
+    let executor = request.executor.map(ProcessName::executor);
     let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
     let opening = Opening { name: request.name, role: "worker".into(), lease_ms, executor };
     let names: Vec<String> = tools.into_iter().map(|t| t.name).collect();

@@ -53,6 +53,9 @@ fn machines() -> Machines {
         .with::<tenure_jobs::shared::limit::Limit>()
         .with::<tenure_jobs::shared::limit::LimitBook>()
         .with::<tenure_jobs::shared::schedule::Schedule>()
+        .with::<tenure_agents::agent::Agent>()
+        .with::<tenure_agents::turn::Turn>()
+        .with::<tenure_agents::join::Join>()
         .with::<keys::Key>()
 }
 

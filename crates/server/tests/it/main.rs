@@ -15,4 +15,5 @@ mod shared;
 mod support;
 mod terms;
 mod tray;
+mod turns;
 mod worker;

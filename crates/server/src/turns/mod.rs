@@ -1,0 +1,41 @@
+//! Turns over HTTP: the protocol of workers that run agents in any language. A worker opens a session for its targets,
+//! asks for turns (a long poll), says the next message of each, and renews its session meanwhile.
+//! `docs/agents-in-any-language.md` is for those who write one.
+//!
+//! The handlers decide nothing: [`tenure_agents::drive::far`] does, and this says it in HTTP.
+//!
+//! | room | paths |
+//! |---|---|
+//! | `sessions` | `POST /v1/turns/sessions`, `…/{session}/renew`, `DELETE …/{session}` |
+//! | `poll` | `…/{session}/poll` |
+//! | `answers` | `POST /v1/turns/{id}/step`, `…/finish`, `…/fail`, `…/release` |
+//! | [`tools`] | tool calls as jobs |
+
+mod answers;
+mod poll;
+mod sessions;
+pub mod tools;
+
+use crate::App;
+use axum::extract::DefaultBodyLimit;
+use tenure_agents::limits::MESSAGE_BYTES_MAX;
+use utoipa_axum::{router::OpenApiRouter, routes};
+
+/// The routes; none on a server that does not know turns, or has no jobs to make of tool calls.
+pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
+    if app.turns().is_none() {
+        return OpenApiRouter::new();
+    }
+    let messages = OpenApiRouter::new()
+        .routes(routes!(answers::step))
+        .routes(routes!(answers::finish))
+        .layer(DefaultBodyLimit::max(2 * MESSAGE_BYTES_MAX));
+    OpenApiRouter::new()
+        .routes(routes!(sessions::open))
+        .routes(routes!(sessions::renew))
+        .routes(routes!(sessions::end))
+        .routes(routes!(poll::poll))
+        .routes(routes!(answers::fail))
+        .routes(routes!(answers::release))
+        .merge(messages)
+}

@@ -1,0 +1,218 @@
+//! Workers that run agents, over HTTP: what they get, what they may say, and what becomes of it.
+
+use super::jobs_support::{Answered, Jobs, start};
+use reqwest::Method;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tenure_agents::{
+    agent::Spec,
+    desk::{Defaults, Desk, send::Sending},
+    turn::{Turn, TurnState, model::Sort},
+};
+use tenure_kernel::{
+    ids::{EntityId, MailId},
+    machine::decode_state,
+    mail::NewMail,
+    stream::Body,
+};
+
+/// A worker in another language.
+struct Far<'a> {
+    jobs: &'a Jobs,
+    session: String,
+}
+
+impl<'a> Far<'a> {
+    async fn open(jobs: &'a Jobs, lease_ms: u64) -> Far<'a> {
+        let body = json!({ "name": "far", "lease_ms": lease_ms, "targets": ["py"] });
+        let opened = jobs.post("/v1/turns/sessions", body).await;
+        assert_eq!(opened.status, 201, "{opened:?}");
+        Far { jobs, session: opened.text("session").to_owned() }
+    }
+
+    /// The one turn that comes.
+    async fn one(&self) -> Value {
+        let path = format!("/v1/turns/sessions/{}/poll", self.session);
+        let polled = self.jobs.post(&path, json!({ "max": 8, "wait_ms": 20_000 })).await;
+        assert_eq!(polled.status, 200, "{polled:?}");
+        let mut turns = polled.body["turns"].as_array().unwrap().clone();
+        assert_eq!(turns.len(), 1, "{turns:?}");
+        turns.remove(0)
+    }
+
+    async fn say(&self, turn: &Value, word: &str, more: Value) -> Answered {
+        let mut body = json!({ "session": self.session, "epoch": turn["epoch"] });
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let turn = turn["turn"].as_str().unwrap();
+        self.jobs.post(&format!("/v1/turns/{turn}/{word}"), body).await
+    }
+
+    async fn step(&self, turn: &Value, message: Value) -> Answered {
+        self.say(turn, "step", json!({ "step": turn["step"], "message": message })).await
+    }
+
+    async fn renew(&self, turns: &[(&Value, Option<&str>)]) -> Answered {
+        let held = |(t, note): &(&Value, Option<&str>)| json!({ "turn": t["turn"], "epoch": t["epoch"], "note": note });
+        let turns: Vec<Value> = turns.iter().map(held).collect();
+        let path = format!("/v1/turns/sessions/{}/renew", self.session);
+        self.jobs.post(&path, json!({ "turns": turns })).await
+    }
+}
+
+fn call(id: &str, tool: &str, arguments: &Value) -> Value {
+    json!({ "role": "assistant", "content": null, "tool_calls": [
+        { "id": id, "type": "function", "function": { "name": tool, "arguments": arguments.to_string() } },
+    ]})
+}
+
+fn desk(jobs: &Jobs) -> Desk {
+    Desk::new(jobs.app.pipeline().clone(), Defaults::default())
+}
+
+async fn agent(jobs: &Jobs, name: &str, profile: Value) {
+    let spec = Spec {
+        name: name.into(),
+        target: "py".into(),
+        channel: Some("c".into()),
+        output_box: Some("box".into()),
+        profile,
+    };
+    desk(jobs).set_agent("", spec, None).await.unwrap();
+}
+
+async fn send(jobs: &Jobs, agent: &str, text: &str) -> EntityId {
+    let sending = Sending {
+        tenant: String::new(),
+        agent: agent.into(),
+        messages: vec![json!({ "role": "user", "content": text })],
+        sort: Sort::Turn,
+        ..Sending::default()
+    };
+    desk(jobs).send(sending).await.unwrap().turn
+}
+
+async fn until(jobs: &Jobs, turn: EntityId, status: &str) -> TurnState {
+    for _ in 0..4_000 {
+        let head = jobs.store().head(turn).await.unwrap().unwrap();
+        if head.status.name() == status {
+            return decode_state::<Turn>(&head.state).unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{turn} is never {status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_with_a_tool_goes_through_a_worker_in_another_language() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let greet = json!({ "name": "greet", "run": { "flow": "greet@1" } });
+    agent(&jobs, "a", json!({ "instructions": "Be kind.", "tools": [greet] })).await;
+    let far = Far::open(&jobs, 30_000).await;
+    let id = send(&jobs, "a", "greet Ann").await;
+    let turn = far.one().await;
+    assert_eq!(turn["turn"], json!(id));
+    assert_eq!(
+        (&turn["step"], &turn["agent"], &turn["turn_epoch"]),
+        (&json!(1), &json!("a"), &json!(1))
+    );
+    assert_eq!(turn["messages"][0]["content"], "Be kind.");
+    assert_eq!(turn["task"][0]["content"], "greet Ann");
+    // A tool that is not there is answered at once, and the next step comes with the answer.
+    let said = far.step(&turn, call("x", "nothing", &json!({}))).await;
+    assert_eq!((said.status, said.text("status")), (200, "running"), "{said:?}");
+    let second = said.body["next"].clone();
+    assert_eq!(second["step"], 2);
+    assert!(second["results"][0].to_string().contains("unknown_tool"));
+    // The same again is answered the same.
+    let again = far.step(&turn, call("x", "nothing", &json!({}))).await;
+    assert_eq!((again.status, &again.body["next"]["step"]), (200, &json!(2)), "{again:?}");
+    let said = far.step(&second, call("c", "greet", &json!({ "name": "Ann" }))).await;
+    assert_eq!((said.status, said.text("status")), (200, "suspended"), "{said:?}");
+    let third = far.one().await;
+    assert_eq!((&third["step"], &third["turn_epoch"]), (&json!(3), &json!(2)));
+    assert_eq!(third["results"][0]["result"], "hello Ann");
+    let late = far.step(&second, call("c", "greet", &json!({ "name": "Bob" }))).await;
+    assert_eq!((late.status, late.text("code")), (409, "stale_attempt"), "{late:?}");
+    let done = json!({ "result": { "said": "hello" } });
+    let ended = far.say(&third, "finish", done.clone()).await;
+    assert_eq!((ended.status, ended.text("status")), (200, "success"), "{ended:?}");
+    let again = far.say(&third, "finish", done).await;
+    assert_eq!(again.status, 200, "{again:?}");
+    let other = far.say(&third, "finish", json!({ "result": 2 })).await;
+    assert_eq!(other.status, 409, "{other:?}");
+    until(&jobs, id, "success").await;
+    let path = format!("/v1/turns/sessions/{}", far.session);
+    assert_eq!(jobs.send(Method::DELETE, &path, &[], None).await.status, 204);
+    assert_eq!(far.renew(&[]).await.status, 410);
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn turns_are_failed_given_back_lost_and_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    agent(&jobs, "a", Value::Null).await;
+    let far = Far::open(&jobs, 30_000).await;
+    // Given back, then failed.
+    let id = send(&jobs, "a", "one").await;
+    let turn = far.one().await;
+    assert_eq!(far.say(&turn, "release", json!({ "why": "busy" })).await.status, 200);
+    let again = far.one().await;
+    assert_eq!((&again["turn"], &again["attempt"]), (&turn["turn"], &json!(2)));
+    assert_eq!(far.step(&turn, json!({ "content": "late" })).await.status, 409);
+    let failed = json!({ "code": "no_idea", "message": "I do not know" });
+    assert_eq!(far.say(&again, "fail", failed.clone()).await.status, 200);
+    assert_eq!(far.say(&again, "fail", failed).await.status, 200, "the same again");
+    until(&jobs, id, "failed").await;
+    // A stop is told with the next renewal.
+    let id = send(&jobs, "a", "two").await;
+    let turn = far.one().await;
+    let renewed = far.renew(&[(&turn, Some("thinking"))]).await;
+    assert_eq!((renewed.status, &renewed.body["lost"]), (200, &json!([])), "{renewed:?}");
+    let body = Body::json(&json!({ "by": "ann" }));
+    let mail = NewMail { to: id, id: MailId("stop".into()), kind: "stop".into(), body };
+    jobs.app.pipeline().mail(mail).await.unwrap();
+    let renewed = far.renew(&[(&turn, None)]).await;
+    assert_eq!(renewed.body["lost"], json!([id]), "{renewed:?}");
+    until(&jobs, id, "failed").await;
+    assert_eq!(far.say(&turn, "finish", json!({ "result": 1 })).await.status, 409);
+    // A worker that dies: somebody else goes on with the same step.
+    let mortal = Far::open(&jobs, 300).await;
+    let id = send(&jobs, "a", "three").await;
+    mortal.one().await;
+    let turn = far.one().await;
+    assert_eq!((&turn["turn"], &turn["step"]), (&json!(id), &json!(1)));
+    let said = far.step(&turn, json!({ "content": "three is a number" })).await;
+    assert_eq!((said.status, said.text("status")), (200, "success"), "{said:?}");
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_input_is_refused_with_a_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    for (body, field) in [
+        (json!({ "name": "x", "targets": [] }), "targets"),
+        (json!({ "name": "x", "targets": ["a b"] }), "targets[0]"),
+        (json!({ "name": "", "targets": ["a"] }), "name"),
+        (json!({ "name": "x", "targets": ["a"], "lease_ms": 1 }), "lease_ms"),
+    ] {
+        let refused = jobs.post("/v1/turns/sessions", body).await;
+        assert_eq!((refused.status, refused.text("field")), (422, field), "{refused:?}");
+    }
+    agent(&jobs, "a", Value::Null).await;
+    let far = Far::open(&jobs, 30_000).await;
+    send(&jobs, "a", "one").await;
+    let turn = far.one().await;
+    assert_eq!(far.step(&turn, json!("text")).await.status, 422);
+    let wrong = far.say(&turn, "step", json!({ "step": 7, "message": { "content": "x" } })).await;
+    assert_eq!((wrong.status, wrong.text("field")), (409, "step"), "{wrong:?}");
+    let wrong = far.say(&turn, "finish", json!({ "result": 1, "status": "failed" })).await;
+    assert_eq!((wrong.status, wrong.text("field")), (422, "status"));
+    let nobody = json!({ "turn": EntityId::fixed(9, 9), "epoch": 1, "step": 1 });
+    assert_eq!(far.step(&nobody, json!({ "content": "x" })).await.status, 404);
+    let done = far.step(&turn, json!({ "content": "fine" })).await;
+    assert_eq!((done.status, done.text("status")), (200, "success"), "{done:?}");
+    jobs.stop().await;
+}
