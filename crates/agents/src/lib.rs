@@ -30,7 +30,7 @@ pub mod words;
 
 /// The queue in which the turns of a worker target wait.
 pub fn queue_of(target: &str) -> String {
-    format!("agent:{target}")
+    format!("{}{target}", tenure_kernel::wakeup::QUEUE)
 }
 
 /// The subject on which workers of a target are woken.
@@ -40,14 +40,13 @@ pub fn wakeup_subject(target: &str) -> String {
 
 /// Whether a text can be an agent's name or a target: one token of a subject.
 pub fn is_token(text: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-    !text.is_empty() && text.len() <= limits::TOKEN_BYTES_MAX && text.bytes().all(plain)
+    tenure_kernel::wakeup::is_target(text)
 }
 
 /// Limits of agents and turns, by name.
 pub mod limits {
     /// Length of an agent's name or a target.
-    pub const TOKEN_BYTES_MAX: usize = 64;
+    pub const TOKEN_BYTES_MAX: usize = tenure_kernel::limits::TARGET_BYTES_MAX;
     /// Length of a channel or the name of an output box.
     pub const LABEL_BYTES_MAX: usize = 96;
     /// What is set about an agent, as JSON: it lies in the head.
@@ -87,4 +86,18 @@ pub mod limits {
 
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_kernel::wakeup;
+
+    /// A wake-up that the kernel did not know for one would wait for a bus.
+    #[test]
+    fn a_wake_up_rings_the_queue_in_which_turns_wait() {
+        let subject = wakeup_subject("pool-1");
+        assert_eq!(wakeup::target_of(&subject), Some("pool-1"));
+        assert_eq!(wakeup::queue("pool-1"), Some(queue_of("pool-1")));
+    }
 }

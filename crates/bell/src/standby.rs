@@ -22,6 +22,11 @@ impl Standby {
     pub fn new(bus: Bus, notify: PgNotify) -> Self {
         Standby { bus, notify }
     }
+
+    /// The bus of the two.
+    pub fn bus(&self) -> &Bus {
+        &self.bus
+    }
 }
 
 impl Bell for Standby {

@@ -299,10 +299,13 @@ impl Shared {
                 match self.confirm(self.connection()).await {
                     Ok(()) => {
                         served = state.connections;
-                        self.ready.send_replace(true);
                         tracing::info!(connections = served, "the bus is connected");
-                        // Others may have rung while nobody heard it here; and what waits for the wire can go.
-                        self.rings.ring_all();
+                        // Others may have rung while nobody heard it here; and what waits for the wire can go. Within the
+                        // change: whoever is woken by the ring finds the bus ready, whoever waits for that has the ring behind it.
+                        self.ready.send_modify(|ready| {
+                            *ready = true;
+                            self.rings.ring_all();
+                        });
                     }
                     Err(e) => {
                         tracing::debug!(error = %e, "the bus is connected and does not answer");

@@ -3,6 +3,7 @@
 mod bus;
 mod bus_faults;
 mod jetstream;
+mod standby;
 mod support;
 
 use std::time::Duration;
@@ -17,7 +18,11 @@ fn url() -> String {
 }
 
 async fn notify(channel: &str) -> PgNotify {
-    let bell = PgNotify::start(&url(), channel).unwrap();
+    notify_for(channel, InProcess::new()).await
+}
+
+async fn notify_for(channel: &str, local: InProcess) -> PgNotify {
+    let bell = PgNotify::start_for(&url(), channel, local).unwrap();
     bell.connected().await;
     bell
 }

@@ -26,7 +26,11 @@ pub fn shared() -> String {
 }
 
 pub async fn start(options: BusOptions) -> Bus {
-    Bus::start(options, InProcess::new(), Arc::new(SystemClock)).await.unwrap()
+    start_for(options, InProcess::new()).await
+}
+
+pub async fn start_for(options: BusOptions, local: InProcess) -> Bus {
+    Bus::start(options, local, Arc::new(SystemClock)).await.unwrap()
 }
 
 /// A bus that is connected.

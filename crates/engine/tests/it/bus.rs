@@ -1,6 +1,6 @@
 //! A server with a real bus that is killed under its hands.
 
-use crate::support::{Order, clock, eventually, machines, node_with};
+use crate::support::{Order, clock, eventually, machines, node_with, state, until};
 use futures_util::future::join_all;
 use std::{collections::HashSet, sync::Arc, time::Duration};
 use tenure_bell::{Bus, BusOptions, InProcess};
@@ -68,6 +68,43 @@ async fn every_event_reaches_the_stream_though_the_bus_is_killed_under_load() {
     let (count, bodies) = stored(&server.url()).await;
     assert_eq!(bodies.len(), made.len(), "each of them is there");
     println!("{} events, {count} stored, {} connections", made.len(), bus.state().connections);
+}
+
+/// Ten thousand events wait for a bus that is away; mail does not, and they leave when it is back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn measured_mail_beside_events_that_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = NatsServer::not_yet();
+    let (store, node, bus) = on_sqlite(dir.path(), &server.url(), false).await;
+    let rt = TokioRuntime::current();
+    clock(&node, &Order { guard: "key:k".into(), ..Order::default() }).await;
+    // Its message comes back, because the key is taken: out of one outbox lane, and decided about.
+    let mail = async || {
+        let mut took = Vec::new();
+        for _ in 0..50 {
+            let order = Order { child_key: Some("k".into()), ..Order::default() };
+            let began = rt.mono();
+            let parent = clock(&node, &order).await;
+            until(&*store, parent, "the answer", |h| !state(h).heard.is_empty()).await;
+            took.push(rt.mono() - began);
+        }
+        took.sort_unstable();
+        (took[25], took[49])
+    };
+    let idle = mail().await;
+    for _ in 0..20 {
+        announce(&node, 500).await;
+    }
+    let waiting = mail().await;
+    server.start_again();
+    let began = rt.mono();
+    bus.connected().await;
+    eventually("an empty outbox", async || outbox_is_empty(&store).await).await;
+    let drained = rt.mono() - began;
+    println!(
+        "mail, p50 and worst of 50: {idle:?}; beside 10,000 events that wait: {waiting:?}; they left within {drained:?}"
+    );
+    assert!(waiting.0 < Duration::from_millis(500), "{waiting:?}");
 }
 
 /// What one server can say to the bus, beside its own commits.
