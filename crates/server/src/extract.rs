@@ -3,6 +3,7 @@
 
 use crate::{
     App,
+    objects::Objects,
     problem::{ApiCode, Problem},
 };
 use axum::{
@@ -57,7 +58,7 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             .fix("send one {…} as /v1/openapi.json has it; many things are many requests"));
     }
     let mut json = serde_json::Deserializer::from_slice(bytes);
-    let value = serde_path_to_error::deserialize(&mut json).map_err(|e| {
+    let value = serde_path_to_error::deserialize(Objects(&mut json)).map_err(|e| {
         let path = e.path().to_string();
         bad_json(e.inner(), Some(path).filter(|p| p != "."))
     })?;

@@ -16,6 +16,7 @@ mod health;
 pub mod jobs;
 pub mod keys;
 pub mod metrics;
+mod objects;
 mod pages;
 mod paging;
 pub mod problem;

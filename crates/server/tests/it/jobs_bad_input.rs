@@ -338,5 +338,10 @@ async fn a_list_is_not_read_as_the_members_of_an_object() {
         assert_eq!(bad.text("field"), "body", "{path}");
         assert!(bad.text("detail").contains("takes an object"), "{bad:?}");
     }
+    // Nor deeper within.
+    let tools = json!({"name": "far", "tools": [["charge", "doc"]]});
+    let bad = refused(&server, "/v1/calls/sessions", tools, 422, "bad_json").await;
+    assert_eq!(bad.text("field"), "tools[0]");
+    assert!(bad.text("detail").contains("expected an object"), "{bad:?}");
     server.stop().await;
 }
