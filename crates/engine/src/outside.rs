@@ -7,7 +7,10 @@
 //! that it is down.
 
 use crate::{lanes::Lanes, pipeline::Pipeline, session::Keeper, stop::Stop};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 use tenure_kernel::{
     bell::Topic,
     error::StoreError,
@@ -25,11 +28,16 @@ const PAUSE_FIRST: Duration = Duration::from_millis(50);
 /// The longest pause: soon enough after a bus that came back without saying so.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// How often the same complaint is written into the log.
+const SAID_AGAIN: Duration = Duration::from_secs(60);
+
 /// Publishes what lies in the lanes of this server for others to hear.
 pub struct Outside {
     keeper: Keeper,
     lanes: Lanes,
     wire: Arc<dyn Wire>,
+    /// What was said last about a wire that does not work, and when.
+    said: Mutex<Option<(String, Duration)>>,
 }
 
 /// What a round came to.
@@ -45,7 +53,7 @@ enum Round {
 impl Outside {
     /// For this server's session and lanes.
     pub fn new(keeper: Keeper, lanes: Lanes, wire: Arc<dyn Wire>) -> Self {
-        Outside { keeper, lanes, wire }
+        Outside { keeper, lanes, wire, said: Mutex::default() }
     }
 
     fn pipeline(&self) -> &Pipeline {
@@ -119,10 +127,7 @@ impl Outside {
             First::Left(answers) => answers,
             First::Right(()) => {
                 meter.publish_failed.add(rows.len() as u64);
-                tracing::warn!(
-                    waiting = rows.len(),
-                    "the wire does not answer; messages stay in the outbox"
-                );
+                self.complain("the wire does not answer".to_owned());
                 return Vec::new();
             }
         };
@@ -144,11 +149,23 @@ impl Outside {
                 }
             }
         }
-        if let Some(error) = why {
+        if let Some(e) = why {
             meter.publish_failed.add(failed);
-            tracing::warn!(%error, waiting = failed, "not published; messages stay in the outbox");
+            self.complain(e.to_string());
         }
         gone
+    }
+
+    /// In the log: what is new, and now and then what is not.
+    fn complain(&self, error: String) {
+        let now = self.pipeline().rt().mono();
+        // Nothing panics while it holds this lock.
+        let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_old = |(last, at): &(String, Duration)| *last == error && now < *at + SAID_AGAIN;
+        if !said.as_ref().is_some_and(is_old) {
+            tracing::warn!(%error, "not published; messages stay in the outbox");
+            *said = Some((error, now));
+        }
     }
 
     fn removal(&self, posted: &Posted) -> Option<Op> {

@@ -150,7 +150,7 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "log.filter",
-        default: "info,async_nats=error,tokio_postgres=warn",
+        default: "info,async_nats=off,tokio_postgres=warn",
         form: Form::Text,
         doc: "which log lines are written, for example info,tenure_engine=debug",
     },

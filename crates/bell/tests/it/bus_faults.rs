@@ -95,6 +95,19 @@ async fn a_silent_bus_loses_nothing_and_changes_no_order() {
     println!("{} events, {} heard twice, {tries} tries", rows.len(), heard.repeated());
 }
 
+/// Nobody rings and nobody publishes: pings find out.
+#[tokio::test]
+async fn an_idle_bus_that_falls_silent_is_noticed() {
+    let server = NatsServer::start();
+    let (bus, rt) = (bus(&server.url(), "s").await, TokioRuntime::current());
+    server.freeze();
+    let began = rt.mono();
+    away(&bus).await;
+    println!("an idle bus that fell silent was noticed after {:?}", rt.mono() - began);
+    server.thaw();
+    connected(&bus).await;
+}
+
 /// A core server forgets what it has taken when it is killed, so this is about order and ids; nothing lost is
 /// shown with a JetStream, which remembers.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,25 +1,37 @@
 //! A server with a real bus that is killed under its hands.
 
 use crate::support::{Order, clock, eventually, machines, node_with, state, until};
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, future::join_all};
 use std::{collections::HashSet, sync::Arc, time::Duration};
 use tenure_bell::{Bus, BusOptions, InProcess};
 use tenure_edge::{SystemClock, TokioRuntime};
 use tenure_engine::node::Node;
-use tenure_kernel::{ids::EntityId, judge::Judge, limits, runtime::Runtime as _, store::Store};
+use tenure_kernel::{
+    error::StoreError,
+    ids::EntityId,
+    judge::Judge,
+    limits,
+    outbox::{Posted, Wire},
+    runtime::{BoxFuture, Runtime as _},
+    store::Store,
+};
 use tenure_proving::nats::NatsServer;
 use tenure_store::sqlite::SqliteStore;
+
+async fn store_and_bus(dir: &std::path::Path, url: &str, jetstream: bool) -> (Arc<dyn Store>, Bus) {
+    let judge = Judge::new(machines().tables());
+    let store = SqliteStore::open(&dir.join("data"), judge, Arc::new(SystemClock), 1).unwrap();
+    let options = BusOptions { jetstream, ..BusOptions::new(url, "s") };
+    let bus = Bus::start(options, InProcess::new(), Arc::new(SystemClock)).await.unwrap();
+    (Arc::new(store), bus)
+}
 
 async fn on_sqlite(
     dir: &std::path::Path,
     url: &str,
     jetstream: bool,
 ) -> (Arc<dyn Store>, Node, Bus) {
-    let judge = Judge::new(machines().tables());
-    let store = SqliteStore::open(&dir.join("data"), judge, Arc::new(SystemClock), 1).unwrap();
-    let store: Arc<dyn Store> = Arc::new(store);
-    let options = BusOptions { jetstream, ..BusOptions::new(url, "s") };
-    let bus = Bus::start(options, InProcess::new(), Arc::new(SystemClock)).await.unwrap();
+    let (store, bus) = store_and_bus(dir, url, jetstream).await;
     let node = node_with(store.clone(), Arc::new(bus.clone()), Arc::new(bus.clone())).await;
     (store, node, bus)
 }
@@ -68,6 +80,55 @@ async fn every_event_reaches_the_stream_though_the_bus_is_killed_under_load() {
     let (count, bodies) = stored(&server.url()).await;
     assert_eq!(bodies.len(), made.len(), "each of them is there");
     println!("{} events, {count} stored, {} connections", made.len(), bus.state().connections);
+}
+
+/// The server that has this wire ends after the bus took its events and before they are off the outbox.
+struct TakenAndNotTold(Bus);
+
+impl Wire for TakenAndNotTold {
+    fn publish(&self, _: &str, _: &Posted) -> BoxFuture<'_, Result<(), StoreError>> {
+        unreachable!("it takes batches")
+    }
+
+    fn publish_all<'a>(&'a self, rows: &'a [Posted]) -> BoxFuture<'a, Vec<Result<(), StoreError>>> {
+        Box::pin(async move {
+            self.0.publish_all(rows).await;
+            std::future::pending().await
+        })
+    }
+
+    fn is_up(&self) -> bool {
+        self.0.is_up()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_dead_server_may_have_published_goes_out_again_under_the_same_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = NatsServer::start();
+    let (store, bus) = store_and_bus(dir.path(), &server.url(), false).await;
+    bus.connected().await;
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let mut events = client.subscribe("evt.>").await.unwrap();
+    client.flush().await.unwrap();
+    let first = Arc::new(TakenAndNotTold(bus.clone()));
+    let node = node_with(store.clone(), Arc::new(bus.clone()), first).await;
+    announce(&node, 20).await;
+    let mut hear = async |n: usize| {
+        let mut ids = std::collections::BTreeMap::<String, usize>::new();
+        while ids.len() < n {
+            let next = tokio::time::timeout(Duration::from_secs(30), events.next()).await;
+            let headers = next.expect("in time").expect("an event").headers.expect("headers");
+            *ids.entry(headers.get("Nats-Msg-Id").expect("an id").to_string()).or_default() += 1;
+        }
+        ids.into_keys().collect::<Vec<_>>()
+    };
+    let heard = hear(20).await;
+    assert!(!outbox_is_empty(&store).await);
+    drop(node);
+    let _successor = node_with(store.clone(), Arc::new(bus.clone()), Arc::new(bus)).await;
+    assert_eq!(hear(20).await, heard, "the same ids");
+    eventually("an empty outbox", async || outbox_is_empty(&store).await).await;
 }
 
 /// Ten thousand events wait for a bus that is away; mail does not, and they leave when it is back.
