@@ -8,8 +8,8 @@
 //! a reconnect the client goes on as if nothing had been lost. So we ask for more: after a batch we publish a number to an
 //! inbox of our own. A server handles one connection in order, so the number comes back only after everything before it was
 //! taken; and if the connection was another one by then, the batch counts as lost and goes out again, under the same
-//! ids ([`Bus::confirm`]). What a core server has taken it forgets: where events must survive the bus, or reach
-//! subscribers that were away, they go to a JetStream ([`jetstream`]).
+//! ids (`confirm`). What a core server has taken it forgets: where events must survive the bus, or reach
+//! subscribers that were away, they go to a JetStream (`jetstream.rs`).
 //!
 //! **A silent server** (stopped, or behind a dead link) is noticed by a number that does not come back, or by pings: the
 //! connection is given up and built anew. After every new connection all ears of this process are rung once, when the
