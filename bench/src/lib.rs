@@ -1,6 +1,7 @@
 //! Our numbers. Every suite prints one line per figure with `--json`, a table without, and measures
 //! the raw limit of the same engine in the same run: a number without its ceiling says little.
 
+pub mod agents;
 pub mod aims;
 pub mod calls;
 pub mod claim;

@@ -172,6 +172,9 @@ pub struct Worker {
     /// Serves this named queue, `default` for the unnamed one; may be repeated [setting: worker.queues]
     #[arg(long = "queue", value_name = "NAME")]
     pub queues: Vec<String>,
+    /// Runs turns of agents with this target; may be repeated [setting: worker.targets]
+    #[arg(long = "target", value_name = "NAME")]
+    pub targets: Vec<String>,
     /// Has this capability, for jobs that need it; may be repeated, at most 4 [setting: worker.capabilities]
     #[arg(long = "can", value_name = "LABEL")]
     pub can: Vec<String>,
@@ -346,6 +349,16 @@ pub enum Suite {
         /// Also park so many jobs on a signal, and say what they cost and how soon they go on
         #[arg(long, default_value_t = 0)]
         waiting: usize,
+    },
+    /// Turns of agents, with a model in this process that answers at once: how many per second, how long from sending to the
+    /// first step, and from a tool's result to the next
+    Agents {
+        /// Clients that each wait for their turn before they send the next
+        #[arg(long, default_value_t = 200)]
+        clients: usize,
+        /// Seconds per case
+        #[arg(long, default_value_t = 5.0)]
+        seconds: f64,
     },
     /// Empties a full queue: submits jobs while nobody works, then starts a worker and takes the time until all of them
     /// are completed

@@ -244,6 +244,12 @@ pub static KEYS: &[Key] = &[
         form: Form::Number(1, 16_384),
         doc: "jobs that one worker runs at once",
     },
+    Key {
+        name: "worker.targets",
+        default: "default",
+        form: Form::Anything,
+        doc: "the targets of agents whose turns this worker runs, with commas between them; empty: none",
+    },
 ];
 
 /// Who set a value.

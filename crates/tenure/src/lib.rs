@@ -12,6 +12,7 @@ pub mod intake;
 pub mod logs;
 pub mod open;
 pub mod service;
+mod turns;
 
 pub use service::Program;
 pub use tenure_engine as engine;

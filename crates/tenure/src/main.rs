@@ -106,7 +106,11 @@ fn settings(cli: &Cli) -> Result<Settings, Failure> {
         flags.push(format!("store.url={url}"));
     }
     if let Command::Worker(worker) = &cli.command {
-        let words = [("worker.queues", &worker.queues), ("worker.capabilities", &worker.can)];
+        let words = [
+            ("worker.queues", &worker.queues),
+            ("worker.capabilities", &worker.can),
+            ("worker.targets", &worker.targets),
+        ];
         let given = words.iter().filter(|(_, words)| !words.is_empty());
         flags.extend(given.map(|(key, words)| format!("{key}={}", words.join(","))));
     }

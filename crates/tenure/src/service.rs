@@ -12,6 +12,7 @@ use std::{
     path::Path,
     sync::{Arc, OnceLock},
 };
+use tenure_agents::drive::TurnCrew;
 use tenure_bell::Bus;
 use tenure_edge::{SystemClock, TokioRuntime, executor_of_this_process, is_known_dead, vitals};
 use tenure_engine::{
@@ -53,18 +54,24 @@ use tokio::net::TcpListener;
 pub struct Program {
     flows: Flows,
     tools: Tools,
+    /// Its workers run turns of agents, too.
+    turns: bool,
 }
 
 impl Program {
     /// Nothing but the built-in flows and tools.
     pub fn new() -> Self {
-        Program { flows: crate::flows::builtin(), tools: Tools::default() }
+        Program { flows: crate::flows::builtin(), tools: Tools::default(), turns: true }
     }
 
     /// What a worker process runs: the same, unless a drill started it for a flow of its own.
     pub fn of_this_process() -> Result<Self, Failure> {
         let flows = drill::child::flows_from_environment().map_err(Failure::System)?;
-        Ok(flows.map_or_else(Program::new, |flows| Program { flows, tools: Tools::default() }))
+        Ok(flows.map_or_else(Program::new, |flows| Program {
+            flows,
+            tools: Tools::default(),
+            turns: false,
+        }))
     }
 
     /// Adds a flow.
@@ -131,8 +138,12 @@ impl Program {
         config.flights = REMOTE_FLIGHTS;
         let pipeline = Pipeline::new(Arc::new(store), Arc::new(bell), rt, &config);
         let shop = self.shop(settings)?;
+        let turns = match self.turns {
+            true => crate::turns::crew(pipeline.clone(), config.clone(), settings).await?,
+            false => None,
+        };
         let crew = crew(pipeline.clone(), config, shop, settings).await?;
-        Ok(Remote { crew, pipeline })
+        Ok(Remote { crew, turns, pipeline })
     }
 
     /// A server on the store of the settings; with a worker in the same process if asked for.
@@ -183,6 +194,10 @@ impl Program {
         let node = Node::start(parts).await?;
         let shop = self.shop(settings)?;
         let options = shop.options.clone();
+        let turns = match with_worker && self.turns {
+            true => crate::turns::crew(node.pipeline.clone(), config.clone(), settings).await?,
+            false => None,
+        };
         let crew = match with_worker {
             true => Some(crew(node.pipeline.clone(), config, shop.clone(), settings).await?),
             false => None,
@@ -202,9 +217,7 @@ impl Program {
             listen: address,
             payload_bytes_max: usize::try_from(settings.number("server.payload_bytes_max"))
                 .unwrap_or(usize::MAX),
-            worker_kinds: ["worker", "job", "call", "catalogue", "limit", "limit_book"]
-                .map(str::to_owned)
-                .to_vec(),
+            worker_kinds: WORKER_KINDS.map(str::to_owned).to_vec(),
             lease: settings.seconds("worker.lease_seconds"),
             about: About { bus: opened.bus.clone().map(ask_bus), ..about(settings) },
             ..ServerOptions::default()
@@ -230,12 +243,27 @@ impl Program {
             (stopper, task)
         });
         let store = opened.store;
-        Ok(Service { store, node, crew, house, submitter, address, http_stopper, http, intake })
+        Ok(Service {
+            store,
+            node,
+            crew,
+            turns,
+            house,
+            submitter,
+            address,
+            http_stopper,
+            http,
+            intake,
+        })
     }
 }
 
 /// Every call of a tool in this process, whichever worker in it made it.
 static CALLS: OnceLock<Calls> = OnceLock::new();
+
+/// Kinds of entities that workers in other processes may touch.
+const WORKER_KINDS: [&str; 9] =
+    ["worker", "job", "call", "catalogue", "limit", "limit_book", "agent", "turn", "join"];
 
 /// Batches on their way to a server at once.
 const REMOTE_FLIGHTS: usize = 4;
@@ -304,16 +332,21 @@ fn ask_bus(bus: Bus) -> AskBus {
 }
 
 fn builtin_tools(settings: &Settings) -> Tools {
+    let llm = llm_options(settings);
+    tenure_tools::builtin(&BuiltinOptions { llm: Some(llm), ..BuiltinOptions::default() })
+}
+
+/// Where the operator's model is.
+pub(crate) fn llm_options(settings: &Settings) -> LlmOptions {
     let defaults = LlmOptions::default();
-    let llm = LlmOptions {
+    LlmOptions {
         base_url: Some(settings.text("llm.base_url").to_owned())
             .filter(|u| !u.is_empty())
             .unwrap_or(defaults.base_url.clone()),
         api_key_env: Some(settings.text("llm.api_key_env").to_owned()).filter(|u| !u.is_empty()),
         model: Some(settings.text("llm.model").to_owned()).filter(|u| !u.is_empty()),
         ..defaults
-    };
-    tenure_tools::builtin(&BuiltinOptions { llm: Some(llm), ..BuiltinOptions::default() })
+    }
 }
 
 /// Processes of this machine, by the word of its kernel.
@@ -329,8 +362,20 @@ impl Liveness for SameMachine {
 pub struct Remote {
     /// The worker.
     pub crew: Crew,
+    /// The worker for turns of agents.
+    pub turns: Option<TurnCrew>,
     /// Its way to the server.
     pub pipeline: Pipeline,
+}
+
+impl Remote {
+    /// Drains and says goodbye.
+    pub async fn stop(&mut self) {
+        if let Some(turns) = &mut self.turns {
+            turns.stop().await;
+        }
+        self.crew.stop().await;
+    }
 }
 
 /// A running server.
@@ -341,6 +386,8 @@ pub struct Service {
     pub node: Node,
     /// The worker in its process.
     pub crew: Option<Crew>,
+    /// The worker for turns in its process.
+    turns: Option<TurnCrew>,
     /// What runs the server's own jobs.
     house: Crew,
     /// Creates jobs.
@@ -365,6 +412,9 @@ impl Service {
         if let Some((stopper, task)) = self.intake.take() {
             stopper.stop();
             task.await.map_err(|e| Failure::System(e.to_string()))?;
+        }
+        if let Some(turns) = &mut self.turns {
+            turns.stop().await;
         }
         if let Some(crew) = &mut self.crew {
             crew.stop().await;

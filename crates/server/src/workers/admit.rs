@@ -97,7 +97,8 @@ impl Identities {
     ) -> Result<bool, StoreError> {
         use tenure_jobs::shared::limit::book;
         let identity = self.of(app, id).await?;
-        let read_only = identity.is_some_and(|i| i.kind == book::TABLE.kind);
+        // Agents are set by people and change by the mail of their turns.
+        let read_only = identity.is_some_and(|i| [book::TABLE.kind, "agent"].contains(&i.kind));
         Ok(!read_only && self.is_open_to(app, caller, id).await?)
     }
 
@@ -256,10 +257,10 @@ pub(super) fn is_everybodys(kind: &str, tenant: &str) -> bool {
     [model::TABLE.kind, book::TABLE.kind].contains(&kind) && tenant == model::EVERYBODY
 }
 
-/// Kinds that workers use and do not make.
+/// Kinds that workers use and do not make. Turns and joins are made by the messages of a turn that is held.
 fn is_set_by_people(kind: &str) -> bool {
     use tenure_jobs::shared::limit::{book, model};
-    [model::TABLE.kind, book::TABLE.kind].contains(&kind)
+    [model::TABLE.kind, book::TABLE.kind, "agent", "turn", "join"].contains(&kind)
 }
 
 /// Kinds that are the server's own business.

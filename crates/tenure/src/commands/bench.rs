@@ -8,7 +8,7 @@ use crate::{
 };
 use std::{path::Path, time::Duration};
 use tenure_bench::{
-    aims, calls, claim, commit, drain, growth, jobs,
+    agents, aims, calls, claim, commit, drain, growth, jobs,
     place::Place,
     report::{Case, Report, tell},
     serial, slow_disk, start,
@@ -223,6 +223,11 @@ async fn figures(place: &mut Place, suite: &Suite) -> Result<Option<Report>, Fai
 /// The suites that tell cases.
 async fn cases(place: &Place, suite: &Suite) -> Result<Vec<Case>, Failure> {
     Ok(match suite {
+        Suite::Agents { clients, seconds } => {
+            let time = Duration::from_secs_f64(*seconds);
+            let options = agents::Options { clients: (*clients).max(1), time };
+            agents::run(place, machines(), POSTGRES_FLIGHTS, &options).await?
+        }
         Suite::Drain { jobs, steps, slots, http } => {
             let options = drain::Options { jobs: *jobs, steps: *steps, slots: *slots, http: *http };
             vec![drain::run(place, kit(), POSTGRES_FLIGHTS, options).await?.case()]

@@ -69,6 +69,9 @@ pub fn machines() -> Machines {
         .with::<tenure_jobs::shared::limit::Limit>()
         .with::<tenure_jobs::shared::limit::LimitBook>()
         .with::<tenure_jobs::shared::schedule::Schedule>()
+        .with::<tenure_agents::agent::Agent>()
+        .with::<tenure_agents::turn::Turn>()
+        .with::<tenure_agents::join::Join>()
         .with::<tenure_server::keys::Key>()
 }
 

@@ -45,6 +45,6 @@ pub async fn work(
     }
     asked_to_end().await?;
     tracing::info!("asked to end; waiting for running tools");
-    remote.crew.stop().await;
+    remote.stop().await;
     Ok(String::new())
 }

@@ -1,12 +1,13 @@
 //! Points at which a worker process ends or stops itself, for drills and tests: `TENURE_DRILL_POINT` holds
 //! `NAME`, `NAME:N` or `NAME:N:ACTION`, and at the N-th passage of that point (see
-//! [`tenure_jobs::drive::points`]) the process is killed, stopped (SIGSTOP), or told to say so and go on.
+//! [`tenure_jobs::drive::points`] and, of turns, [`turn_points`]) the process is killed, stopped (SIGSTOP), or told to say so and go on.
 //! A marker line on standard error says that it is about to happen.
 
 use std::sync::{
     Arc,
     atomic::{AtomicU32, Ordering},
 };
+use tenure_agents::drive::worker::points as turn_points;
 use tenure_jobs::drive::{Probe, points};
 
 /// The variable.
@@ -25,11 +26,12 @@ pub fn from_environment() -> Result<Option<Probe>, String> {
     let Ok(wish) = std::env::var(VARIABLE) else { return Ok(None) };
     let mut parts = wish.split(':');
     let name = parts.next().unwrap_or("");
-    let known = points::ALL.iter().find(|p| **p == name).copied();
+    let all = || points::ALL.iter().chain(&turn_points::ALL).copied();
+    let known = all().find(|p| *p == name);
     let Some(point) = known else {
         return Err(format!(
             "{VARIABLE}: there is no point {name:?}; there are: {}",
-            points::ALL.join(", ")
+            all().collect::<Vec<_>>().join(", ")
         ));
     };
     let nth: u32 = match parts.next() {
