@@ -463,6 +463,7 @@ impl Settings {
             patience: self.seconds("server.patience_seconds"),
             retention: Duration::from_secs(self.number("server.retention_days") * 86_400),
             counted_events: tenure_server::metrics::COUNTED_EVENTS,
+            mute: self.text("bus.url").is_empty(),
             ..EngineConfig::default()
         }
     }

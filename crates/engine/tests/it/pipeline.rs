@@ -45,3 +45,25 @@ async fn a_panic_under_way_does_not_close_the_pipeline() {
     assert!(panicked.await.is_err(), "the caller who flew it panics");
     create(&pipeline, &machines(), "clock", "t", &body).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_nobody_listens_nothing_is_written_for_outside() {
+    use crate::support::Order;
+    let announced = |subject: &str| {
+        Body::json(&Order { announce: Some(subject.to_owned()), ..Order::default() })
+    };
+    for mute in [false, true] {
+        let (store, config) = (store(), EngineConfig { mute, ..EngineConfig::default() });
+        let rt = Arc::new(TokioRuntime::current());
+        let pipeline = Pipeline::new(store.clone(), Arc::new(Silent), rt, &config);
+        let (event, wakeup) = (announced("evt.agent.a.task"), announced("cmd.agent.pool.wakeup"));
+        for body in [event, wakeup] {
+            create(&pipeline, &machines(), "clock", "t", &body).await.unwrap();
+        }
+        let lanes: Vec<u16> = (0..tenure_kernel::limits::LANES).collect();
+        let outside = store.outbox(lanes.clone(), true, 10).await.unwrap();
+        assert_eq!(outside.len(), usize::from(!mute));
+        let inside = store.outbox(lanes, false, 10).await.unwrap();
+        assert_eq!(inside.len(), 1, "a wake-up is a ring, and is kept");
+    }
+}
