@@ -56,24 +56,26 @@ pub mod limits {
     /// Ended turns that an agent remembers.
     pub const RECENT_MAX: usize = 16;
     /// Open waits of a turn: each has a timer.
-    pub const WAITS_MAX: usize = 40;
+    pub const WAITS_MAX: usize = 24;
     /// Ended waits whose results may come again and are known then.
-    pub const DONE_MAX: usize = 64;
+    pub const DONE_MAX: usize = 32;
     /// Results that came before the turn was suspended.
-    pub const EARLY_MAX: usize = 32;
+    pub const EARLY_MAX: usize = 16;
     /// Length of a tool call's id, which a model makes up.
-    pub const CALL_BYTES_MAX: usize = 96;
+    pub const CALL_BYTES_MAX: usize = 64;
     /// Length of a tool's name.
     pub const TOOL_BYTES_MAX: usize = 64;
     /// A deliverable up to this size is told to whoever waits for the turn; a larger one is read from it.
     pub const TOLD_BYTES_MAX: usize = 4 * 1024;
-    /// What is kept of the last words of the model, for a fallback deliverable.
+    /// A result that ends the turn and is no larger is delivered without a worker.
+    pub const ENDING_BYTES_MAX: usize = 1024;
+    /// What is kept of the last words of the model, for a fallback deliverable, as JSON.
     pub const SAID_BYTES_MAX: usize = 1024;
     /// Length of an error.
     pub const ERROR_BYTES_MAX: usize = 512;
     /// Turns of one join.
     pub const JOIN_MAX: usize = 32;
-    /// What is kept of the result of one turn of a join.
+    /// What is kept of the result of one turn of a join, as JSON.
     pub const SUMMARY_BYTES_MAX: usize = 256;
     /// What somebody sends to an agent, as JSON.
     pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
@@ -82,6 +84,19 @@ pub mod limits {
     pub const RESULT_BYTES_MAX: usize = 24 * 1024;
     /// How deep turns may delegate.
     pub const DEPTH_MAX: u32 = 20;
+}
+
+/// The beginning of a text that takes no more than so many bytes as JSON: a head is JSON, and a quote takes two.
+pub(crate) fn clip_encoded(text: &str, bytes_max: usize) -> &str {
+    let mut max = bytes_max;
+    loop {
+        let clipped = tenure_kernel::limits::clip(text, max);
+        let bytes = serde_json::to_vec(clipped).map_or(0, |b| b.len());
+        if bytes <= bytes_max || clipped.is_empty() {
+            return clipped;
+        }
+        max = (clipped.len() * bytes_max / bytes).min(clipped.len() - 1);
+    }
 }
 
 pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {

@@ -53,6 +53,16 @@ impl Default for Rules {
     }
 }
 
+impl Rules {
+    /// With the one rule on that is never off: without it a worker that hangs and renews would keep a turn for a day.
+    pub fn sound(mut self) -> Self {
+        if self.active_reap_ms == 0 {
+            self.active_reap_ms = Rules::default().active_reap_ms;
+        }
+        self
+    }
+}
+
 /// A time of a rule; `None` where it is off.
 pub fn on(ms: u64) -> Option<Duration> {
     (ms > 0).then(|| Duration::from_millis(ms))
@@ -62,6 +72,8 @@ pub fn on(ms: u64) -> Option<Duration> {
 pub const RING_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// How often an agent asks whether its active turn is still there.
 pub const STILL_THERE_EVERY: Duration = Duration::from_secs(15 * 60);
+/// A turn that is over and has not said so is asked for once more after this.
+pub const MISSED_AGAIN: Duration = Duration::from_secs(60);
 /// A turn ends by then, unless it is sent with another bound.
 pub const MUST_END_IN: Duration = Duration::from_secs(24 * 3_600);
 

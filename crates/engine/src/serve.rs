@@ -2,8 +2,8 @@
 //!
 //! Order: the end (`must_end_by`), the holder's life, guards, mail, timers. Each rule has its own
 //! clock: one that fails is pushed back on its own and the next is tried, so none postpones another.
-//! One rule per visit; if more are due, so is the entity, and it is visited again. But what rests and gets mail all the
-//! time would never come to its timers: they are served in the same visit, after the mail.
+//! One rule per visit; if more are due, so is the entity, and it is visited again. But what gets mail all the time would
+//! never come to its timers: they are served in the same visit, after the mail.
 
 use crate::{config::EngineConfig, pipeline::Pipeline};
 use std::{
@@ -109,7 +109,7 @@ impl Server {
                 }
                 What::Mail => {
                     let outcome = self.read_mail(head, now).await?;
-                    if matches!(outcome, Outcome::Done) && head.class() == Class::Resting {
+                    if matches!(outcome, Outcome::Done) {
                         self.timers_after_mail(head, now).await?;
                     }
                     outcome
@@ -359,7 +359,7 @@ impl Server {
     async fn timers_after_mail(&self, head: &Head, now: Timestamp) -> Result<(), StoreError> {
         for timer in head.timers.fired(now).iter().filter(|t| !t.guard) {
             let Some(fresh) = self.pipeline.store().head(head.id).await? else { return Ok(()) };
-            let free = fresh.holder.is_none() && fresh.class() == Class::Resting;
+            let free = fresh.holder.is_none() && fresh.class() != Class::Final;
             // The mail may have moved or cleared it.
             if !free || !fresh.timers.fired(now).iter().any(|t| t.name == timer.name) {
                 continue;

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     limits,
-    rules::{STILL_THERE_EVERY, timer},
+    rules::{MISSED_AGAIN, STILL_THERE_EVERY, timer},
     words::{Change, Dispatch, Ended, Enqueue, Refused, Returned, kinds},
 };
 use serde::de::DeserializeOwned;
@@ -19,6 +19,9 @@ use tenure_kernel::{
     stream::Body,
     timers::TimerChange,
 };
+
+/// By how much the counter rises after a turn that was ended by force.
+const FORCED_EPOCHS: u64 = 1_000_000;
 
 /// What follows from an input.
 pub fn decide(
@@ -105,10 +108,7 @@ impl Desk<'_> {
             },
             kinds::CHANGE => self.change_from(&mail.body),
             kernel::RETURNED => match read::<Returned>(&mail.body) {
-                Some(Returned { to: Some(turn), .. }) => {
-                    let turn_epoch = self.state.turn_epoch + 1;
-                    self.ended(&Ended { turn, turn_epoch, status: "over".into() });
-                }
+                Some(Returned { to: Some(turn), kind, .. }) => self.returned(turn, &kind),
                 _ => self.note("returned: to nobody".into()),
             },
             other => self.note(format!("{other}: not for an agent")),
@@ -152,6 +152,21 @@ impl Desk<'_> {
         } else {
             self.note(format!("turn {turn} is over, and was not waited for"));
         }
+    }
+
+    /// A turn that is over sends back what expects an answer. One that ended by itself says so too, with the counter that
+    /// it left: that mail is on its way, and is waited for. Only one that was ended by force never does.
+    fn returned(&mut self, turn: EntityId, kind: &str) {
+        let mine = self.state.active.is_some_and(|a| a.turn == turn);
+        let status = "over".to_owned();
+        if !mine || kind == kinds::DISPATCH || self.state.missed {
+            // How often it was resumed is not known: far beyond, the counter only rises.
+            let more = if self.state.missed { FORCED_EPOCHS } else { 1 };
+            let turn_epoch = self.state.turn_epoch + more;
+            return self.ended(&Ended { turn, turn_epoch, status });
+        }
+        self.say(AgentEvent::TurnMissed { turn });
+        self.out.timers.push(TimerChange::set(timer::STILL_THERE, MISSED_AGAIN));
     }
 
     fn ask_active(&mut self) {

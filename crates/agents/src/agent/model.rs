@@ -86,6 +86,9 @@ pub struct AgentState {
     pub recent: Vec<Past>,
     /// Turns that ended so far.
     pub turns: u64,
+    /// The active turn is over, and has not said so.
+    #[serde(skip_serializing_if = "is_default")]
+    pub missed: bool,
 }
 
 impl AgentState {
@@ -194,6 +197,11 @@ pub enum AgentEvent {
     },
     /// The active turn is asked whether it is there.
     TurnAsked {},
+    /// The active turn is over, and has not said so yet.
+    TurnMissed {
+        /// Which.
+        turn: EntityId,
+    },
     /// Mail came that changes nothing.
     AgentMailNoted {
         /// What, and why it changes nothing.
@@ -222,6 +230,7 @@ impl Machine for Agent {
             AgentEvent::AgentResumed { .. } => "agent_resumed",
             AgentEvent::AgentRemoved { .. } => "agent_removed",
             AgentEvent::TurnAsked {} => "turn_asked",
+            AgentEvent::TurnMissed { .. } => "turn_missed",
             AgentEvent::AgentMailNoted { .. } => "agent_mail_noted",
         }
     }
@@ -237,6 +246,7 @@ impl Machine for Agent {
             }
             AgentEvent::TurnClosed { turn, turn_epoch, status } => {
                 state.active = None;
+                state.missed = false;
                 state.turn_epoch = *turn_epoch;
                 state.remember(*turn, status);
             }
@@ -245,6 +255,7 @@ impl Machine for Agent {
                 state.remember(*turn, status);
             }
             AgentEvent::TurnRefused { turn, .. } => state.queue.retain(|t| t != turn),
+            AgentEvent::TurnMissed { .. } => state.missed = true,
             AgentEvent::AgentPaused { .. } => state.paused = true,
             AgentEvent::AgentResumed { .. } => state.paused = false,
             AgentEvent::AgentRemoved { .. }

@@ -42,6 +42,7 @@ pub static TABLE: Table = Table {
         at(HERE, "agent_resumed", SAME),
         at(HERE, "agent_removed", "removed"),
         at(ALL, "turn_asked", SAME),
+        at(ALL, "turn_missed", SAME),
         at(ALL, "agent_mail_noted", SAME),
     ],
     forced: "",

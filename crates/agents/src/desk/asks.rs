@@ -68,12 +68,26 @@ impl Desk {
         let body = json!(said);
         fits("the result", "result", &body)?;
         let (head, state) = self.turn(tenant, turn).await?;
-        let id = mail_id("result", key, &body)?;
+        // The same words about another call are another result: ids of models repeat.
+        let (wait, call) = (said.wait.as_deref(), said.tool_call_id.as_deref());
+        let suspended = head.status.name() == SUSPENDED;
+        let about = match (wait, find(&state, suspended, wait, call, said.turn_epoch)) {
+            (Some(named), _) => named.to_owned(),
+            (None, Match::Open(wait)) => wait.id.clone(),
+            (None, _) => state.turn_epoch.to_string(),
+        };
+        let id = mail_id(&format!("result/{about}"), key, &body)?;
         if head.class() == Class::Final {
             return Err(self.too_late(&head, &id, said.by.clone(), &body).await?);
         }
         let outcome = self.foresee(&head, &state, &said)?;
-        self.say(turn, kinds::TOOL_RESULT, id, &body, outcome).await
+        match self.say(turn, kinds::TOOL_RESULT, id.clone(), &body, outcome).await {
+            // It ended between the look and the word.
+            Err(DeskError::TurnOver { .. }) => {
+                Err(self.too_late(&head, &id, said.by.clone(), &body).await?)
+            }
+            answered => answered,
+        }
     }
 
     /// What will become of a result, as the head says; a refusal where it could only be buried.

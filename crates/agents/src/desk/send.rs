@@ -122,6 +122,7 @@ impl Desk {
             correlation_id: sending.correlation_id,
             asker: None,
             depth: 0,
+            above: Vec::new(),
             trace: sending.trace,
             must_end_in_ms: u64::try_from(must_end_in.as_millis()).unwrap_or(u64::MAX),
             rules: self.defaults.rules,

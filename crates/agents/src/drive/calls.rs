@@ -164,7 +164,8 @@ pub fn outcome(ground: &Ground<'_>, asked: Vec<Asked>, talk: &Conversation) -> O
         && only.tool == SUBMIT
         && ground.profile.last_tool() == SUBMIT
         && let Ok((status, result)) = submitted(only)
-        && talk.unseen().is_empty()
+        // In the last step there is nobody left to read it.
+        && (ground.last_step || talk.unseen().is_empty())
     {
         return Outcome::Submit(status, result);
     }
@@ -292,6 +293,10 @@ fn call(
             };
             ask_agent(ground, agent, &text, ordinal, must_end_in_ms)?
         }
+        Run::External { subject: Some(_) } if too_large(&arguments) => {
+            let why = format!("the arguments are larger than {} bytes", limits::RESULT_BYTES_MAX);
+            return Err(refused("bad_request", why));
+        }
         Run::External { subject } => How::Outside(subject.as_ref().map(|subject| {
             let body = json!({
                 "agent_id": ground.state.agent_name,
@@ -310,6 +315,11 @@ fn call(
         })),
     };
     Ok((how, tool.timeout_ms, tool.after))
+}
+
+/// What is told on a bus goes there whole.
+fn too_large(arguments: &Value) -> bool {
+    serde_json::to_vec(arguments).is_ok_and(|b| b.len() > limits::RESULT_BYTES_MAX)
 }
 
 fn seconds_or(value: &Value, otherwise: Duration) -> u64 {
@@ -375,10 +385,10 @@ fn new_turn(
             format!("turns delegate at most {} deep", limits::DEPTH_MAX),
         ));
     }
-    if agent == state.agent_name {
+    if agent == state.agent_name || state.above.iter().any(|a| a == agent) {
         return Err(refused(
             "asks_itself",
-            "an agent has one turn at a time: it would wait for itself",
+            "an agent has one turn at a time, and one of it waits for this turn already",
         ));
     }
     let Some(spec) = ground.agents.get(agent) else {
@@ -396,6 +406,7 @@ fn new_turn(
         correlation_id: state.correlation_id.clone(),
         asker: Some(asker),
         depth: state.depth + 1,
+        above: state.above.iter().chain([&state.agent_name]).cloned().collect(),
         trace: state.trace.clone(),
         must_end_in_ms,
         rules: state.rules,

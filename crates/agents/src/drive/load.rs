@@ -84,8 +84,23 @@ pub async fn agent_at(
     decode_state::<Agent>(&head.state).map(Some).map_err(corrupt)
 }
 
-/// What a job, a turn or a join has delivered, read from its last record.
+/// What a job, a turn or a join has delivered. Of a join: one row per turn, each with what that turn delivered.
 pub async fn delivered_by(store: &Arc<dyn Store>, id: EntityId) -> Result<Value, StoreError> {
+    let mut said = last_word(store, id).await?;
+    if !store.head(id).await?.is_some_and(|h| h.kind() == "join") {
+        return Ok(said);
+    }
+    for row in said.as_array_mut().into_iter().flatten() {
+        let turn = row["turn"].as_str().and_then(|id| id.parse().ok());
+        if let (Some(turn), "success" | "partial") = (turn, row["status"].as_str().unwrap_or("")) {
+            row["result"] = last_word(store, turn).await?;
+        }
+    }
+    Ok(said)
+}
+
+/// What lies in the last record of an entity.
+async fn last_word(store: &Arc<dyn Store>, id: EntityId) -> Result<Value, StoreError> {
     let Some(head) = store.head(id).await? else { return Ok(Value::Null) };
     let records = store.stream(id, head.version, 1).await?;
     let Some(record) = records.last() else { return Ok(Value::Null) };

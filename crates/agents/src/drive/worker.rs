@@ -116,7 +116,15 @@ async fn drive(shop: Arc<TurnShop>, held: Held) -> Held {
             tracing::error!(turn = %run.held.id(), %why, "a commit of a turn was refused");
             run.fail(Fault { code: "internal_error".into(), message: why }).await;
         }
-        Err(Halt::Hold(e)) => tracing::warn!(turn = %run.held.id(), error = %e, "a turn is left"),
+        Err(Halt::Hold(HoldError::Store(e))) if !e.is_transient() => {
+            tracing::error!(turn = %run.held.id(), error = %e, "a turn can not be gone on with");
+            run.fail(Fault { code: "internal_error".into(), message: e.to_string() }).await;
+        }
+        Err(Halt::Hold(e)) => {
+            tracing::warn!(turn = %run.held.id(), error = %e, "a turn is left");
+            // If even that can not be written, the lease lapses.
+            let _ = run.give_back("the store did not answer").await;
+        }
     }
     run.held
 }

@@ -2,14 +2,13 @@
 
 use super::model::{Join, JoinEvent, JoinState, NewJoin};
 use crate::{
-    limits,
-    turn::model::Asker,
+    clip_encoded, limits,
+    turn::{end::card_id, model::Asker},
     words::{EndStatus, Fault, Returned, Stop, TurnResult, kinds},
 };
 use serde_json::{Value, json};
 use std::time::Duration;
 use tenure_kernel::{
-    limits::clip,
     machine::{Cx, Decision, Input, Machine, Undecided},
     mail::{Mail, kinds as kernel},
     outbox::{Message, Target},
@@ -113,7 +112,7 @@ impl Desk {
         self.say(JoinEvent::TaskEnded {
             index: said.ordinal,
             status,
-            summary: clip(&text, limits::SUMMARY_BYTES_MAX).to_owned(),
+            summary: clip_encoded(&text, limits::SUMMARY_BYTES_MAX).to_owned(),
             deliverable: said.deliverable,
             error: said.error,
         });
@@ -161,6 +160,7 @@ impl Desk {
                 "status": task.status.map_or("unfinished", EndStatus::name),
                 "summary": task.summary,
                 "error": Some(&task.error).filter(|e| !e.is_empty()),
+                "deliverable_card_id": task.status.map(|_| card_id(task.turn)),
             })
         };
         let results: Value =

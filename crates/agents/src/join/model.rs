@@ -145,7 +145,8 @@ impl Machine for Join {
                 if let Some(task) = state.tasks.get_mut(place) {
                     task.status = Some(*status);
                     task.summary.clone_from(summary);
-                    task.error = error.as_ref().map(|e| e.code.clone()).unwrap_or_default();
+                    let code = error.as_ref().map_or("", |e| e.code.as_str());
+                    task.error = crate::clip_encoded(code, 64).to_owned();
                 }
             }
             JoinEvent::JoinMailNoted { .. } | JoinEvent::JoinEnded { .. } => {}

@@ -212,10 +212,11 @@ pub fn suspend(
                 waits.push(wait);
             }
             How::Outside(message) => {
-                if let Some(result) = early.get(&wait.call) {
-                    answered.push(waits::by_message(&wait, result));
+                match early.get(&wait.call) {
+                    // Nobody is told to do what is done.
+                    Some(result) => answered.push(waits::by_message(&wait, result)),
+                    None => messages.extend(message),
                 }
-                messages.extend(message);
                 waits.push(wait);
             }
         }
@@ -265,7 +266,7 @@ pub fn suspend(
 pub fn give_back(state: &TurnState, why: &str) -> Decision<TurnEvent> {
     let event = TurnEvent::TurnLeftByWorker { why: why.to_owned(), released: true };
     let mut decision = Decision::event(event);
-    decision.timers = super::decide::wanted(state);
+    decision.timers = super::decide::left_alone(state);
     decision
 }
 

@@ -393,6 +393,18 @@ pub(super) fn wanted(state: &TurnState) -> Vec<TimerChange> {
     timers
 }
 
+/// Timers of a turn whose worker is gone: it wants another, and whatever time the old one had for its model is
+/// over. Rule 2.6 goes on from where it was; only where it counted from a claim, or for a call that nobody waits for
+/// any more, it begins anew, once per lost worker.
+pub(super) fn left_alone(state: &TurnState) -> Vec<TimerChange> {
+    let mut timers = wanted(state);
+    if state.step == 0 || state.asking_ms > state.rules.active_reap_ms {
+        let reap = Duration::from_millis(state.rules.active_reap_ms);
+        timers.push(TimerChange::guard(timer::REAP, reap));
+    }
+    timers
+}
+
 /// Rings for the workers of the target.
 fn ring(state: &TurnState, cx: &Cx, reason: &str) -> Option<Message> {
     state.channel.as_ref()?;
@@ -424,7 +436,7 @@ fn left(state: &TurnState, why: &str, cx: &Cx) -> Decision<TurnEvent> {
     }
     let event = TurnEvent::TurnLeftByWorker { why: why.to_owned(), released: false };
     decision.events.push(event);
-    decision.timers.append(&mut wanted(state));
+    decision.timers.append(&mut left_alone(state));
     decision
 }
 
@@ -443,12 +455,13 @@ fn on_timer(state: &TurnState, name: &str, cx: &Cx) -> Decision<TurnEvent> {
     let since = cx.changed_at.unwrap_or(cx.now);
     let millis = Duration::from_millis;
     let reap = millis(state.rules.active_reap_ms);
+    let fresh = state.step == 0 || state.resumed;
     match name {
         timer::PROCESSING if held => {
             let patience = millis(state.rules.inbox_processing_ms.max(state.asking_ms));
             not_yet(cx, since + patience).unwrap_or_else(|| {
                 let mut decision = Decision::event(TurnEvent::ItemsRequeued {});
-                decision.timers = wanted(state);
+                decision.timers = left_alone(state);
                 let again = on(state.rules.inbox_processing_ms);
                 decision.timers.extend(again.map(|d| TimerChange::guard(timer::PROCESSING, d)));
                 decision.messages.extend(ring(state, cx, timer::PROCESSING));
@@ -490,9 +503,7 @@ fn on_timer(state: &TurnState, name: &str, cx: &Cx) -> Decision<TurnEvent> {
         // Before a claim nothing can progress: 2.5 is the rule there, and where it is off, none is.
         timer::REAP if status == DISPATCHED => Decision::not_before(cx.now + reap),
         // Nothing but the claim has happened: it counts from there.
-        timer::REAP if held && state.step == 0 && cx.now < since + reap => {
-            Decision::not_before(since + reap)
-        }
+        timer::REAP if held && fresh && cx.now < since + reap => Decision::not_before(since + reap),
         timer::REAP if held || status == READY => {
             let why = "it made no progress";
             end(state, cx, Ending::forced(EndStatus::Failed, "timeout_reaped_by_watchdog", why))

@@ -3,7 +3,8 @@
 //! It carries the final event with the counter, the deliverable and, where a rule or a person ended the turn, the record
 //! of that; and, in one lane and in this order: the state event `idle`, the task event, the mail to the agent, the
 //! result for whoever waits, and a cancel for everything that the turn still waits for. So the announcement is neither
-//! lost nor doubled, and the agent gives the next turn only after this one has said everything.
+//! lost nor doubled, and the agent gives the next turn only after this one has said everything. Messages of two turns go
+//! through two lanes, so on a bus that was down the next one may be heard first: `turn_epoch` says which is newer.
 
 use super::model::{Deliverable, ForcedEnd, TurnEnd, TurnEvent, TurnState, WaitFor, small};
 use crate::{
@@ -149,7 +150,10 @@ fn announcements(state: &TurnState, cx: &Cx, end: &TurnEnd) -> Vec<Message> {
     let card = end.deliverable.as_ref().map(|d| d.card_id.clone());
     let mut all = Vec::new();
     let metadata = json!({ "error": error.map(|e| &e.code) });
-    all.push(state_event(state, cx, "idle", end.turn_epoch, &metadata));
+    // One that never had the turn says nothing about its agent, who may have another.
+    if state.turn_epoch > 0 {
+        all.push(state_event(state, cx, "idle", end.turn_epoch, &metadata));
+    }
     let task = json!({
         "agent_id": state.agent_name,
         "agent_turn_id": cx.id,

@@ -64,6 +64,9 @@ pub struct NewTurn {
     /// How many turns lie above it.
     #[serde(default, skip_serializing_if = "is_default")]
     pub depth: u32,
+    /// The agents of these turns: asking one of them again would be waiting for oneself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub above: Vec<String>,
     /// W3C trace context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
@@ -421,6 +424,9 @@ pub struct TurnState {
     /// See [`NewTurn::depth`].
     #[serde(skip_serializing_if = "is_default")]
     pub depth: u32,
+    /// See [`NewTurn::above`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub above: Vec<String>,
     /// See [`NewTurn::trace`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
@@ -443,6 +449,9 @@ pub struct TurnState {
     /// Waits that are over, the newest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub done: Vec<String>,
+    /// The ids that the model had given their calls.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub done_calls: Vec<String>,
     /// Waits so far: the next one's number.
     #[serde(skip_serializing_if = "is_default")]
     pub waited: u32,
@@ -500,6 +509,7 @@ impl Default for TurnState {
             correlation_id: None,
             asker: None,
             depth: 0,
+            above: Vec::new(),
             trace: None,
             rules: Rules::default(),
             turn_epoch: 0,
@@ -508,6 +518,7 @@ impl Default for TurnState {
             asking_ms: 0,
             waits: Vec::new(),
             done: Vec::new(),
+            done_calls: Vec::new(),
             waited: 0,
             early: Vec::new(),
             terminates: None,
@@ -533,8 +544,12 @@ impl TurnState {
         self.waits.retain(|w| w.id != applied.wait);
         self.early.retain(|call| *call != applied.call);
         self.done.push(applied.wait.clone());
-        if self.done.len() > limits::DONE_MAX {
-            self.done.remove(0);
+        self.done_calls.retain(|call| *call != applied.call);
+        self.done_calls.push(applied.call.clone());
+        for list in [&mut self.done, &mut self.done_calls] {
+            if list.len() > limits::DONE_MAX {
+                list.remove(0);
+            }
         }
         if applied.after == After::Terminate {
             let status = match applied.status {
@@ -549,7 +564,7 @@ impl TurnState {
             let says = self.terminates.as_ref().is_none_or(|t| t.status == EndStatus::Success);
             if says {
                 let read = applied.read_from.is_none();
-                let content = small(&applied.result).filter(|_| read);
+                let content = fitting(&applied.result, limits::ENDING_BYTES_MAX).filter(|_| read);
                 self.terminates = Some(Ending { status, content });
             }
         }
@@ -558,8 +573,12 @@ impl TurnState {
 
 /// A value, where it is small enough to be told.
 pub(crate) fn small(value: &Value) -> Option<Value> {
+    fitting(value, limits::TOLD_BYTES_MAX)
+}
+
+fn fitting(value: &Value, bytes_max: usize) -> Option<Value> {
     let bytes = serde_json::to_vec(value).ok()?;
-    (bytes.len() <= limits::TOLD_BYTES_MAX).then(|| value.clone())
+    (bytes.len() <= bytes_max).then(|| value.clone())
 }
 
 /// The turn machine.
@@ -614,8 +633,9 @@ impl Machine for Turn {
                     correlation_id: new.correlation_id,
                     asker: new.asker,
                     depth: new.depth,
+                    above: new.above,
                     trace: new.trace,
-                    rules: new.rules,
+                    rules: new.rules.sound(),
                     ..TurnState::default()
                 };
             }
@@ -634,8 +654,7 @@ impl Machine for Turn {
                 if let Some(text) = done.message.get("content").and_then(Value::as_str)
                     && !text.is_empty()
                 {
-                    state.said =
-                        tenure_kernel::limits::clip(text, limits::SAID_BYTES_MAX).to_owned();
+                    state.said = crate::clip_encoded(text, limits::SAID_BYTES_MAX).to_owned();
                 }
             }
             TurnEvent::ProgressMade { .. } => state.taken_up(),

@@ -4,7 +4,10 @@
 //! nobody is a dead letter with its reason, and neither keeps what lies behind it from being read.
 
 use super::model::{Applied, TurnState, Wait, WaitFor};
-use crate::words::{EndStatus, Fault, JobEnded, ToolResult, ToolStatus, TurnResult};
+use crate::{
+    limits,
+    words::{After, EndStatus, Fault, JobEnded, ToolResult, ToolStatus, TurnResult},
+};
 use serde_json::{Value, json};
 
 /// What a message about a wait amounts to.
@@ -28,6 +31,10 @@ pub fn find<'a>(
     call: Option<&str>,
     turn_epoch: Option<u64>,
 ) -> Match<'a> {
+    if call.is_some_and(|c| c.len() > limits::CALL_BYTES_MAX) {
+        let why = format!("its tool_call_id is longer than {} bytes", limits::CALL_BYTES_MAX);
+        return Match::Dead("unknown_call", why);
+    }
     match turn_epoch {
         Some(told) if told > state.turn_epoch => {
             let why =
@@ -75,6 +82,13 @@ pub fn find<'a>(
     }
     if is_over(state, wait) {
         return Match::Over("the wait is over");
+    }
+    // Without a counter an id that was used before is taken for the earlier call: a result that is late would
+    // answer the next one.
+    if let (None, Some(call), None) = (wait, call, turn_epoch)
+        && state.done_calls.iter().any(|d| d == call)
+    {
+        return Match::Over("the call of this id is over");
     }
     match (wait, call) {
         // A wait has its name from the suspend: one that is named and unknown never was.
@@ -149,28 +163,36 @@ pub fn by_turn(wait: &Wait, said: TurnResult) -> Applied {
     };
     let missing = said.deliverable.is_null() && said.deliverable_card_id.is_some();
     let mut answer = applied(wait, status, said.deliverable, said.error);
-    if let (true, WaitFor::Turn(id) | WaitFor::Join(id)) = (missing, wait.waits_for) {
-        answer.read_from = Some(id);
-    }
+    answer.read_from = match wait.waits_for {
+        WaitFor::Turn(id) if missing => Some(id),
+        // What it tells are summaries; the worker reads what its turns delivered.
+        WaitFor::Join(id) => Some(id),
+        _ => None,
+    };
     answer
+}
+
+/// Nobody answered: whatever the tool would have done to the turn, the model hears of it.
+fn unanswered(wait: &Wait, status: ToolStatus, result: Value, error: Fault) -> Applied {
+    Applied { after: After::Suspend, ..applied(wait, status, result, Some(error)) }
 }
 
 /// The timeout report, built from the wait alone.
 pub fn timeout_report(wait: &Wait) -> Applied {
     let message = format!("{} did not answer within {} ms", wait.tool, wait.timeout_ms);
     let error = Fault { code: "tool_timeout".into(), message };
-    applied(wait, ToolStatus::Timeout, Value::Null, Some(error))
+    unanswered(wait, ToolStatus::Timeout, Value::Null, error)
 }
 
 /// The command came back: it never reached anybody.
 pub fn undelivered(wait: &Wait, why: &str) -> Applied {
     let error = Fault { code: "upstream_unavailable".into(), message: why.to_owned() };
-    applied(wait, ToolStatus::Failed, Value::Null, Some(error))
+    unanswered(wait, ToolStatus::Failed, Value::Null, error)
 }
 
 /// A person does not want to wait.
 pub fn skipped(wait: &Wait, why: Option<&str>, by: Option<&str>) -> Applied {
     let message = why.unwrap_or("a person decided not to wait for it").to_owned();
     let error = Fault { code: "skipped_by_person".into(), message };
-    applied(wait, ToolStatus::Skipped, json!({ "by": by }), Some(error))
+    unanswered(wait, ToolStatus::Skipped, json!({ "by": by }), error)
 }

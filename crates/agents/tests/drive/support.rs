@@ -265,6 +265,7 @@ impl World {
             correlation_id: None,
             asker: None,
             depth,
+            above: Vec::new(),
             trace: None,
             must_end_in_ms: 60_000,
             rules: self.rules,

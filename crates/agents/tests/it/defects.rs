@@ -492,3 +492,110 @@ fn a_turn_of_an_unknown_agent_fails_with_the_reason() {
     assert_eq!(w.end_of(turn).error.expect("why").code, "unknown_agent");
     w.check();
 }
+
+#[test]
+fn a_late_result_does_not_answer_the_next_call_of_the_same_id() {
+    let mut w = World::new();
+    let turn = suspended(&mut w, &["call_0"]);
+    w.pass(secs(31));
+    assert_eq!(w.status(turn), "ready", "the first call timed out");
+    w.result(turn, "late", to_call("call_0"));
+    w.settle();
+    assert!(w.turn(turn).early.is_empty(), "late is not early");
+    let worker = w.worker();
+    let held = w.begin(turn, worker);
+    let call = w.outside_call("call_0", None);
+    committed(&w.suspend(&held, vec![call]));
+    w.settle();
+    assert_eq!(w.status(turn), "suspended", "the second call waits for its own answer");
+    w.result(turn, "own", to_call("call_0"));
+    w.settle();
+    assert_eq!(w.status(turn), "ready");
+    w.check();
+}
+
+#[test]
+fn a_call_id_of_any_length_wedges_nothing() {
+    let mut w = World::new();
+    w.agent("a");
+    let turn = w.send("a");
+    w.result(turn, "long", to_call(&"x".repeat(20_000)));
+    w.mail(turn, "s", "stop", &Stop::default());
+    w.settle();
+    assert_eq!(w.status(turn), "failed", "the stop behind it was read");
+    w.check();
+}
+
+#[test]
+fn a_head_holds_everything_at_its_limit() {
+    use tenure_agents::limits;
+    let mut w = World::new();
+    let (name, label) = ("n".repeat(limits::TOKEN_BYTES_MAX), "\"".repeat(limits::LABEL_BYTES_MAX));
+    w.agent_with(&name, Some(&label), Some(&label));
+    let mut new = w.new_turn(&name);
+    new.above = vec!["a".repeat(limits::TOKEN_BYTES_MAX); limits::DEPTH_MAX as usize];
+    new.correlation_id = Some("\"".repeat(200));
+    let turn = w.send_new(new);
+    w.settle();
+    let worker = w.worker();
+    let call = |n: usize| format!("{n:02}{}", "\"".repeat(limits::CALL_BYTES_MAX - 2));
+    for round in 0..3 {
+        let held = w.begin(turn, worker);
+        for n in 0..limits::EARLY_MAX {
+            w.result(
+                turn,
+                &format!("early/{round}/{n}"),
+                to_call(&format!("{round}{}", call(n).split_off(1))),
+            );
+        }
+        let unread = w.unread(turn);
+        let decision = tenure_agents::turn::decide::on_mail(&w.turn(turn), &unread, &w.cx(turn));
+        committed(&w.act(&held, decision));
+        let calls = (0..limits::WAITS_MAX)
+            .map(|n| {
+                let mut wait = w.outside_call(&call(n + 30), None);
+                wait.tool = "t".repeat(limits::TOOL_BYTES_MAX);
+                wait.after = tenure_agents::words::After::Suspend;
+                wait
+            })
+            .collect();
+        committed(&w.suspend(&held, calls));
+        w.settle();
+        for n in 0..limits::WAITS_MAX {
+            w.result(turn, &format!("r/{round}/{n}"), to(&format!("{}.{}", round + 1, n + 1)));
+        }
+        w.settle();
+        assert_eq!(w.status(turn), "ready");
+    }
+    let head = w.head(turn).state.len();
+    assert!(head < tenure_kernel::limits::HEAD_STATE_BYTES_MAX, "{head}");
+    w.check();
+}
+
+#[test]
+fn a_turn_that_never_began_says_nothing_about_its_agent() {
+    let mut w = World::new();
+    w.agent("a");
+    let (_first, second) = (w.send("a"), w.send("a"));
+    w.mail(second, "s", "stop", &Stop::default());
+    w.settle();
+    assert_eq!(w.status(second), "canceled");
+    let idle = w.announced("evt.agent.a.state").into_iter().any(|a| a.body["status"] == "idle");
+    assert!(!idle, "its agent has another turn");
+    assert_eq!(w.announced("evt.agent.a.task").len(), 1);
+    w.check();
+}
+
+#[test]
+fn a_turn_that_was_ended_by_force_is_missed_and_the_counter_only_rises() {
+    let mut w = World::new();
+    w.agent("a");
+    let (first, second) = (w.send("a"), w.send("a"));
+    w.force_end(first);
+    assert_eq!(w.status(first), "failed");
+    w.pass(secs(14 * 60));
+    assert_eq!(w.status(second), "queued", "nobody has told the agent");
+    w.pass(secs(3 * 60));
+    assert_ne!(w.status(second), "queued");
+    assert!(w.agent_state("a").turn_epoch > 1_000);
+}

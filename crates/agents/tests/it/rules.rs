@@ -367,3 +367,65 @@ fn rule_2_6_counts_from_the_claim_where_nothing_else_has_happened() {
     assert_eq!(w.end_of(turn).error.expect("why").code, "timeout_reaped_by_watchdog");
     w.check();
 }
+
+#[test]
+fn rule_2_6_neither_hurries_nor_waits_for_a_worker_that_is_gone() {
+    // Lost before its first step, long after its dispatch.
+    let mut w = World::new();
+    w.rules.dispatched_timeout_ms = 0;
+    w.agent("a");
+    let turn = w.send("a");
+    w.pass(secs(600));
+    let worker = w.worker();
+    w.claim(turn, worker).expect("free");
+    w.lose(turn);
+    w.pass(secs(200));
+    assert_eq!(w.status(turn), "ready", "there is time for another worker");
+    w.pass(secs(101));
+    assert_eq!(w.status(turn), "failed");
+    // Lost in the middle of a call that may take an hour: nobody waits for that any more.
+    let mut w = World::new();
+    w.rules.inbox_processing_ms = 0;
+    w.agent("a");
+    let turn = w.send("a");
+    let worker = w.worker();
+    let held = w.claim(turn, worker).expect("free");
+    let decision = tenure_agents::turn::act::start_step(
+        &w.turn(turn),
+        &w.cx(turn),
+        3_600_000,
+        serde_json::Value::Null,
+    );
+    committed(&w.act_unread(&held, decision));
+    w.lose(turn);
+    w.pass(secs(301));
+    assert_eq!(w.status(turn), "failed");
+    // Resumed in a busy pool, and claimed in the last moment.
+    let mut w = World::new();
+    w.agent("a");
+    let turn = w.send("a");
+    let worker = w.worker();
+    let held = w.begin(turn, worker);
+    let call = w.outside_call("x", None);
+    committed(&w.suspend(&held, vec![call]));
+    w.result(turn, "r", ToolResult { wait: Some("1.1".into()), ..ToolResult::default() });
+    w.pass(secs(299));
+    assert_eq!(w.status(turn), "ready");
+    w.claim(turn, worker).expect("free");
+    w.pass(secs(5));
+    assert_eq!(w.status(turn), "running", "it was only just taken");
+}
+
+#[test]
+fn a_tool_that_would_end_the_turn_and_does_not_answer_does_not_end_it() {
+    let mut w = World::new();
+    w.agent("a");
+    let turn = w.send("a");
+    let worker = w.worker();
+    let held = w.begin(turn, worker);
+    let mut call = w.outside_call("x", None);
+    call.after = tenure_agents::words::After::Terminate;
+    committed(&w.suspend(&held, vec![call]));
+    w.pass(secs(31));
+    assert_eq!(w.status(turn), "ready", "the timeout reaches the model");
+}

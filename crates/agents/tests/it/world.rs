@@ -209,6 +209,7 @@ impl World {
             correlation_id: None,
             asker: None,
             depth: 0,
+            above: Vec::new(),
             trace: None,
             must_end_in_ms: 24 * 3_600_000,
             rules: self.rules,
@@ -600,6 +601,16 @@ impl World {
         let head = self.head(turn);
         assert!(head.holder.is_some());
         self.decide(&head, &Input::TenureEnded("holder_check"));
+    }
+
+    /// What the kernel does when a machine does not end by itself: no message goes with it.
+    pub fn force_end(&mut self, turn: EntityId) {
+        let head = self.head(turn);
+        let event = NewEvent::new("force_ended", Body::json(&json!({ "why": "a test" })));
+        let expect = Expect::Overrule { epoch: head.epoch, version: head.version };
+        let mut commit = Commit::new(self.commit_id(), turn, expect, vec![event]);
+        commit.mail = tenure_kernel::commit::MailStance::Regardless;
+        self.committed(commit);
     }
 
     /// Delivers and decides until nothing is left to do now.

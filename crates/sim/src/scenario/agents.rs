@@ -287,6 +287,7 @@ fn new_turn(name: &str) -> NewTurn {
         correlation_id: None,
         asker: None,
         depth: 0,
+        above: Vec::new(),
         trace: None,
         must_end_in_ms: 3_600_000,
         rules: Rules::default(),
