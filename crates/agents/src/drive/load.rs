@@ -87,7 +87,7 @@ pub async fn agent_at(
 /// What a job, a turn or a join has delivered. Of a join: one row per turn, each with what that turn delivered.
 pub async fn delivered_by(store: &Arc<dyn Store>, id: EntityId) -> Result<Value, StoreError> {
     let mut said = last_word(store, id).await?;
-    if !store.head(id).await?.is_some_and(|h| h.kind() == "join") {
+    if store.head(id).await?.is_none_or(|h| h.kind() != "join") {
         return Ok(said);
     }
     for row in said.as_array_mut().into_iter().flatten() {
