@@ -22,4 +22,5 @@ mod plans;
 mod server_kill;
 mod support;
 mod tidy;
+mod turn_windows;
 mod windows;
