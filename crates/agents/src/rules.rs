@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use tenure_engine::config::TimerRule;
 use tenure_kernel::rules::Rule;
 
 /// The times of the rules, in milliseconds; `0` switches one off.
@@ -97,6 +98,23 @@ pub mod timer {
     pub const SKIP: &str = "missing_channel";
     /// An agent looks whether its active turn is there.
     pub const STILL_THERE: &str = "still_there";
+}
+
+/// What the timers of turns and agents are counted as.
+pub static TIMERS: &[TimerRule] = &[
+    of_turns(timer::PROCESSING, timer::PROCESSING),
+    of_turns(timer::WAIT, "tool_timeout"),
+    of_turns(timer::RESUME, timer::RESUME),
+    of_turns(timer::RETRY, timer::RETRY),
+    of_turns(timer::DISPATCHED, timer::DISPATCHED),
+    of_turns(timer::REAP, timer::REAP),
+    of_turns(timer::WAKEUP, timer::WAKEUP),
+    of_turns(timer::SKIP, timer::SKIP),
+    TimerRule { kind: "agent", timer: timer::STILL_THERE, rule: timer::STILL_THERE },
+];
+
+const fn of_turns(timer: &'static str, rule: &'static str) -> TimerRule {
+    TimerRule { kind: "turn", timer, rule }
 }
 
 /// The rows of `tenure rules`.

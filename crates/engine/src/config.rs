@@ -29,6 +29,20 @@ pub struct EngineConfig {
     /// Nobody outside listens, by the word of whoever set no bus: what would leave the store is not written at all. A
     /// row that is inserted, read and thrown away costs as much as one that is sent.
     pub mute: bool,
+    /// Timers that are rules with names of their own, by kind of entity and beginning of the timer's name. What they did
+    /// is counted under those too.
+    pub timer_rules: &'static [TimerRule],
+}
+
+/// A timer that is a rule of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerRule {
+    /// The kind of entity.
+    pub kind: &'static str,
+    /// How the timer's name begins.
+    pub timer: &'static str,
+    /// What it is counted as.
+    pub rule: &'static str,
 }
 
 impl Default for EngineConfig {
@@ -45,11 +59,18 @@ impl Default for EngineConfig {
             segment_events: limits::SEGMENT_EVENTS,
             counted_events: &[],
             mute: false,
+            timer_rules: &[],
         }
     }
 }
 
 impl EngineConfig {
+    /// What a timer of an entity is counted as, beside the kernel's rule that fires it.
+    pub fn timer_rule(&self, kind: &str, timer: &str) -> Option<&'static str> {
+        let fits = |r: &&TimerRule| r.kind == kind && timer.starts_with(r.timer);
+        self.timer_rules.iter().find(fits).map(|r| r.rule)
+    }
+
     /// The defaults with another lease, and everything that follows from it.
     pub fn with_lease(lease: Duration) -> Self {
         let tick = lease / 3;

@@ -181,9 +181,11 @@ impl DueLoop {
         let served = self.server.serve(head, now, judge_after).await;
         tracing::trace!(entity = %head.id, kind = head.kind(), status = head.status.name(), ?served, "visited");
         match served {
-            Ok(Served::Fired { rule, lag }) => {
-                self.server.pipeline.meter().rule(rule, head.kind(), false);
-                self.count(rule, lag, false, now);
+            Ok(Served::Fired { rule, lag, timer }) => {
+                for rule in [Some(rule), timer].into_iter().flatten() {
+                    self.server.pipeline.meter().rule(rule, head.kind(), false);
+                    self.count(rule, lag, false, now);
+                }
                 true
             }
             Ok(Served::Failed { rule, marked }) => {

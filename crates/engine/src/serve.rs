@@ -36,6 +36,8 @@ pub enum Served {
         rule: &'static str,
         /// How long after its moment.
         lag: Duration,
+        /// Of a timer that is a rule of its own: which. See [`EngineConfig::timer_rules`].
+        timer: Option<&'static str>,
     },
     /// A rule's decision failed.
     Failed {
@@ -90,6 +92,12 @@ impl Server {
         for rule in rules(head, now, self.config.segment_events) {
             let lag = now.since(rule.at);
             let name = rule.what.name();
+            let timer = match &rule.what {
+                What::Guard(timer) | What::Timer(timer) => {
+                    self.config.timer_rule(head.kind(), timer)
+                }
+                _ => None,
+            };
             let outcome = match rule.what {
                 What::MustEnd => self.must_end(head, now).await?,
                 What::HolderCheck if now < judge_after => {
@@ -118,7 +126,7 @@ impl Server {
                 What::Seal => self.seal(head).await?,
             };
             match outcome {
-                Outcome::Done => return Ok(Served::Fired { rule: name, lag }),
+                Outcome::Done => return Ok(Served::Fired { rule: name, lag, timer }),
                 Outcome::Overtaken | Outcome::MoreMail => return Ok(Served::Overtaken),
                 Outcome::NotYet(at) => {
                     not_yet =
@@ -148,7 +156,7 @@ impl Server {
                 let due =
                     [not_yet, head.must_end_by, head.check_at, mine].into_iter().flatten().min();
                 self.touch(head, due, None, 0).await?;
-                Ok(Served::Fired { rule: "timer_due", lag })
+                Ok(Served::Fired { rule: "timer_due", lag, timer: None })
             }
             (None, None) => {
                 self.touch(head, head.earliest(), None, 0).await?;

@@ -8,6 +8,7 @@
 //! routes, write a module with `pub fn routes() -> OpenApiRouter<App>` and merge it in [`router_with`]: path and
 //! documentation then come from the same line.
 
+mod agents;
 pub mod auth;
 mod calls;
 mod console;
@@ -64,6 +65,8 @@ pub struct ServerOptions {
     pub lease_max: Duration,
     /// The lease under which a job is born into the hands of a worker out there: that of the workers.
     pub lease: Duration,
+    /// What turns of agents get that say nothing.
+    pub agents: tenure_agents::desk::Defaults,
     /// What it says about itself in `/metrics`.
     pub about: metrics::About,
 }
@@ -77,6 +80,7 @@ impl Default for ServerOptions {
             worker_kinds: vec!["worker".into(), "job".into(), "call".into()],
             lease_max: Duration::from_secs(3_600),
             lease: tenure_kernel::limits::LEASE,
+            agents: tenure_agents::desk::Defaults::default(),
             about: metrics::About::default(),
         }
     }
@@ -98,6 +102,7 @@ struct Inner {
     counter: Counter,
     jobs: Option<jobs::Desk>,
     turns: Option<tenure_agents::drive::far::Far>,
+    agents: Option<tenure_agents::desk::Desk>,
     looks: metrics::Looks,
     closing: watch::Sender<bool>,
 }
@@ -134,6 +139,10 @@ impl App {
             let tools = Arc::new(turns::tools::AsJobs::default());
             tenure_agents::drive::far::Far::new(pipeline.clone(), tools)
         });
+        // Where the store's judge knows turns, agents are served.
+        let knows = machines.get(tenure_agents::turn::table::TABLE.kind).is_some();
+        let agents =
+            knows.then(|| tenure_agents::desk::Desk::new(pipeline.clone(), options.agents.clone()));
         let tray = Tray::new(pipeline.clone(), options.lease);
         let jobs = jobs.map(|desk| desk.with_outposts(Arc::new(tray.clone())));
         App(Arc::new(Inner {
@@ -148,6 +157,7 @@ impl App {
             identities: Identities::default(),
             jobs,
             turns,
+            agents,
             looks: metrics::Looks::default(),
             closing: watch::Sender::new(false),
         }))
@@ -176,6 +186,11 @@ impl App {
     /// What is needed to create and to replay jobs; `None` on a server without them.
     pub fn jobs(&self) -> Option<&jobs::Desk> {
         self.0.jobs.as_ref()
+    }
+
+    /// What may be asked of agents; `None` on a server whose machines do not know them.
+    pub fn agents(&self) -> Option<&tenure_agents::desk::Desk> {
+        self.0.agents.as_ref()
     }
 
     /// Returns when the server is stopping: what waits long, such as a stream, ends then.
@@ -224,6 +239,7 @@ impl App {
         (name = "limits", description = "How often tools may be called; see docs/limits.md."),
         (name = "schedules", description = "Jobs at the times of a calendar; see docs/schedules.md."),
         (name = "jobs", description = "What people and programs ask of jobs; see docs/api.md."),
+        (name = "agents", description = "Agents, their turns and inboxes; see docs/agents.md."),
         (name = "calls", description = "Workers that run tools, in any language; see docs/api.md."),
         (name = "turns", description = "Workers that run agents, in any language; see docs/agents-in-any-language.md."),
         (name = "aliases", description = "Paths of the systems that came before, with the same answers."),
@@ -248,6 +264,7 @@ pub fn router_with(app: App, more: OpenApiRouter<App>) -> Router {
         .merge(jobs::routes(&app))
         .merge(calls::routes(&app))
         .merge(turns::routes(&app))
+        .merge(agents::routes(&app))
         .merge(console::routes(&app))
         .merge(more)
         .layer(DefaultBodyLimit::max(app.options().payload_bytes_max))

@@ -115,6 +115,46 @@ const fn about(code: ApiCode) -> (&'static str, &'static str) {
             "No worker has ever registered a tool of this name. `known` lists what there is, `nearest` what was probably meant.",
             "Check the spelling; or start a worker that has the tool, which registers it.",
         ),
+        ApiCode::AgentBusy => (
+            "A `ui_action` was sent to an agent that has a turn, or others in line, or is paused. Such an action is wanted now or never.",
+            "Send it again when the agent is idle (`tenure agent get NAME`), or send it as a `turn`, which waits in line. Nothing was written.",
+        ),
+        ApiCode::AgentRemoved => (
+            "Somebody removed the agent. It keeps its history and takes no turns.",
+            "Set it again (`tenure agent set`), or send to another agent. Nothing was written.",
+        ),
+        ApiCode::AmbiguousCall => (
+            "The result names a `tool_call_id` that several open calls have: such ids come from models and repeat.",
+            "Name the `wait` instead, as the turn shows it. `open_waits` lists those that are open. Nothing was written.",
+        ),
+        ApiCode::EpochFromTheFuture => (
+            "The message names a `turn_epoch` higher than the turn has ever had, so it can not be about this turn.",
+            "Check for which turn it was meant. Nothing was written.",
+        ),
+        ApiCode::NotByMessage => (
+            "The wait that the result names is answered by a job, another turn or a join, and by nobody else: a result from outside would be forged.",
+            "Let the job or turn end, or stop it; or `tenure turn resume` to wait no longer. Nothing was written.",
+        ),
+        ApiCode::QueueFull => (
+            "The line of the agent is as long as it may be.",
+            "Send again when some of its turns are over, or use several agents. Nothing was written.",
+        ),
+        ApiCode::StaleEpoch => (
+            "The result was called for under an earlier `turn_epoch`: the turn was resumed since, and does not wait for it any more.",
+            "Nothing has to be done: whoever called has gone on without it. To hand it in all the same, send it without `turn_epoch` and with the `wait` that it answers now. Nothing was written.",
+        ),
+        ApiCode::TooManyEarly => (
+            "Results came before the turn was suspended, and as many are kept as can be.",
+            "Send it again once the turn is suspended. Nothing was written.",
+        ),
+        ApiCode::TurnOver => (
+            "The turn has ended. Final is final. A result that comes after the end is kept beside the history, as evidence, and changes nothing.",
+            "Send the agent a new turn if there is more to do. `GET /v1/turns/{id}` says how it ended.",
+        ),
+        ApiCode::UnknownCall => (
+            "The result or the ask names no call that the turn waits for. `open_waits` lists those that are open.",
+            "Check the turn and the name of the wait; ids of tool calls come from models and repeat, names of waits do not. Nothing was written.",
+        ),
         ApiCode::Kernel(_) => ("See its own page.", "See its own page."),
     }
 }

@@ -17,12 +17,20 @@ use utoipa::ToSchema;
 /// A stable name for what went wrong in a request. The kernel's own codes keep their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ApiCode {
+    /// It is wanted now or never, and the agent has something to do.
+    AgentBusy,
+    /// The agent takes no turns any more.
+    AgentRemoved,
+    /// Several open calls have this id of a tool call.
+    AmbiguousCall,
     /// A field has a value that can not be used.
     BadField,
     /// The body is not JSON, or not of the right form.
     BadJson,
     /// What became of this step is on record.
     EffectKnown,
+    /// It names a turn_epoch that the turn has not reached.
+    EpochFromTheFuture,
     /// The caller may not do this.
     Forbidden,
     /// The job has ended and takes nothing in.
@@ -35,6 +43,8 @@ pub enum ApiCode {
     NoRoute,
     /// A blocked job that knows nothing of the key.
     NobodyWaits,
+    /// The wait is answered by a job, a turn or a join.
+    NotByMessage,
     /// The job does not stand where this could be done.
     NotNow,
     /// The idempotency key was used with other input.
@@ -43,12 +53,22 @@ pub enum ApiCode {
     PayloadTooLarge,
     /// The plan can not be run.
     PlanInvalid,
+    /// Too many turns wait for the agent.
+    QueueFull,
     /// The input does not fit the schema of the flow.
     SchemaViolation,
     /// The session of a worker is over.
     SessionEnded,
+    /// It was called under an earlier turn_epoch.
+    StaleEpoch,
+    /// Too many results came before their calls.
+    TooManyEarly,
+    /// The turn has ended.
+    TurnOver,
     /// No key, or one that is not valid.
     Unauthenticated,
+    /// No such call is waited for.
+    UnknownCall,
     /// No worker has ever registered this flow.
     UnknownFlow,
     /// No worker has ever registered this tool.
@@ -61,23 +81,33 @@ pub enum ApiCode {
 
 impl ApiCode {
     /// Those that are not the kernel's, in alphabetical order.
-    pub const ALL: [ApiCode; 19] = [
+    pub const ALL: [ApiCode; 29] = [
+        ApiCode::AgentBusy,
+        ApiCode::AgentRemoved,
+        ApiCode::AmbiguousCall,
         ApiCode::BadField,
         ApiCode::BadJson,
         ApiCode::EffectKnown,
+        ApiCode::EpochFromTheFuture,
         ApiCode::Forbidden,
         ApiCode::JobFinished,
         ApiCode::LaterVersion,
         ApiCode::MethodNotAllowed,
         ApiCode::NoRoute,
         ApiCode::NobodyWaits,
+        ApiCode::NotByMessage,
         ApiCode::NotNow,
         ApiCode::OtherInput,
         ApiCode::PayloadTooLarge,
         ApiCode::PlanInvalid,
+        ApiCode::QueueFull,
         ApiCode::SchemaViolation,
         ApiCode::SessionEnded,
+        ApiCode::StaleEpoch,
+        ApiCode::TooManyEarly,
+        ApiCode::TurnOver,
         ApiCode::Unauthenticated,
+        ApiCode::UnknownCall,
         ApiCode::UnknownFlow,
         ApiCode::UnknownTool,
         ApiCode::UnsupportedMediaType,
@@ -86,22 +116,32 @@ impl ApiCode {
     /// As text.
     pub const fn as_str(self) -> &'static str {
         match self {
+            ApiCode::AgentBusy => "agent_busy",
+            ApiCode::AgentRemoved => "agent_removed",
+            ApiCode::AmbiguousCall => "ambiguous_call",
             ApiCode::BadField => "bad_field",
             ApiCode::BadJson => "bad_json",
             ApiCode::EffectKnown => "effect_known",
+            ApiCode::EpochFromTheFuture => "epoch_from_the_future",
             ApiCode::Forbidden => "forbidden",
             ApiCode::JobFinished => "job_finished",
             ApiCode::LaterVersion => "later_version",
             ApiCode::MethodNotAllowed => "method_not_allowed",
             ApiCode::NoRoute => "no_route",
             ApiCode::NobodyWaits => "nobody_waits",
+            ApiCode::NotByMessage => "not_by_message",
             ApiCode::NotNow => "not_now",
             ApiCode::OtherInput => "other_input",
             ApiCode::PayloadTooLarge => "payload_too_large",
             ApiCode::PlanInvalid => "plan_invalid",
+            ApiCode::QueueFull => "queue_full",
             ApiCode::SchemaViolation => "schema_violation",
             ApiCode::SessionEnded => "session_ended",
+            ApiCode::StaleEpoch => "stale_epoch",
+            ApiCode::TooManyEarly => "too_many_early",
+            ApiCode::TurnOver => "turn_over",
             ApiCode::Unauthenticated => "unauthenticated",
+            ApiCode::UnknownCall => "unknown_call",
             ApiCode::UnknownFlow => "unknown_flow",
             ApiCode::UnknownTool => "unknown_tool",
             ApiCode::UnsupportedMediaType => "unsupported_media_type",
@@ -112,22 +152,32 @@ impl ApiCode {
     /// What it is called for people, the same every time.
     pub const fn title(self) -> &'static str {
         match self {
+            ApiCode::AgentBusy => "The agent is busy",
+            ApiCode::AgentRemoved => "The agent was removed",
+            ApiCode::AmbiguousCall => "Several calls have this id",
             ApiCode::BadField => "A value can not be used",
             ApiCode::BadJson => "The body can not be read",
             ApiCode::EffectKnown => "The effect is known",
+            ApiCode::EpochFromTheFuture => "A counter that has not been",
             ApiCode::Forbidden => "Not allowed",
             ApiCode::JobFinished => "The job is over",
             ApiCode::LaterVersion => "Not in this version",
             ApiCode::MethodNotAllowed => "Wrong method",
             ApiCode::NoRoute => "No such path",
             ApiCode::NobodyWaits => "Nobody waits for this key",
+            ApiCode::NotByMessage => "Somebody else answers",
             ApiCode::NotNow => "Not in this state",
             ApiCode::OtherInput => "The key belongs to another job",
             ApiCode::PayloadTooLarge => "The body is too large",
             ApiCode::PlanInvalid => "The plan can not be run",
+            ApiCode::QueueFull => "The line is full",
             ApiCode::SchemaViolation => "The input does not fit the flow",
             ApiCode::SessionEnded => "The session is over",
+            ApiCode::StaleEpoch => "The turn has gone on",
+            ApiCode::TooManyEarly => "Too many early results",
+            ApiCode::TurnOver => "The turn is over",
             ApiCode::Unauthenticated => "A key is needed",
+            ApiCode::UnknownCall => "Nothing of the kind is waited for",
             ApiCode::UnknownFlow => "No such flow",
             ApiCode::UnknownTool => "No such tool",
             ApiCode::UnsupportedMediaType => "Wrong content type",

@@ -3,6 +3,7 @@
 
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
+use tenure_agents::{desk::Defaults, rules::Rules};
 use tenure_engine::config::EngineConfig;
 use tenure_jobs::drive::JobOptions;
 
@@ -11,6 +12,8 @@ use tenure_jobs::drive::JobOptions;
 enum Form {
     /// Seconds, may have a fraction; the smallest and largest allowed.
     Seconds(f64, f64),
+    /// Seconds of a rule, up to this many; zero and less switch it off.
+    Rule(f64),
     /// A whole number; the smallest and largest allowed.
     Number(u64, u64),
     /// One of these words.
@@ -46,6 +49,24 @@ const DAY: f64 = 86_400.0;
 
 /// Every setting there is.
 pub static KEYS: &[Key] = &[
+    Key {
+        name: "agents.default_channel",
+        default: "public",
+        form: Form::Anything,
+        doc: "the channel of turns that bring none and whose agent has none; empty: no bell is rung for them",
+    },
+    Key {
+        name: "agents.must_end_by_seconds",
+        default: "86400",
+        form: Form::Seconds(1.0, 3_650.0 * DAY),
+        doc: "a turn ends by then, whatever happens, unless its sender says otherwise",
+    },
+    Key {
+        name: "agents.takeovers_max",
+        default: "5",
+        form: Form::Number(0, 1_000),
+        doc: "lost workers after which a turn is given up",
+    },
     Key {
         name: "bus.credentials_file",
         default: "",
@@ -161,6 +182,42 @@ pub static KEYS: &[Key] = &[
         doc: "how log lines are written",
     },
     Key {
+        name: "pmo.active_reap_seconds",
+        default: "300",
+        form: Form::Seconds(0.1, 30.0 * DAY),
+        doc: "a running turn without progress ends after so long; this rule can not be switched off",
+    },
+    Key {
+        name: "pmo.dispatched_retry_seconds",
+        default: "10",
+        form: Form::Rule(30.0 * DAY),
+        doc: "a dispatched turn that no worker takes is rung for again so often; 0: never",
+    },
+    Key {
+        name: "pmo.dispatched_timeout_seconds",
+        default: "30",
+        form: Form::Rule(30.0 * DAY),
+        doc: "a dispatched turn that no worker takes ends after so long; 0: never",
+    },
+    Key {
+        name: "pmo.pending_wakeup_seconds",
+        default: "5",
+        form: Form::Rule(30.0 * DAY),
+        doc: "a turn that waits for a worker is rung for after so long, then with backoff; 0: never",
+    },
+    Key {
+        name: "pmo.pending_wakeup_skip_seconds",
+        default: "300",
+        form: Form::Rule(30.0 * DAY),
+        doc: "a turn that waits for a worker and has no channel is set aside after so long; 0: never",
+    },
+    Key {
+        name: "pmo.watchdog_interval_seconds",
+        default: "5",
+        form: Form::Seconds(0.05, 300.0),
+        doc: "the longest the rules of agents sleep; the due loop takes the smallest of this, worker.watchdog_interval_seconds and server.tick_seconds",
+    },
+    Key {
         name: "server.faults_before_attention",
         default: "5",
         form: Form::Number(1, 1_000),
@@ -221,6 +278,12 @@ pub static KEYS: &[Key] = &[
         doc: "how long a worker that was asked to stop waits for running tools",
     },
     Key {
+        name: "worker.inbox_processing_timeout_seconds",
+        default: "300",
+        form: Form::Rule(30.0 * DAY),
+        doc: "a worker that has claimed a turn and commits nothing for so long loses it; 0: never",
+    },
+    Key {
         name: "worker.lease_seconds",
         default: "15",
         form: Form::Seconds(0.1, 3_600.0),
@@ -239,16 +302,34 @@ pub static KEYS: &[Key] = &[
         doc: "how often a session is renewed",
     },
     Key {
+        name: "worker.resume_attempts_max",
+        default: "3",
+        form: Form::Number(0, 1_000),
+        doc: "workers that take a resumed turn up and do not go on with it, after which it fails",
+    },
+    Key {
         name: "worker.slots",
         default: "256",
         form: Form::Number(1, 16_384),
         doc: "jobs that one worker runs at once",
     },
     Key {
+        name: "worker.suspend_timeout_seconds",
+        default: "30",
+        form: Form::Rule(30.0 * DAY),
+        doc: "how long a suspended turn waits for a tool that has no longer time of its own; 0: as long as the turn lasts",
+    },
+    Key {
         name: "worker.targets",
         default: "default",
         form: Form::Anything,
         doc: "the targets of agents whose turns this worker runs, with commas between them; empty: none",
+    },
+    Key {
+        name: "worker.watchdog_interval_seconds",
+        default: "5",
+        form: Form::Seconds(0.05, 300.0),
+        doc: "twice this, and at least 5 s, is how long a worker may take to go on with a resumed turn",
     },
 ];
 
@@ -420,6 +501,13 @@ impl Settings {
         Duration::from_secs_f64(self.text(name).parse().unwrap_or(0.0))
     }
 
+    /// The milliseconds of a rule; `0` where it is switched off.
+    fn rule_ms(&self, name: &str) -> u64 {
+        let seconds: f64 = self.text(name).parse().unwrap_or(0.0);
+        let on = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or_default();
+        u64::try_from(on.as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// A whole number.
     pub fn number(&self, name: &str) -> u64 {
         self.text(name).parse().unwrap_or(0)
@@ -451,12 +539,44 @@ impl Settings {
         }
     }
 
+    /// What turns of agents get that say nothing, the times of their rules among it.
+    pub fn agents(&self) -> Defaults {
+        let lease = (2 * self.rule_ms("worker.watchdog_interval_seconds")).max(5_000);
+        let count = |name: &str| u32::try_from(self.number(name)).unwrap_or(u32::MAX);
+        let rules = Rules {
+            inbox_processing_ms: self.rule_ms("worker.inbox_processing_timeout_seconds"),
+            suspend_ms: self.rule_ms("worker.suspend_timeout_seconds"),
+            resume_lease_ms: lease,
+            resume_attempts_max: count("worker.resume_attempts_max"),
+            dispatched_retry_ms: self.rule_ms("pmo.dispatched_retry_seconds"),
+            dispatched_timeout_ms: self.rule_ms("pmo.dispatched_timeout_seconds"),
+            active_reap_ms: self.rule_ms("pmo.active_reap_seconds"),
+            pending_wakeup_ms: self.rule_ms("pmo.pending_wakeup_seconds"),
+            pending_skip_ms: self.rule_ms("pmo.pending_wakeup_skip_seconds"),
+            takeovers_max: count("agents.takeovers_max"),
+            tick_ms: u64::try_from(self.tick().as_millis()).unwrap_or(u64::MAX),
+        };
+        let channel = Some(self.text("agents.default_channel").to_owned());
+        Defaults {
+            rules,
+            must_end_in: self.seconds("agents.must_end_by_seconds"),
+            channel: channel.filter(|c| !c.is_empty()),
+        }
+    }
+
+    /// How long the due loop sleeps at most: whoever wants it shortest.
+    fn tick(&self) -> Duration {
+        let wants = ["pmo.watchdog_interval_seconds", "worker.watchdog_interval_seconds"];
+        let wants = wants.map(|key| self.seconds(key));
+        wants.into_iter().fold(self.seconds("server.tick_seconds"), Duration::min)
+    }
+
     /// The engine's numbers.
     pub fn engine(&self) -> EngineConfig {
         EngineConfig {
             lease: self.seconds("worker.lease_seconds"),
             renewal: self.seconds("worker.renewal_seconds"),
-            tick: self.seconds("server.tick_seconds"),
+            tick: self.tick(),
             pulse_gap: self.seconds("server.pulse_gap_seconds"),
             faults_before_attention: u16::try_from(self.number("server.faults_before_attention"))
                 .unwrap_or(u16::MAX),
@@ -464,6 +584,7 @@ impl Settings {
             retention: Duration::from_secs(self.number("server.retention_days") * 86_400),
             counted_events: tenure_server::metrics::COUNTED_EVENTS,
             mute: self.text("bus.url").is_empty(),
+            timer_rules: tenure_agents::rules::TIMERS,
             ..EngineConfig::default()
         }
     }
@@ -491,6 +612,11 @@ fn problem_of(form: Form, value: &str) -> Option<String> {
             Ok(v) if (min..=max).contains(&v) => None,
             Ok(_) => Some(format!("is out of range: give {min} to {max} seconds")),
             Err(_) => Some("is not a number of seconds, such as 15 or 0.5".to_owned()),
+        },
+        Form::Rule(max) => match value.parse::<f64>() {
+            Ok(v) if v.is_finite() && v <= max => None,
+            Ok(_) => Some(format!("is out of range: give at most {max} seconds, 0 for never")),
+            Err(_) => Some("is not a number of seconds, such as 15 or 0.5; 0 for never".to_owned()),
         },
         Form::Number(min, max) => match value.parse::<u64>() {
             Ok(v) if (min..=max).contains(&v) => None,
@@ -640,6 +766,33 @@ mod tests {
     fn the_defaults_of_jobs_are_those_of_the_library() {
         let (ours, theirs) = (load(&[], &[]).unwrap().jobs(), JobOptions::default());
         assert_eq!(format!("{ours:?}"), format!("{theirs:?}"));
+    }
+
+    #[test]
+    fn the_defaults_of_agents_are_those_of_the_library() {
+        assert_eq!(load(&[], &[]).unwrap().agents(), Defaults::default());
+    }
+
+    #[test]
+    fn a_rule_of_zero_seconds_is_off_and_the_one_that_may_not_be_is_refused() {
+        let off = ["pmo.dispatched_retry_seconds=0", "pmo.dispatched_timeout_seconds=-1"];
+        let rules = load(&[], &off).unwrap().agents().rules;
+        assert_eq!((rules.dispatched_retry_ms, rules.dispatched_timeout_ms), (0, 0));
+        for value in ["0", "-5"] {
+            let e = load(&[], &[&format!("pmo.active_reap_seconds={value}")]).unwrap_err();
+            assert!(e.to_string().contains("out of range"), "{e}");
+        }
+    }
+
+    #[test]
+    fn the_due_loop_looks_as_often_as_anybody_wants_it_to() {
+        let s = load(&[], &["pmo.watchdog_interval_seconds=0.5"]).unwrap();
+        assert_eq!(s.engine().tick, Duration::from_millis(500));
+        assert_eq!(s.agents().rules.tick_ms, 500);
+        assert_eq!(s.agents().rules.resume_lease_ms, 10_000);
+        let s = load(&[], &["worker.watchdog_interval_seconds=1"]).unwrap();
+        assert_eq!(s.agents().rules.resume_lease_ms, 5_000, "never less");
+        assert_eq!(s.engine().tick, Duration::from_secs(1));
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod service;
 mod turns;
 
 pub use service::Program;
+pub use tenure_agents as agents;
 pub use tenure_engine as engine;
 pub use tenure_jobs as jobs;
 pub use tenure_kernel as kernel;

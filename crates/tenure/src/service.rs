@@ -219,6 +219,7 @@ impl Program {
                 .unwrap_or(usize::MAX),
             worker_kinds: WORKER_KINDS.map(str::to_owned).to_vec(),
             lease: settings.seconds("worker.lease_seconds"),
+            agents: settings.agents(),
             about: About { bus: opened.bus.clone().map(ask_bus), ..about(settings) },
             ..ServerOptions::default()
         };

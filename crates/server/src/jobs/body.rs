@@ -19,7 +19,7 @@ use tenure_kernel::ids::EntityId;
 const SETTING: &str = "server.payload_bytes_max";
 
 /// A JSON body.
-pub(super) struct Json<T>(pub T);
+pub(crate) struct Json<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
     type Rejection = Problem;
@@ -31,7 +31,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Json<T> {
 }
 
 /// A JSON body, or none.
-pub(super) struct Maybe<T>(pub T);
+pub(crate) struct Maybe<T>(pub T);
 
 impl<T: DeserializeOwned + Default> FromRequest<App> for Maybe<T> {
     type Rejection = Problem;
@@ -50,7 +50,7 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for Maybe<T> {
 }
 
 /// Whatever somebody else's program sends: JSON as it is, other text as a string, nothing as `null`.
-pub(super) struct Foreign(pub Value);
+pub(crate) struct Foreign(pub Value);
 
 impl FromRequest<App> for Foreign {
     type Rejection = Problem;
@@ -102,7 +102,7 @@ fn with_limit(problem: Problem, app: &App) -> Problem {
 }
 
 /// A job and one more part of the path.
-pub(super) struct JobAnd(pub EntityId, pub String);
+pub(crate) struct JobAnd(pub EntityId, pub String);
 
 impl FromRequestParts<App> for JobAnd {
     type Rejection = Problem;
@@ -121,7 +121,7 @@ impl FromRequestParts<App> for JobAnd {
 }
 
 /// A field that has to be there.
-pub(super) fn required<T>(field: &'static str, value: Option<T>) -> Result<T, Problem> {
+pub(crate) fn required<T>(field: &'static str, value: Option<T>) -> Result<T, Problem> {
     value.ok_or_else(|| {
         Problem::bad_field(field, format!("the field {field} is missing"))
             .fix("see /v1/openapi.json for the form")

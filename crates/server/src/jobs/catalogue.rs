@@ -68,7 +68,7 @@ pub(super) async fn unknown(
 }
 
 /// A name in a path: any text.
-pub(super) struct Name(pub(super) String);
+pub(crate) struct Name(pub(crate) String);
 
 impl std::str::FromStr for Name {
     type Err = Infallible;

@@ -1,4 +1,4 @@
-//! The stream of a job: by pages, or live as server-sent events. Every event has its version as id, so whoever
+//! The stream of a job, or of another [`Source`]: by pages, or live as server-sent events. Every event has its version as id, so whoever
 //! was cut off goes on behind the last one it saw (`Last-Event-ID`), and misses and repeats nothing.
 
 use super::{documents::EventsDocument, find, wait::Looks};
@@ -22,8 +22,9 @@ use serde_json::Value;
 use std::{collections::VecDeque, convert::Infallible};
 use tenure_jobs::{drive::read_events, view::EventView};
 use tenure_kernel::{
+    head::Head,
     ids::EntityId,
-    runtime::{First, first},
+    runtime::{BoxFuture, First, first},
     table::Class,
 };
 use utoipa::IntoParams;
@@ -35,7 +36,7 @@ const LIMIT: usize = 200;
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Stretch {
+pub(crate) struct Stretch {
     /// From this version on; 1 without it.
     from: Option<u64>,
     /// How many, 1 to 1000; 200 without it. A live stream has no limit.
@@ -69,11 +70,57 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let head = find::readable(&app, &caller, id).await?;
+    answer(app, OfJobs, &head, &stretch, &headers, false).await
+}
+
+/// Whose stream it is.
+pub(crate) trait Source: Copy + Send + Sync + 'static {
+    /// Events from a version on, at most so many.
+    fn read(
+        self,
+        app: &App,
+        id: EntityId,
+        from: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<EventView>, Problem>>;
+    /// It is not there.
+    fn absent(self, id: EntityId) -> Problem;
+}
+
+#[derive(Clone, Copy)]
+struct OfJobs;
+
+impl Source for OfJobs {
+    fn read(
+        self,
+        app: &App,
+        id: EntityId,
+        from: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<EventView>, Problem>> {
+        Box::pin(read(app, id, from, limit))
+    }
+
+    fn absent(self, id: EntityId) -> Problem {
+        find::absent(id)
+    }
+}
+
+/// A page of a stream; or all of it, live, where the caller asks for that or the path means it.
+pub(crate) async fn answer<S: Source>(
+    app: App,
+    source: S,
+    head: &Head,
+    stretch: &Stretch,
+    headers: &HeaderMap,
+    always_live: bool,
+) -> Result<Response, Problem> {
+    let id = head.id;
     let from = stretch.from.unwrap_or(1).max(1);
     let accepts = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("");
-    if accepts.contains("text/event-stream") {
-        let from = last_seen(&headers)?.map_or(from, |seen| seen.saturating_add(1));
-        return Ok(live(app, id, from));
+    if always_live || accepts.contains("text/event-stream") {
+        let from = last_seen(headers)?.map_or(from, |seen| seen.saturating_add(1));
+        return Ok(live(app, source, id, from));
     }
     let limit = match stretch.limit.unwrap_or(LIMIT) {
         n @ 1..=LIMIT_MAX => n,
@@ -84,7 +131,7 @@ pub(super) async fn events(
                 .fix("read several pages"));
         }
     };
-    let events = read(&app, id, from, limit).await?;
+    let events = source.read(&app, id, from, limit).await?;
     let next = events.last().map(|e| e.version + 1).filter(|next| *next <= head.version);
     Ok(Json(Page { events, next }).into_response())
 }
@@ -128,8 +175,9 @@ async fn read(app: &App, id: EntityId, from: u64, limit: usize) -> Result<Vec<Ev
 }
 
 /// What a live stream remembers between two events.
-struct Live {
+struct Live<S> {
     app: App,
+    source: S,
     id: EntityId,
     from: u64,
     ready: VecDeque<EventView>,
@@ -137,8 +185,9 @@ struct Live {
     ended: bool,
 }
 
-fn live(app: App, id: EntityId, from: u64) -> Response {
-    let live = Live { app, id, from, ready: VecDeque::new(), looks: Looks::new(), ended: false };
+fn live<S: Source>(app: App, source: S, id: EntityId, from: u64) -> Response {
+    let live =
+        Live { app, source, id, from, ready: VecDeque::new(), looks: Looks::new(), ended: false };
     let events = stream::unfold(live, |mut live| async move {
         let sent = live.next().await?;
         Some((Ok::<_, Infallible>(sent), live))
@@ -147,7 +196,7 @@ fn live(app: App, id: EntityId, from: u64) -> Response {
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 
-impl Live {
+impl<S: Source> Live<S> {
     async fn next(&mut self) -> Option<Sent> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -167,7 +216,7 @@ impl Live {
                 Ok(None) => {}
                 // The client comes back with the last id it saw, and meets the reason as a problem.
                 Err(e) => {
-                    tracing::warn!(job = %self.id, "a live stream ends: {e}");
+                    tracing::warn!(entity = %self.id, "a live stream ends: {e}");
                     return None;
                 }
             }
@@ -177,12 +226,16 @@ impl Live {
     /// Fetches what is new, or waits. The head is read first: what it counts is in the stream by then.
     async fn look(&mut self) -> Result<Option<Sent>, Problem> {
         let head = self.app.pipeline().store().head(self.id).await?;
-        let Some(head) = head else { return Err(find::absent(self.id)) };
+        let Some(head) = head else { return Err(self.source.absent(self.id)) };
         if self.from <= head.version {
-            self.ready = read(&self.app, self.id, self.from, LIMIT).await?.into();
+            let read = self.source.read(&self.app, self.id, self.from, LIMIT).await?;
+            self.ready = read.into();
             self.looks.soon();
             // Retired between the two reads: else this would look for ever.
-            return if self.ready.is_empty() { Err(find::absent(self.id)) } else { Ok(None) };
+            return match self.ready.is_empty() {
+                true => Err(self.source.absent(self.id)),
+                false => Ok(None),
+            };
         }
         if head.class() == Class::Final {
             let data = serde_json::json!({ "status": head.status.name() });

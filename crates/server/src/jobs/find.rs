@@ -34,7 +34,7 @@ async fn head(app: &App, caller: &Caller, id: EntityId) -> Result<Head, Problem>
 
 /// Who asks, for the history. What somebody calls themselves is noted, and so is the key they showed: a name is
 /// a claim, a key is not.
-pub(super) fn who(caller: &Caller, claimed: Option<String>) -> String {
+pub(crate) fn who(caller: &Caller, claimed: Option<String>) -> String {
     match (claimed.filter(|name| !name.trim().is_empty()), caller.key) {
         (Some(name), Some(key)) => format!("{name} (key {key})"),
         (Some(name), None) => name,

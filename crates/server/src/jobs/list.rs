@@ -55,12 +55,12 @@ pub(super) struct Page {
     next: Option<EntityId>,
 }
 
-fn cursor(before: Option<&str>) -> Result<Option<EntityId>, Problem> {
+pub(crate) fn cursor(before: Option<&str>) -> Result<Option<EntityId>, Problem> {
     paging::id("before", before, "use next of the page before, exactly as it was given")
 }
 
 /// The ids right before and right after all that begin with these digits.
-fn around(prefix: &str) -> Result<(EntityId, EntityId), Problem> {
+pub(crate) fn around(prefix: &str) -> Result<(EntityId, EntityId), Problem> {
     let digits: String = prefix.chars().filter(|c| *c != '-').collect();
     let fine = (1..=32).contains(&digits.len()) && digits.chars().all(|c| c.is_ascii_hexdigit());
     let end = |fill: char| {

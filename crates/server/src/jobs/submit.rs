@@ -135,13 +135,13 @@ async fn terms(app: &App, new: &mut NewJob) -> Result<Terms, Problem> {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     /// Answers when the job is final, or after so many seconds (at most 300), whichever is first.
     wait: Option<f64>,
 }
 
 impl Waiting {
-    pub(super) fn duration(&self) -> Result<Option<Duration>, Problem> {
+    pub(crate) fn duration(&self) -> Result<Option<Duration>, Problem> {
         let Some(seconds) = self.wait else { return Ok(None) };
         if !(0.0..=WAIT_SECONDS_MAX).contains(&seconds) {
             let detail = format!("wait = {seconds}: give 0 to {WAIT_SECONDS_MAX} seconds");
@@ -289,7 +289,7 @@ fn refuse_later(new: &NewJob) -> Result<(), Problem> {
         .fix("use a flow that GET /v1/flows lists; steps are calls inside of a flow"))
 }
 
-pub(super) fn tenant(caller: &Caller, wanted: Option<String>) -> Result<String, Problem> {
+pub(crate) fn tenant(caller: &Caller, wanted: Option<String>) -> Result<String, Problem> {
     match (&caller.tenant, wanted) {
         (Some(mine), Some(other)) if *mine != other => {
             let detail =
@@ -307,7 +307,7 @@ pub(super) fn tenant(caller: &Caller, wanted: Option<String>) -> Result<String, 
     }
 }
 
-pub(super) fn idempotency_key(
+pub(crate) fn idempotency_key(
     headers: &HeaderMap,
     field: Option<String>,
 ) -> Result<Option<String>, Problem> {
@@ -337,7 +337,7 @@ pub(super) fn idempotency_key(
     }
 }
 
-pub(super) fn must_end_in(seconds: Option<u64>) -> Result<Option<Duration>, Problem> {
+pub(crate) fn must_end_in(seconds: Option<u64>) -> Result<Option<Duration>, Problem> {
     match seconds {
         Some(seconds @ 1..=MUST_END_SECONDS_MAX) => Ok(Some(Duration::from_secs(seconds))),
         None => Ok(None),

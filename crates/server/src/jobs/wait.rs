@@ -16,10 +16,10 @@ const LOOK_MIN: Duration = Duration::from_millis(10);
 const LOOK_MAX: Duration = Duration::from_millis(500);
 
 /// Pauses that grow.
-pub(super) struct Looks(Duration);
+pub(crate) struct Looks(Duration);
 
 impl Looks {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Looks(LOOK_MIN)
     }
 
@@ -29,11 +29,11 @@ impl Looks {
     }
 
     /// Something moved: look soon again.
-    pub(super) fn soon(&mut self) {
+    pub(crate) fn soon(&mut self) {
         self.0 = LOOK_MIN;
     }
 
-    pub(super) fn next(&mut self) -> Duration {
+    pub(crate) fn next(&mut self) -> Duration {
         let now = self.0;
         self.0 = (now * 2).min(LOOK_MAX);
         now

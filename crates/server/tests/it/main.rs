@@ -1,5 +1,6 @@
 //! A real server on a real socket, and workers that know it only by its address.
 
+mod agents;
 mod auth;
 mod bad_input;
 mod bad_wire;

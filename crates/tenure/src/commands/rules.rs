@@ -4,8 +4,9 @@
 
 use super::{Failure, judge};
 use crate::{config::Settings, open::open_read_only};
+use tenure_agents::rules::TABLE as AGENTS;
 use tenure_jobs::rules::JOBS;
-use tenure_kernel::rules::{KERNEL, KindRule, Tally};
+use tenure_kernel::rules::{KERNEL, KindRule, Rule, Tally};
 
 /// Every rule with its state, setting, value in force, how often it fired, and its lag.
 pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
@@ -19,6 +20,13 @@ pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
     if json {
         let mut rows: Vec<_> = rows.map(|(rule, value, t)| as_json(rule, value, t)).collect();
         rows.extend(JOBS.iter().map(|row| of_kind_as_json(settings, row)));
+        rows.extend(AGENTS.iter().map(|rule| {
+            let tally = tallies.get(rule.name).copied().unwrap_or_default();
+            let value = rule.key.map(|k| settings.text(k).to_owned());
+            let mut row = as_json(rule, value, tally);
+            row["kind"] = kind_of(rule).into();
+            row
+        }));
         return Ok(format!("{}\n", serde_json::Value::Array(rows)));
     }
     let mut out = format!(
@@ -46,7 +54,27 @@ pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
         let (name, state, action) = (rule.name, rule.state, rule.action);
         out.push_str(&format!("{kind:<9} {name:<12} {by:<13} {setting:<30} {state} → {action}\n"));
     }
+    out.push_str(&format!(
+        "\n{:<6} {:<19} {:<46} {:>8} {:>10}  {}\n",
+        "kind", "rule", "setting", "fired", "worst lag", "looks at: then"
+    ));
+    for rule in AGENTS {
+        let tally = tallies.get(rule.name).copied().unwrap_or_default();
+        let setting =
+            rule.key.map_or("-".to_owned(), |key| format!("{key} = {}", settings.text(key)));
+        let lag = format!("{:.3} s", tally.lag_max.as_secs_f64());
+        let (kind, name, fired) = (kind_of(rule), rule.name, tally.fired);
+        let (state, action) = (rule.state, rule.action);
+        out.push_str(&format!(
+            "{kind:<6} {name:<19} {setting:<46} {fired:>8} {lag:>10}  {state}: {action}\n"
+        ));
+    }
     Ok(out)
+}
+
+/// Whose rule it is: a turn's, but for the one with which an agent looks after its turn.
+fn kind_of(rule: &Rule) -> &'static str {
+    if rule.name == tenure_agents::rules::timer::STILL_THERE { "agent" } else { "turn" }
 }
 
 fn of_kind_as_json(settings: &Settings, row: &KindRule) -> serde_json::Value {
@@ -62,11 +90,7 @@ fn of_kind_as_json(settings: &Settings, row: &KindRule) -> serde_json::Value {
     })
 }
 
-fn as_json(
-    rule: &tenure_kernel::rules::Rule,
-    value: Option<String>,
-    t: Tally,
-) -> serde_json::Value {
+fn as_json(rule: &Rule, value: Option<String>, t: Tally) -> serde_json::Value {
     serde_json::json!({
         "rule": rule.name,
         "state": rule.state,

@@ -57,6 +57,9 @@ fn the_pages_of_the_machines_are_what_their_tables_say() {
         .with::<tenure::jobs::shared::limit::Limit>()
         .with::<tenure::jobs::shared::limit::LimitBook>()
         .with::<tenure::jobs::shared::schedule::Schedule>()
+        .with::<tenure_agents::agent::Agent>()
+        .with::<tenure_agents::turn::Turn>()
+        .with::<tenure_agents::join::Join>()
         .with::<tenure_server::keys::Key>();
     for table in product.tables().iter() {
         page.push('\n');

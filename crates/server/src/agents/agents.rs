@@ -1,0 +1,191 @@
+//! Agents over HTTP. An agent is named by its owner, so setting it is a `PUT`: the same body twice changes nothing the
+//! second time.
+
+use super::desk;
+use crate::{
+    App, Caller, Problem,
+    extract::{Named, Params},
+    jobs::{
+        body::{Json, Maybe},
+        catalogue::Name,
+        find::who,
+        submit::tenant,
+    },
+    keys::Scope,
+    problem::ProblemDocument,
+};
+use axum::{extract::State, http::StatusCode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tenure_agents::{
+    agent::Spec,
+    view::{AgentView, agent_view},
+};
+use utoipa::{IntoParams, ToSchema};
+
+/// What an agent is.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct NewAgent {
+    /// Which workers run its turns; its own name without one.
+    target: Option<String>,
+    /// The channel of turns that bring none; `agents.default_channel` without one.
+    channel: Option<String>,
+    /// Where its deliverables go. Without one there is none, and the end of a turn says so.
+    output_box: Option<String>,
+    /// What its worker needs to know: model, instructions, tools; see docs/agents.md.
+    #[schema(value_type = Object)]
+    profile: Value,
+    /// Whose it is; only for callers whose key has no tenant.
+    tenant: Option<String>,
+    /// Who asks, for people.
+    by: Option<String>,
+}
+
+/// Whose agents.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Whose {
+    /// The tenant, for callers whose key has none.
+    pub(super) tenant: Option<String>,
+}
+
+/// Who asks, and whose it is.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Ask {
+    /// The tenant, for callers whose key has none.
+    tenant: Option<String>,
+    /// Who asks, for people.
+    by: Option<String>,
+}
+
+pub(super) async fn shown(app: &App, tenant: &str, name: &str) -> Result<AgentView, Problem> {
+    let (head, state) = desk(app)?.agent(tenant, name).await?;
+    Ok(agent_view(app.pipeline().store(), &head, state).await?)
+}
+
+/// Sets an agent, for the first time or anew. Turns that are under way keep what they began with.
+#[utoipa::path(
+    put, path = "/v1/agents/{name}", tag = "agents", request_body = NewAgent,
+    params(("name" = String, Path, description = "Its name: letters, digits, _ and -.")),
+    responses(
+        (status = 200, description = "Set; or so already.", body = Object),
+        (status = 413, body = ProblemDocument), (status = 422, body = ProblemDocument),
+    )
+)]
+pub(super) async fn set(
+    State(app): State<App>,
+    caller: Caller,
+    Named(Name(name)): Named<Name>,
+    Json(new): Json<NewAgent>,
+) -> Result<axum::Json<AgentView>, Problem> {
+    caller.need(Scope::Write)?;
+    let tenant = tenant(&caller, new.tenant)?;
+    let spec = Spec {
+        target: new.target.unwrap_or_else(|| name.clone()),
+        channel: new.channel,
+        output_box: new.output_box,
+        profile: new.profile,
+        name: name.clone(),
+    };
+    desk(&app)?.set_agent(&tenant, spec, Some(who(&caller, new.by))).await?;
+    Ok(axum::Json(shown(&app, &tenant, &name).await?))
+}
+
+/// One agent: where it stands, its active turn, its line, its last turns.
+#[utoipa::path(
+    get, path = "/v1/agents/{name}", tag = "agents",
+    params(("name" = String, Path, description = "Its name."), Whose),
+    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+)]
+pub(super) async fn show(
+    State(app): State<App>,
+    caller: Caller,
+    Named(Name(name)): Named<Name>,
+    Params(whose): Params<Whose>,
+) -> Result<axum::Json<AgentView>, Problem> {
+    caller.need(Scope::Read)?;
+    let tenant = tenant(&caller, whose.tenant)?;
+    Ok(axum::Json(shown(&app, &tenant, &name).await?))
+}
+
+/// All agents that the caller may see, by name.
+#[utoipa::path(
+    get, path = "/v1/agents", tag = "agents", params(Whose),
+    responses((status = 200, body = Object))
+)]
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Params(whose): Params<Whose>,
+) -> Result<axum::Json<Value>, Problem> {
+    caller.need(Scope::Read)?;
+    let mine = match (&caller.tenant, whose.tenant) {
+        (None, None) => None,
+        (_, wanted) => Some(tenant(&caller, wanted)?),
+    };
+    let mut agents = Vec::new();
+    for (head, state) in desk(&app)?.agents(mine.as_deref()).await? {
+        agents.push(agent_view(app.pipeline().store(), &head, state).await?);
+    }
+    Ok(axum::Json(json!({ "agents": agents })))
+}
+
+/// Removes an agent. Turns that wait for it end as failed; its active one may end as it will.
+#[utoipa::path(
+    delete, path = "/v1/agents/{name}", tag = "agents",
+    params(("name" = String, Path, description = "Its name."), Whose),
+    responses(
+        (status = 204, description = "It takes no turns any more."),
+        (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
+    )
+)]
+pub(super) async fn remove(
+    State(app): State<App>,
+    caller: Caller,
+    Named(Name(name)): Named<Name>,
+    Params(whose): Params<Whose>,
+) -> Result<StatusCode, Problem> {
+    caller.need(Scope::Write)?;
+    let tenant = tenant(&caller, whose.tenant)?;
+    desk(&app)?.remove_agent(&tenant, &name, Some(who(&caller, None))).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Nothing is dispatched until it is resumed; turns wait in line.
+#[utoipa::path(
+    post, path = "/v1/agents/{name}/pause", tag = "agents", request_body = Ask,
+    params(("name" = String, Path, description = "Its name.")),
+    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+)]
+pub(super) async fn pause(
+    State(app): State<App>,
+    caller: Caller,
+    Named(Name(name)): Named<Name>,
+    Maybe(ask): Maybe<Ask>,
+) -> Result<axum::Json<AgentView>, Problem> {
+    caller.need(Scope::Write)?;
+    let tenant = tenant(&caller, ask.tenant)?;
+    desk(&app)?.pause_agent(&tenant, &name, Some(who(&caller, ask.by))).await?;
+    Ok(axum::Json(shown(&app, &tenant, &name).await?))
+}
+
+/// It goes on with whoever is next.
+#[utoipa::path(
+    post, path = "/v1/agents/{name}/resume", tag = "agents", request_body = Ask,
+    params(("name" = String, Path, description = "Its name.")),
+    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+)]
+pub(super) async fn resume(
+    State(app): State<App>,
+    caller: Caller,
+    Named(Name(name)): Named<Name>,
+    Maybe(ask): Maybe<Ask>,
+) -> Result<axum::Json<AgentView>, Problem> {
+    caller.need(Scope::Write)?;
+    let tenant = tenant(&caller, ask.tenant)?;
+    desk(&app)?.resume_agent(&tenant, &name, Some(who(&caller, ask.by))).await?;
+    Ok(axum::Json(shown(&app, &tenant, &name).await?))
+}
