@@ -46,6 +46,17 @@ pub enum Command {
     Worker(Worker),
     /// Submits, shows and moves jobs of a server, over HTTP
     Job(crate::commands::job::args::Job),
+    /// Sets and shows agents, and sends them work
+    Agent(crate::commands::agent::Options),
+    /// Shows turns of agents, follows them, answers their tools, and ends them
+    Turn(crate::commands::agent::turn::Options),
+    /// Shows what came for agents; dead letters are sent again or put aside
+    Inbox(crate::commands::agent::Inbox),
+    /// Says what the rules would do to open turns, now and next, and does nothing
+    #[command(
+        after_help = "Example:\n  tenure watchdog\n  tenure watchdog --agent ada\n  tenure watchdog --now"
+    )]
+    Watchdog(crate::commands::agent::Watchdog),
     /// Sets and shows gates: how many of the jobs that name one may be open at once
     Gate(crate::commands::gate::Options),
     /// Shows what waits for a worker, and which workers serve it

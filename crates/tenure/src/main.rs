@@ -65,6 +65,10 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
             commands::serve::work(settings, &o.server, o.api_key.as_deref(), json).await
         }
         Command::Job(options) => commands::job::run(options, json).await,
+        Command::Agent(options) => commands::agent::run(options, json).await,
+        Command::Turn(options) => commands::agent::turn::run(options, json).await,
+        Command::Inbox(options) => commands::agent::inbox(options, json).await,
+        Command::Watchdog(options) => commands::agent::watchdog(options, json).await,
         Command::Gate(options) => commands::gate::run(options, json).await,
         Command::Queue(options) => commands::queue::run(options, json).await,
         Command::Limit(options) => commands::limit::run(options, json).await,

@@ -1,9 +1,9 @@
 //! Inboxes: what came for whom, where it stands, and what to do about dead letters.
 
 use super::{
-    agents::shown,
     asks::answered,
     desk,
+    roster::shown,
     turns::{page, readable},
 };
 use crate::{
@@ -13,10 +13,11 @@ use crate::{
         body::{JobAnd, Maybe},
         catalogue::Name,
         find::who,
-        list::{bad, cursor, limit},
+        list::cursor,
         submit::tenant,
     },
     keys::Scope,
+    paging::{bad, limit},
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State, response::Response};

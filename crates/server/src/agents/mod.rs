@@ -2,7 +2,7 @@
 //!
 //! | room | paths |
 //! |---|---|
-//! | `agents` | `/v1/agents`, `/v1/agents/{name}`, `…/pause`, `…/resume` |
+//! | `roster` | `/v1/agents`, `/v1/agents/{name}`, `…/pause`, `…/resume` |
 //! | `send` | `POST /v1/agents/{name}/turns` |
 //! | `turns` | `GET /v1/turns`, one turn: itself, `…/events`, `…/watch`, `…/timeline`, `…/why`, `…/deliverable` |
 //! | `asks` | `…/results`, `…/progress`, `…/stop`, `…/force-finish`, `…/resume` |
@@ -11,10 +11,10 @@
 //!
 //! The two rules of jobs hold here too: 2xx means durable, and what belongs to another tenant is not there.
 
-mod agents;
 mod asks;
 mod inbox;
 mod refused;
+mod roster;
 mod send;
 mod turns;
 mod watchdog;
@@ -30,10 +30,10 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         return OpenApiRouter::new();
     }
     OpenApiRouter::new()
-        .routes(routes!(agents::list))
-        .routes(routes!(agents::show, agents::set, agents::remove))
-        .routes(routes!(agents::pause))
-        .routes(routes!(agents::resume))
+        .routes(routes!(roster::list))
+        .routes(routes!(roster::show, roster::set, roster::remove))
+        .routes(routes!(roster::pause))
+        .routes(routes!(roster::resume))
         .routes(routes!(send::send))
         .routes(routes!(inbox::of_agent))
         .routes(routes!(inbox::all))

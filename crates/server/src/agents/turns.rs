@@ -6,11 +6,12 @@ use crate::{
     extract::{Named, Params},
     jobs::{
         events::{Source, Stretch, answer},
-        list::{around, bad, cursor, limit},
+        list::{around, cursor},
         submit::Waiting,
         wait::Looks,
     },
     keys::Scope,
+    paging::{self, LIMIT_MAX, bad, limit},
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State, http::HeaderMap, response::Response};
@@ -23,6 +24,7 @@ use tenure_agents::{
 };
 use tenure_jobs::view::EventView;
 use tenure_kernel::{
+    error::StoreError,
     head::Head,
     ids::EntityId,
     machine::{Machine as _, decode_state},
@@ -31,9 +33,6 @@ use tenure_kernel::{
     table::Class,
 };
 use utoipa::IntoParams;
-
-/// Heads that one listing looks at.
-pub(super) const LOOKED_AT_MAX: usize = 2_000;
 
 /// A turn with the sentence about it, and its end.
 #[derive(Serialize)]
@@ -163,33 +162,16 @@ pub(super) async fn page(
     limit: usize,
     admits: impl Fn(&TurnState) -> bool,
 ) -> Result<(Vec<(Head, TurnState)>, Option<EntityId>), Problem> {
-    const PAGE: usize = 200;
-    let (mut found, mut looked) = (Vec::new(), 0);
     filter.kind = Some(Turn::TABLE.kind.into());
     filter.newest_first = true;
-    loop {
-        let heads = app.pipeline().store().heads(filter.clone(), PAGE).await?;
-        let last_page = heads.len() < PAGE;
-        let count = heads.len();
-        for (i, head) in heads.into_iter().enumerate() {
-            filter.before = Some(head.id);
-            looked += 1;
-            let more = !last_page || i + 1 < count;
-            let corrupt = |e: tenure_kernel::machine::Undecided| {
-                tenure_kernel::error::StoreError::Corrupt(e.to_string())
-            };
-            let state = decode_state::<Turn>(&head.state).map_err(corrupt)?;
-            if admits(&state) {
-                found.push((head, state));
-            }
-            if found.len() == limit || looked == LOOKED_AT_MAX {
-                return Ok((found, filter.before.filter(|_| more)));
-            }
-        }
-        if last_page {
-            return Ok((found, None));
-        }
-    }
+    let store = app.pipeline().store();
+    let fetch = |filter| store.heads(filter, LIMIT_MAX);
+    let wanted = |head: Head| {
+        let state =
+            decode_state::<Turn>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))?;
+        Ok(admits(&state).then_some((head, state)))
+    };
+    Ok(paging::page(filter, limit, fetch, wanted).await?)
 }
 
 /// Turns, the newest first. A page may be short and not be the last: go on while there is `next`.

@@ -5,10 +5,7 @@ use super::{
     turns::{page, readable, statuses},
 };
 use crate::{
-    App, Caller, Problem,
-    extract::Params,
-    jobs::{list::limit, submit::tenant},
-    keys::Scope,
+    App, Caller, Problem, extract::Params, jobs::submit::tenant, keys::Scope, paging::limit,
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State};

@@ -28,6 +28,8 @@ pub(super) struct Shown {
     pub glance: Arc<Glance>,
     /// Whether the buttons are of use to whoever looks.
     pub may_press: bool,
+    /// What waits for it is a turn of an agent, not a job.
+    pub of_a_turn: bool,
 }
 
 /// What a page shows beside the job itself.
@@ -53,7 +55,12 @@ pub(super) async fn read(
     let detail = detail.ok_or_else(|| Problem::not_found(format!("job {id}")))?;
     let glance = console.glance(app, caller).await?;
     let may_press = caller.may(crate::keys::Scope::Write);
-    Ok(Shown { detail, now: store.now().await?, glance, may_press })
+    let parent = match &detail.job.parent {
+        Some(parent) => store.head(parent.job).await?,
+        None => None,
+    };
+    let of_a_turn = parent.is_some_and(|h| h.kind() == tenure_agents::turn::table::TABLE.kind);
+    Ok(Shown { detail, now: store.now().await?, glance, may_press, of_a_turn })
 }
 
 /// `GET /jobs/{id}`.
@@ -136,7 +143,7 @@ pub(super) fn moving(shown: &Shown) -> Vec<(&'static str, String)> {
     let (detail, now) = (&shown.detail, shown.now);
     let timeline = view::timeline(detail, now);
     vec![
-        ("top", top(&detail.job, now).into_string()),
+        ("top", top(&detail.job, now, shown.of_a_turn).into_string()),
         ("timeline", svg::card(&timeline).into_string()),
     ]
 }
@@ -146,7 +153,7 @@ pub(super) fn corner(shown: &Shown) -> (&'static str, String) {
     ("glance", workers(&shown.glance).into_string())
 }
 
-fn top(job: &JobView, now: Timestamp) -> Markup {
+fn top(job: &JobView, now: Timestamp, of_a_turn: bool) -> Markup {
     let stuck = job.status == "attention" || job.fault.is_some();
     html! {
         div.head {
@@ -166,7 +173,10 @@ fn top(job: &JobView, now: Timestamp) -> Markup {
             @if let Some(by) = job.must_end_by { @if !job.is_final { (fact("ends by", html! { (moment(by)) })) } }
             @if job.mail_unread > 0 { (fact("mail", html! { (job.mail_unread) " unread" })) }
             @if job.priority != 0 { (fact("priority", html! { (job.priority) })) }
-            @if let Some(parent) = &job.parent { (fact("parent", job_link(parent.job))) }
+            @if let Some(parent) = &job.parent {
+                @if of_a_turn { (fact("tool of turn", super::turn::turn_link(parent.job))) }
+                @else { (fact("parent", job_link(parent.job))) }
+            }
             @if let Some(origin) = job.retry_of { (fact("retry of", job_link(origin))) }
             @if let Some(fork) = &job.forked_from { @if job.retry_of.is_none() { (fact("fork of", html! { (job_link(fork.job)) " before step " code { (fork.step) } })) } }
         }

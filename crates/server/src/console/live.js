@@ -35,5 +35,9 @@
   setInterval(() => {
     for (const t of document.querySelectorAll("time[data-at]"))
       t.textContent = words(Math.max(0, Math.floor((Date.now() - ahead - Number(t.dataset.at)) / 1000)));
+    for (const t of document.querySelectorAll("time[data-until]")) {
+      const left = Math.floor((Number(t.dataset.until) - Date.now() + ahead) / 1000);
+      t.textContent = left > 0 ? words(left) : "now";
+    }
   }, 1000);
 })();

@@ -2,14 +2,14 @@
 //! A stream looks once a second, at one head for a job and at one page of heads for a list, and sends what now
 //! looks different. That costs the same however busy the server is, and needs no bell.
 
-use super::{cache::Console, guard::Viewer, job, list, list::Filters};
+use super::{agents, cache::Console, guard::Viewer, job, list, list::Filters, turn};
 use crate::{
     App, Caller, Problem,
     extract::{Named, Params},
 };
 use axum::{
     Extension,
-    extract::State,
+    extract::{Path, State},
     http::{HeaderName, StatusCode},
     response::{
         IntoResponse, Response,
@@ -35,6 +35,9 @@ const LOOKS_MAX: u32 = 600;
 enum Subject {
     Jobs(Filters),
     Job { id: EntityId, seen: Option<Box<(Mark, job::Shown)>> },
+    Agents,
+    Agent { tenant: String, name: String },
+    Turn { id: EntityId, seen: Option<Box<(Mark, turn::Shown)>> },
 }
 
 /// What of a head says that the history has grown, or that mail waits.
@@ -69,6 +72,36 @@ pub(super) async fn job(
     Named(id): Named<EntityId>,
 ) -> Response {
     watch(app, caller, console, Subject::Job { id, seen: None })
+}
+
+/// `GET /console/live/agents`.
+pub(super) async fn agents(
+    State(app): State<App>,
+    Viewer(caller): Viewer,
+    Extension(console): Extension<Arc<Console>>,
+) -> Response {
+    watch(app, caller, console, Subject::Agents)
+}
+
+/// `GET /console/live/agents/{name}`.
+pub(super) async fn agent(
+    State(app): State<App>,
+    Viewer(caller): Viewer,
+    Extension(console): Extension<Arc<Console>>,
+    Path(name): Path<String>,
+    Params(whose): Params<agents::Whose>,
+) -> Response {
+    watch(app, caller, console, Subject::Agent { tenant: whose.tenant, name })
+}
+
+/// `GET /console/live/turns/{id}`.
+pub(super) async fn turn(
+    State(app): State<App>,
+    Viewer(caller): Viewer,
+    Extension(console): Extension<Arc<Console>>,
+    Named(id): Named<EntityId>,
+) -> Response {
+    watch(app, caller, console, Subject::Turn { id, seen: None })
 }
 
 fn watch(app: App, caller: Caller, console: Arc<Console>, subject: Subject) -> Response {
@@ -150,6 +183,34 @@ impl Watch {
                 let shown = job::read(app, console, caller, *id).await?;
                 let mut parts = job::parts(&shown);
                 parts.push(job::corner(&shown));
+                *seen = mark.map(|mark| Box::new((mark, shown)));
+                Ok(parts)
+            }
+            Subject::Agents => {
+                Ok(agents::all_parts(&agents::read_all(app, console, caller).await?))
+            }
+            Subject::Agent { tenant, name } => {
+                Ok(agents::parts(&agents::read(app, console, caller, tenant, name).await?))
+            }
+            Subject::Turn { id, seen } => {
+                let store = app.pipeline().store();
+                let head = store.head(*id).await?;
+                let mark = head.map(|h| (h.version, h.epoch, h.mail_count));
+                if let Some((before, shown)) = seen.as_deref_mut()
+                    && Some(*before) == mark
+                {
+                    shown.now = store.now().await?;
+                    shown.glance = console.glance(app, caller).await?;
+                    let mut parts = match shown.detail.turn.is_final {
+                        true => Vec::new(),
+                        false => turn::moving(shown),
+                    };
+                    parts.push(turn::corner(shown));
+                    return Ok(parts);
+                }
+                let shown = turn::read(app, console, caller, *id).await?;
+                let mut parts = turn::parts(&shown);
+                parts.push(turn::corner(&shown));
                 *seen = mark.map(|mark| Box::new((mark, shown)));
                 Ok(parts)
             }

@@ -11,6 +11,7 @@
 //! | [`list`], [`job`] | the two pages that matter; [`tables`], [`moves`], [`svg`] (on its [`axis`]) are parts of the second |
 //! | [`actions`] | what the buttons do |
 //! | [`live`] | changes, as server-sent events |
+//! | [`agents`], [`turn`] | agents, one agent, one turn of it |
 //! | [`lines`] | schedules, gates, rate limits |
 //! | [`places`] | workers, flows |
 //!
@@ -19,6 +20,7 @@
 //! and does what the API does, through the same functions.
 
 mod actions;
+mod agents;
 mod axis;
 mod cache;
 mod guard;
@@ -32,6 +34,7 @@ mod places;
 mod svg;
 mod tables;
 mod text;
+mod turn;
 
 use crate::App;
 use axum::{
@@ -52,6 +55,14 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .route("/jobs", get(list::page))
         .route("/jobs/{id}", get(job::page))
         .route("/jobs/{id}/{action}", post(actions::act))
+        .route("/agents", get(agents::list))
+        .route("/agents/{name}", get(agents::page))
+        .route("/agents/{name}/{action}", post(agents::act))
+        .route("/turns/{id}", get(turn::page))
+        .route("/turns/{id}/{action}", post(turn::act))
+        .route("/console/live/agents", get(live::agents))
+        .route("/console/live/agents/{name}", get(live::agent))
+        .route("/console/live/turns/{id}", get(live::turn))
         .route("/lines", get(lines::page))
         .route("/lines/schedules/{action}", post(lines::act))
         .route("/workers", get(places::workers))

@@ -154,9 +154,14 @@ pub(super) fn pill(status: &str, big: bool) -> Markup {
         "retrying" => "↻",
         "attention" => "!",
         "cancelling" | "undoing" => "…",
-        "completed" => "✓",
+        "dispatched" => "◌",
+        "suspended" => "◷",
+        "idle" => "○",
+        "completed" | "success" => "✓",
+        "partial" => "◐",
+        "timeout" => "⏱",
         "failed" => "✕",
-        "cancelled" => "⊘",
+        "cancelled" | "canceled" | "removed" => "⊘",
         _ => "·",
     };
     html! { span.pill.big[big].(word(status)) { span aria-hidden="true" { (sign) } (status) } }
@@ -165,7 +170,17 @@ pub(super) fn pill(status: &str, big: bool) -> Markup {
 /// A status as a class name: only what the machine's table knows is one.
 fn word(status: &str) -> &str {
     let known = tenure_jobs::model::TABLE.statuses.iter().find(|s| s.name == status);
-    known.map_or("other", |s| s.name)
+    // Agents and turns look like the jobs that they resemble.
+    let alike = match status {
+        "dispatched" | "idle" | "removed" => Some("queued"),
+        "suspended" => Some("waiting"),
+        "success" => Some("completed"),
+        "partial" => Some("retrying"),
+        "timeout" => Some("failed"),
+        "canceled" => Some("cancelled"),
+        _ => None,
+    };
+    known.map(|s| s.name).or(alike).unwrap_or("other")
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub(super) const WAIT_SECONDS_MAX: f64 = 300.0;
 /// The longest that a job may be given.
 const MUST_END_SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
 /// The tenant of jobs of callers who have none.
-pub(super) const TENANT: &str = "default";
+pub(crate) const TENANT: &str = "default";
 /// Words that are taken, for what is not built yet.
 const LATER: [&str; 2] = ["pod", "file_wait"];
 

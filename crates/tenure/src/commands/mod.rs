@@ -1,5 +1,6 @@
 //! One module per command. Each takes the settings and its options, and returns what to say.
 
+pub mod agent;
 pub mod bench;
 pub mod call;
 pub mod config;

@@ -1,4 +1,4 @@
-//! Follows the events of a job as they come. A stream that is cut is taken up behind the last event seen.
+//! Follows the events of a job or a turn as they come. A stream that is cut is taken up behind the last event seen.
 
 use super::{client::Api, text};
 use crate::commands::Failure;
@@ -15,10 +15,21 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Prints events until the job ends.
 pub async fn follow(api: &Api, id: &str, from: u64, json: bool) -> Result<String, Failure> {
+    follow_stream(api, &["jobs", id, "events"], "job", from, json).await
+}
+
+/// Prints the events at a path until what they are about ends.
+pub async fn follow_stream(
+    api: &Api,
+    path: &[&str],
+    what: &str,
+    from: u64,
+    json: bool,
+) -> Result<String, Failure> {
     let (mut next, mut tries) = (from, 0);
     loop {
         let before = next;
-        let opened = open(api, id, next).await;
+        let opened = open(api, path, next).await;
         let ended = match opened {
             Ok(response) => read(response, &mut next, json).await?,
             // The first answer says what is wrong; later, the server may only be restarting.
@@ -27,16 +38,16 @@ pub async fn follow(api: &Api, id: &str, from: u64, json: bool) -> Result<String
             Err(_) => None,
         };
         if let Some(status) = ended {
-            return Ok(if json { String::new() } else { format!("the job is {status}\n") });
+            return Ok(if json { String::new() } else { format!("the {what} is {status}\n") });
         }
         tries = if next > before { 1 } else { tries + 1 };
         TokioRuntime::current().sleep(PAUSE).await;
     }
 }
 
-async fn open(api: &Api, id: &str, from: u64) -> Result<Response, Failure> {
+async fn open(api: &Api, path: &[&str], from: u64) -> Result<Response, Failure> {
     let request = api
-        .request(Method::GET, &["jobs", id, "events"])
+        .request(Method::GET, path)
         .query(&[("from", from.to_string())])
         .header("accept", "text/event-stream");
     api.send(request).await

@@ -3,7 +3,7 @@
 pub mod args;
 mod bulk;
 pub mod client;
-mod follow;
+pub(super) mod follow;
 #[cfg(test)]
 mod tests;
 pub(super) mod text;

@@ -1,0 +1,435 @@
+//! Agents: all of them, and one with its inbox, its line and its last turns.
+
+use super::{
+    cache::{Console, Glance},
+    guard::{Presser, Viewer, said, see_other},
+    job::bad,
+    layout::{Page, Place, workers},
+    text::{age, excerpt, pill, value},
+    turn::turn_link,
+};
+use crate::{App, Caller, Problem, extract::Params, jobs::submit::TENANT, keys::Scope};
+use axum::{
+    Extension,
+    body::Bytes,
+    extract::{Path, State},
+    http::StatusCode,
+    response::Response,
+};
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::json;
+use std::{collections::HashMap, sync::Arc};
+use tenure_agents::{
+    agent::AgentState,
+    desk::{Desk, Sending},
+    view::{
+        AgentView, Item, ItemStatus, agent_view,
+        inbox::{items, turn_item},
+        turn_view,
+    },
+};
+use tenure_kernel::{head::Head, time::Timestamp};
+
+/// Agents of one page.
+const SHOWN_MAX: usize = 200;
+/// Turns whose inbox an agent's page reads.
+const TURNS_MAX: usize = 12;
+/// Items that it shows, the newest.
+const ITEMS_MAX: usize = 60;
+
+/// Whose agent, for callers who see all tenants.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Whose {
+    pub tenant: String,
+    did: Option<String>,
+}
+
+fn desk(app: &App) -> Result<&Desk, Problem> {
+    app.agents().ok_or_else(|| Problem::not_found("page of agents on this server"))
+}
+
+/// All agents that somebody may see.
+pub(super) struct Listing {
+    agents: Vec<AgentView>,
+    more: bool,
+    now: Timestamp,
+    pub glance: Arc<Glance>,
+}
+
+pub(super) async fn read_all(
+    app: &App,
+    console: &Console,
+    caller: &Caller,
+) -> Result<Listing, Problem> {
+    let store = app.pipeline().store();
+    let found: Vec<(Head, AgentState)> = desk(app)?.agents(caller.tenant.as_deref()).await?;
+    let more = found.len() > SHOWN_MAX;
+    let mut agents = Vec::new();
+    for (head, state) in found.into_iter().take(SHOWN_MAX) {
+        agents.push(agent_view(store, &head, state).await?);
+    }
+    let glance = console.glance(app, caller).await?;
+    Ok(Listing { agents, more, now: store.now().await?, glance })
+}
+
+/// What [`super::live`] watches.
+pub(super) fn all_parts(listing: &Listing) -> Vec<(&'static str, String)> {
+    vec![("glance", workers(&listing.glance).into_string()), ("rows", rows(listing).into_string())]
+}
+
+/// `GET /agents`.
+pub(super) async fn list(
+    State(app): State<App>,
+    Viewer(caller): Viewer,
+    Extension(console): Extension<Arc<Console>>,
+) -> Response {
+    let listing = match read_all(&app, &console, &caller).await {
+        Ok(listing) => listing,
+        Err(problem) => return said(&problem),
+    };
+    let body = html! {
+        div.head { h1 { "Agents" } }
+        div.card id="rows" { (rows(&listing)) }
+    };
+    Page {
+        title: "Agents".into(),
+        place: Place::Agents,
+        live: Some("/console/live/agents".into()),
+        now: listing.now,
+        glance: Some(&listing.glance),
+        caller: Some(&caller),
+        body,
+    }
+    .respond(StatusCode::OK)
+}
+
+pub(super) fn agent_path(tenant: &str, name: &str) -> String {
+    let query = serde_urlencoded::to_string([("tenant", tenant)]).unwrap_or_default();
+    format!("/agents/{name}?{query}")
+}
+
+fn rows(listing: &Listing) -> Markup {
+    if listing.agents.is_empty() {
+        return html! {
+            div.empty {
+                p { strong { "No agent yet." } " Set one, and send it work:" }
+                pre { "tenure agent set ada --box results '{\"instructions\": \"Be brief.\"}'\ntenure agent send ada 'What is the time?'" }
+            }
+        };
+    }
+    html! {
+        table.jobs {
+            thead { tr { th { "Status" } th { "Agent" } th { "Active turn" } th.right { "In line" } th { "Last end" } th.right { "Turns" } } }
+            tbody { @for agent in &listing.agents { (row(agent, listing.now)) } }
+        }
+        @if listing.more { div.in.dim { "The first " (SHOWN_MAX) " are shown; the API has all." } }
+    }
+}
+
+fn row(agent: &AgentView, now: Timestamp) -> Markup {
+    html! {
+        tr {
+            td { (pill(&agent.status, false)) @if agent.paused { " " span.pill.parked { "‖ paused" } } }
+            td.job {
+                a href=(agent_path(&agent.tenant, &agent.name)) { (agent.name) }
+                br; span.small.dim { "target " (agent.target) }
+                @if !agent.tenant.is_empty() { " " span.tag { (agent.tenant) } }
+            }
+            td {
+                @if let Some(turn) = &agent.active {
+                    (turn_link(turn.id)) " " span.dim { "step " (turn.step) }
+                    @if let Some(wait) = turn.waits.first() { br; span.small.dim { "waits for " (wait.tool) @if turn.waits.len() > 1 { " +" (turn.waits.len() - 1) } } }
+                    @if turn.dead_letters > 0 { " " span.pill.bad { (turn.dead_letters) " dead" } }
+                } @else { span.dim { "–" } }
+            }
+            td.right { (agent.queue.len()) }
+            td { @if let Some(last) = agent.recent.first() { (pill(&last.status, false)) " " (turn_link(last.turn)) } @else { span.dim { "–" } } }
+            td.right.nowrap { (agent.turns) div.small.dim { (age(agent.changed_at, now)) " ago" } }
+        }
+    }
+}
+
+/// One agent.
+pub(super) struct Shown {
+    agent: AgentView,
+    items: Vec<Item>,
+    now: Timestamp,
+    pub glance: Arc<Glance>,
+    may_press: bool,
+}
+
+/// Whose it is: the caller's own, or the one that was named.
+fn tenant_of(caller: &Caller, whose: &str) -> String {
+    match &caller.tenant {
+        Some(mine) => mine.clone(),
+        None if whose.is_empty() => TENANT.to_owned(),
+        None => whose.to_owned(),
+    }
+}
+
+pub(super) async fn read(
+    app: &App,
+    console: &Console,
+    caller: &Caller,
+    tenant: &str,
+    name: &str,
+) -> Result<Shown, Problem> {
+    let store = app.pipeline().store();
+    let (head, state) = desk(app)?.agent(&tenant_of(caller, tenant), name).await?;
+    let agent = agent_view(store, &head, state).await?;
+    let turns = agent.active.iter().map(|t| t.id);
+    let turns = turns.chain(agent.queue.iter().map(|q| q.turn));
+    let turns = turns.chain(agent.recent.iter().map(|p| p.turn)).take(TURNS_MAX);
+    let mut found = Vec::new();
+    for turn in turns {
+        if let Some(head) = store.head(turn).await? {
+            found.push(turn_item(&turn_view(store, &head).await?));
+            found.extend(items(store, &head).await?);
+        }
+    }
+    found.sort_by_key(|i| std::cmp::Reverse(i.at));
+    let glance = console.glance(app, caller).await?;
+    let may_press = caller.may(Scope::Write);
+    Ok(Shown { agent, items: found, now: store.now().await?, glance, may_press })
+}
+
+/// What [`super::live`] watches.
+pub(super) fn parts(shown: &Shown) -> Vec<(&'static str, String)> {
+    vec![
+        ("glance", workers(&shown.glance).into_string()),
+        ("top", top(shown).into_string()),
+        ("moves", moves(shown).into_string()),
+        ("line", line(&shown.agent).into_string()),
+        ("inbox", inbox(shown).into_string()),
+        ("profile", profile(&shown.agent).into_string()),
+    ]
+}
+
+/// `GET /agents/{name}`.
+pub(super) async fn page(
+    State(app): State<App>,
+    Viewer(caller): Viewer,
+    Extension(console): Extension<Arc<Console>>,
+    Path(name): Path<String>,
+    whose: Result<Params<Whose>, Problem>,
+) -> Response {
+    let whose = whose.map(|Params(w)| w).unwrap_or_default();
+    let shown = match read(&app, &console, &caller, &whose.tenant, &name).await {
+        Ok(shown) => shown,
+        Err(problem) => return said(&problem),
+    };
+    let notice = match whose.did.as_deref() {
+        Some("pause") => "Nothing is dispatched until the agent is resumed.",
+        Some("resume") => "The agent goes on.",
+        Some("send") => "Sent: the turn is in line.",
+        Some("remove") => "The agent takes no turns any more.",
+        _ => "",
+    };
+    let notice = html! { @if !notice.is_empty() { div.box.good role="status" { (notice) } } };
+    respond(&shown, &caller, notice, StatusCode::OK)
+}
+
+fn respond(shown: &Shown, caller: &Caller, notice: Markup, status: StatusCode) -> Response {
+    let agent = &shown.agent;
+    let query = serde_urlencoded::to_string([("tenant", &agent.tenant)]).unwrap_or_default();
+    let body = html! {
+        div.crumb { a href="/agents" { "Agents" } " / " span.mono { (agent.name) } }
+        div id="notice" { (notice) }
+        @for (id, part) in parts(shown).into_iter().skip(1) { div id=(id) { (maud::PreEscaped(part)) } }
+    };
+    Page {
+        title: format!("Agent {}", agent.name),
+        place: Place::Agents,
+        live: Some(format!("/console/live/agents/{}?{query}", agent.name)),
+        now: shown.now,
+        glance: Some(&shown.glance),
+        caller: Some(caller),
+        body,
+    }
+    .respond(status)
+}
+
+fn fact(name: &str, what: Markup) -> Markup {
+    html! { div { dt { (name) } dd { (what) } } }
+}
+
+fn top(shown: &Shown) -> Markup {
+    let agent = &shown.agent;
+    html! {
+        div.head {
+            (pill(&agent.status, true))
+            @if agent.paused { span.pill.parked { "‖ paused" } }
+            h1 { (agent.name) }
+            @if !agent.tenant.is_empty() { span.tag { (agent.tenant) } }
+        }
+        @if let Some(turn) = &agent.active {
+            p.why { "Turn " (turn_link(turn.id)) ": " (excerpt(&tenure_agents::view::why(turn, shown.now), 400).0) }
+        } @else if agent.status == "removed" { p.why { "Removed: it takes no turns until it is set again." } }
+        @else if agent.paused { p.why { "Paused: nothing is dispatched until it is resumed." } }
+        @else { p.why { "Idle: the next turn that is sent is dispatched at once." } }
+        @if let Some(fault) = &agent.fault { (bad("A rule fails on this agent:", fault)) }
+        dl.facts.small {
+            (fact("target", html! { code { (agent.target) } }))
+            @if let Some(channel) = &agent.channel { (fact("channel", html! { (channel) })) }
+            (fact("output box", html! { @match &agent.output_box { Some(b) => (b), None => span.dim { "none" } } }))
+            (fact("turn epoch", html! { (agent.turn_epoch) }))
+            (fact("turns", html! { (agent.turns) " ended" }))
+            (fact("changed", html! { (age(agent.changed_at, shown.now)) " ago" }))
+        }
+    }
+}
+
+fn moves(shown: &Shown) -> Markup {
+    let agent = &shown.agent;
+    if !shown.may_press {
+        return html! { p.small.dim { "This key may look and not touch: the buttons need the scope write." } };
+    }
+    let to = |action: &str| format!("/agents/{}/{action}", agent.name);
+    let whose = html! { input type="hidden" name="tenant" value=(agent.tenant); };
+    html! {
+        @if agent.status != "removed" {
+            div.card {
+                div.moves { section.move {
+                    h3 { "Send it work" }
+                    form method="post" action=(to("send")) {
+                        (whose)
+                        textarea id="message" name="message" rows="2" placeholder="What should it do?" {}
+                        button.go { "Send" }
+                    }
+                } }
+                div.quiet {
+                    @if agent.paused { form method="post" action=(to("resume")) { (whose) button { "Resume" } } }
+                    @else { form method="post" action=(to("pause")) { (whose) button { "Pause" } } }
+                    form method="post" action=(to("remove")) { (whose) button.no { "Remove" } }
+                }
+            }
+        }
+    }
+}
+
+fn line(agent: &AgentView) -> Markup {
+    html! {
+        div.two {
+            div.card { div.cap { h2 { "In line" } span.small.dim { (agent.queue.len()) } }
+                @if agent.queue.is_empty() { div.in.dim { "Nobody waits." } }
+                @else { table { tbody { @for q in agent.queue.iter().take(20) { tr { td { (q.position) } td { (turn_link(q.turn)) } } } } } }
+                @if agent.queue.len() > 20 { div.in.dim { "and " (agent.queue.len() - 20) " more" } }
+            }
+            div.card { div.cap { h2 { "Last turns" } }
+                @if agent.recent.is_empty() { div.in.dim { "None has ended." } }
+                @else { table { tbody { @for p in &agent.recent { tr { td { (pill(&p.status, false)) } td { (turn_link(p.turn)) } } } } } }
+            }
+        }
+    }
+}
+
+/// An item's status as a pill.
+pub(super) fn item_pill(status: ItemStatus) -> Markup {
+    let class = match status {
+        ItemStatus::Queued | ItemStatus::Skipped => "queued",
+        ItemStatus::Pending => "waiting",
+        ItemStatus::Processing => "running",
+        ItemStatus::Consumed => "good",
+        ItemStatus::Error => "bad",
+        ItemStatus::Requeued => "retrying",
+    };
+    html! { span.pill.(class) { (status.name()) } }
+}
+
+fn inbox(shown: &Shown) -> Markup {
+    html! {
+        div.card {
+            div.cap { h2 { "Inbox" } span.small.dim { "of its active turn, its line and its last turns" } }
+            @if shown.items.is_empty() { div.in.dim { "Nothing came yet." } }
+            @else { div.scroll { table {
+                thead { tr { th { "Status" } th { "Type" } th { "Turn" } th { "About" } th { "What" } th.right { "Age" } } }
+                tbody { @for item in shown.items.iter().take(ITEMS_MAX) { (item_row(item, shown.now, true)) } }
+            } } }
+        }
+    }
+}
+
+/// One item, as a row.
+pub(super) fn item_row(item: &Item, now: Timestamp, with_turn: bool) -> Markup {
+    html! {
+        tr {
+            td { (item_pill(item.status)) }
+            td { (item.kind) }
+            @if with_turn { td { (turn_link(item.turn)) } }
+            td { @if let Some(wait) = &item.wait { code { (excerpt(wait, 40).0) } } @else if let Some(call) = &item.tool_call_id { code { (excerpt(call, 40).0) } } }
+            td {
+                @if let Some(code) = &item.code { span.tag { (excerpt(code, 60).0) } " " }
+                @if let Some(why) = &item.why { span.small { (excerpt(why, 200).0) } }
+                @if item.id != item.turn.to_string() { div.small.dim.mono { (excerpt(&item.id, 80).0) } }
+            }
+            td.right.nowrap { (age(item.at, now)) }
+        }
+    }
+}
+
+fn profile(agent: &AgentView) -> Markup {
+    html! {
+        @if !agent.profile.is_null() {
+            div.card { div.cap { h2 { "Profile" } } div.in { (value(&agent.profile, &format!("/v1/agents/{}", agent.name))) } }
+        }
+    }
+}
+
+/// `POST /agents/{name}/{action}`.
+pub(super) async fn act(
+    State(app): State<App>,
+    Presser(caller): Presser,
+    Extension(console): Extension<Arc<Console>>,
+    Path((name, action)): Path<(String, String)>,
+    body: Bytes,
+) -> Response {
+    let fields: HashMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
+    let whose = fields.get("tenant").cloned().unwrap_or_default();
+    let tenant = tenant_of(&caller, &whose);
+    match carry_out(&app, &caller, &tenant, &name, &action, &fields).await {
+        Ok(()) => see_other(&format!("{}&did={action}", agent_path(&tenant, &name))),
+        Err(no) => match read(&app, &console, &caller, &tenant, &name).await {
+            Ok(shown) => {
+                let notice = bad(&format!("Nothing was done. {}:", no.code().title()), no.detail());
+                respond(&shown, &caller, notice, no.status())
+            }
+            Err(problem) => said(&problem),
+        },
+    }
+}
+
+/// Who pressed.
+pub(super) fn presser(caller: &Caller) -> Option<String> {
+    Some(match caller.key {
+        Some(key) => format!("key {key}"),
+        None => "console".to_owned(),
+    })
+}
+
+async fn carry_out(
+    app: &App,
+    caller: &Caller,
+    tenant: &str,
+    name: &str,
+    action: &str,
+    fields: &HashMap<String, String>,
+) -> Result<(), Problem> {
+    let (desk, by) = (desk(app)?, presser(caller));
+    match action {
+        "pause" => drop(desk.pause_agent(tenant, name, by).await?),
+        "resume" => drop(desk.resume_agent(tenant, name, by).await?),
+        "remove" => drop(desk.remove_agent(tenant, name, by).await?),
+        "send" => {
+            let text = fields.get("message").map(|m| m.trim()).filter(|m| !m.is_empty());
+            let text =
+                text.ok_or_else(|| Problem::bad_field("message", "there is nothing to say"))?;
+            let messages = vec![json!({ "role": "user", "content": text })];
+            let (tenant, agent) = (tenant.to_owned(), name.to_owned());
+            desk.send(Sending { tenant, agent, messages, by, ..Sending::default() }).await?;
+        }
+        other => return Err(Problem::not_found(format!("action {other:?}"))),
+    }
+    Ok(())
+}

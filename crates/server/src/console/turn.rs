@@ -1,0 +1,507 @@
+//! One turn: why it is where it is, what it waits for, what the model said, which tools it called, which rules fired.
+
+use super::{
+    agents::{agent_path, item_row, presser},
+    cache::{Console, Glance},
+    guard::{Presser, Viewer, said, see_other},
+    job::bad,
+    layout::{Page, Place, workers},
+    text::{age, clock, excerpt, fold, job_link, moment, pill, short, span, value},
+};
+use crate::{
+    App, Caller, Problem,
+    extract::{Named, Params},
+    keys::Scope,
+};
+use axum::{
+    Extension,
+    body::Bytes,
+    extract::{Path, State},
+    http::StatusCode,
+    response::Response,
+};
+use maud::{Markup, html};
+use serde::Deserialize;
+use serde_json::Value;
+use std::{collections::HashMap, sync::Arc};
+use tenure_agents::{
+    desk::{Desk, letters::Requeue},
+    turn::model::TurnEnd,
+    view::{
+        self, CallView, Item, ItemStatus, StepView, TimelineEntry, TurnDetail, TurnView,
+        inbox::items,
+    },
+    words::{EndStatus, ForceFinish, ResumeNow, Stop, ToolResult},
+};
+use tenure_kernel::{ids::EntityId, time::Timestamp};
+
+/// How much of the sentence a page shows.
+const WHY_CHARS_MAX: usize = 600;
+/// Steps that a page shows, the newest.
+const STEPS_MAX: usize = 60;
+/// Lines of the timeline that it shows, the newest.
+const LINES_MAX: usize = 300;
+
+/// A link to a turn.
+pub(super) fn turn_link(id: EntityId) -> Markup {
+    html! { a href={ "/turns/" (id) } title=(id) { code { (short(id)) } } }
+}
+
+fn desk(app: &App) -> Result<&Desk, Problem> {
+    app.agents().ok_or_else(|| Problem::not_found("page of turns on this server"))
+}
+
+/// Everything a page about a turn shows.
+pub(super) struct Shown {
+    pub detail: TurnDetail,
+    items: Vec<Item>,
+    pub now: Timestamp,
+    pub glance: Arc<Glance>,
+    may_press: bool,
+}
+
+/// What came of the last press.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Asked {
+    did: Option<String>,
+}
+
+/// Reads a turn, if it is theirs to see.
+pub(super) async fn read(
+    app: &App,
+    console: &Console,
+    caller: &Caller,
+    id: EntityId,
+) -> Result<Shown, Problem> {
+    let store = app.pipeline().store();
+    let (head, _) = desk(app)?.turn(caller.tenant.as_deref(), id).await?;
+    let detail = view::detail(store, &head).await?;
+    let items = items(store, &head).await?;
+    let glance = console.glance(app, caller).await?;
+    let may_press = caller.may(Scope::Write);
+    Ok(Shown { detail, items, now: store.now().await?, glance, may_press })
+}
+
+/// `GET /turns/{id}`.
+pub(super) async fn page(
+    State(app): State<App>,
+    Viewer(caller): Viewer,
+    Extension(console): Extension<Arc<Console>>,
+    id: Result<Named<EntityId>, Problem>,
+    asked: Result<Params<Asked>, Problem>,
+) -> Response {
+    let id = match id {
+        Ok(Named(id)) => id,
+        Err(problem) => return said(&problem),
+    };
+    let shown = match read(&app, &console, &caller, id).await {
+        Ok(shown) => shown,
+        Err(problem) => return said(&problem),
+    };
+    let did = asked.ok().and_then(|Params(asked)| asked.did);
+    let notice = match did.as_deref() {
+        Some("stop") => "The turn was asked to end.",
+        Some("resume") => "Nobody waits any longer; the turn goes on.",
+        Some("finish") => "The turn was ended with what you gave.",
+        Some("result") => "The result is on record.",
+        Some("requeue") => "The letter was sent again.",
+        Some("skip") => "The letter was put aside.",
+        _ => "",
+    };
+    let notice = html! { @if !notice.is_empty() { div.box.good role="status" { (notice) } } };
+    respond(&shown, &caller, notice, StatusCode::OK)
+}
+
+fn respond(shown: &Shown, caller: &Caller, notice: Markup, status: StatusCode) -> Response {
+    let turn = &shown.detail.turn;
+    let id = turn.id;
+    let body = html! {
+        div.crumb {
+            a href="/agents" { "Agents" } " / " a href=(agent_path(&turn.tenant, &turn.agent)) { (turn.agent) }
+            " / " span.mono { (id) }
+        }
+        div id="notice" { (notice) }
+        @for (id, part) in parts(shown) { div id=(id) { (maud::PreEscaped(part)) } }
+    };
+    Page {
+        title: format!("Turn of {} {}", turn.agent, short(id)),
+        place: Place::Agents,
+        live: (!turn.is_final).then(|| format!("/console/live/turns/{id}")),
+        now: shown.now,
+        glance: Some(&shown.glance),
+        caller: Some(caller),
+        body,
+    }
+    .respond(status)
+}
+
+/// The parts of the page, in order.
+pub(super) fn parts(shown: &Shown) -> Vec<(&'static str, String)> {
+    let detail = &shown.detail;
+    vec![
+        ("top", top(&detail.turn, shown.now).into_string()),
+        ("moves", moves(shown).into_string()),
+        ("talk", talk(detail, shown.now).into_string()),
+        ("deliverable", deliverable(detail).into_string()),
+        ("inbox", letters(shown).into_string()),
+        ("timeline", timeline(detail).into_string()),
+    ]
+}
+
+/// What changes while nothing happens.
+pub(super) fn moving(shown: &Shown) -> Vec<(&'static str, String)> {
+    vec![("top", top(&shown.detail.turn, shown.now).into_string())]
+}
+
+/// For the corner of the page.
+pub(super) fn corner(shown: &Shown) -> (&'static str, String) {
+    ("glance", workers(&shown.glance).into_string())
+}
+
+fn fact(name: &str, what: Markup) -> Markup {
+    html! { div { dt { (name) } dd { (what) } } }
+}
+
+/// The time until something; the script counts it down.
+fn until(at: Timestamp, now: Timestamp) -> Markup {
+    let left = at.since(now);
+    let words = if at > now { span(left) } else { "now".to_owned() };
+    html! { time datetime=(at) title=(moment(at)) data-until=(at.as_micros() / 1_000) { (words) } }
+}
+
+fn top(turn: &TurnView, now: Timestamp) -> Markup {
+    let sentence = view::why(turn, now).replace('`', "");
+    html! {
+        div.head {
+            (pill(&turn.status, true))
+            @if turn.forced { span.pill.retrying { "forced" } }
+            h1 { "Turn of " a href=(agent_path(&turn.tenant, &turn.agent)) { (turn.agent) } }
+            @if !turn.tenant.is_empty() { span.tag { (turn.tenant) } }
+        }
+        p.why { (excerpt(&sentence, WHY_CHARS_MAX).0) }
+        @if let Some(fault) = &turn.fault { (bad("A rule fails on this turn:", fault)) }
+        dl.facts.small {
+            (fact("sent", html! { (age(turn.created_at, now)) " ago" }))
+            @if turn.is_final { (fact("took", html! { (span(turn.changed_at.since(turn.created_at))) })) }
+            @if let Some(holder) = &turn.holder { (fact("worker", html! { (holder.name) })) }
+            (fact("turn epoch", html! { (turn.turn_epoch) }))
+            (fact("step", html! { (turn.step) @if turn.attempt > 1 { ", begun " (turn.attempt) " times" } }))
+            @if turn.takeovers > 0 { (fact("workers lost", html! { (turn.takeovers) " of " (turn.takeovers_max) })) }
+            @if let Some(id) = &turn.correlation_id { (fact("correlation", html! { code { (excerpt(id, 60).0) } })) }
+            @if let Some(channel) = &turn.channel { (fact("channel", html! { (channel) })) }
+            @if let Some(asker) = &turn.asker { (fact("asked for by", html! { (turn_link(asker.id)) })) }
+            @if let Some(by) = turn.must_end_by { @if !turn.is_final { (fact("ends by", html! { (moment(by)) })) } }
+        }
+        @if !turn.waits.is_empty() || !turn.next_rules.is_empty() {
+            div.two {
+                @if !turn.waits.is_empty() {
+                    div.card { div.cap { h2 { "Waits for" } } table {
+                        thead { tr { th { "Wait" } th { "Tool" } th { "Answered by" } th.right { "Time left" } } }
+                        tbody { @for wait in &turn.waits { tr {
+                            td { code { (wait.wait) } }
+                            td { (excerpt(&wait.tool, 60).0) div.small.dim { (excerpt(&wait.tool_call_id, 60).0) } }
+                            td { (wait.by) @if let Some(of) = wait.of { " " (answered_by(&wait.by, of)) } }
+                            td.right.nowrap { @match wait.deadline { Some(at) => (until(at, now)), None => span.dim { "as long as the turn" } } }
+                        } } }
+                    } }
+                }
+                @if !turn.next_rules.is_empty() {
+                    div.card { div.cap { h2 { "Rules that look at it next" } } table { tbody {
+                        @for rule in turn.next_rules.iter().take(6) { tr {
+                            td { code { (rule.rule) } @if let Some(wait) = &rule.wait { " " span.dim { (wait) } } }
+                            td.right.nowrap { (until(rule.at, now)) }
+                        } }
+                    } } }
+                }
+            }
+        }
+    }
+}
+
+fn answered_by(by: &str, of: EntityId) -> Markup {
+    match by {
+        "job" => job_link(of),
+        "turn" => turn_link(of),
+        _ => html! { code title=(of) { (short(of)) } },
+    }
+}
+
+fn moves(shown: &Shown) -> Markup {
+    let turn = &shown.detail.turn;
+    if turn.is_final {
+        return html! {};
+    }
+    if !shown.may_press {
+        return html! { p.small.dim { "This key may look and not touch: the buttons need the scope write." } };
+    }
+    let to = |action: &str| format!("/turns/{}/{action}", turn.id);
+    html! {
+        div.card {
+            div.moves {
+                @for wait in turn.waits.iter().filter(|w| w.by == "message").take(6) {
+                    section.move {
+                        h3 { "Answer " code { (wait.wait) } " for " (excerpt(&wait.tool, 60).0) }
+                        form method="post" action=(to("result")) {
+                            input type="hidden" name="wait" value=(wait.wait);
+                            textarea id={ "result-" (wait.wait) } name="result" rows="2" placeholder="The result, as JSON" {}
+                            button.go { "Hand in" }
+                        }
+                    }
+                }
+            }
+            div.quiet {
+                @if turn.status == "suspended" {
+                    form method="post" action=(to("resume")) { button { "Wait no longer" } }
+                }
+                form method="post" action=(to("stop")) { button.no { "Stop" } }
+                @if turn.status != "queued" {
+                    details id="finish" {
+                        summary { "Finish it by hand" }
+                        form method="post" action=(to("finish")) {
+                            label for="status" { "as " }
+                            select id="status" name="status" {
+                                option value="partial" { "partial" } option value="success" { "success" } option value="failed" { "failed" }
+                            }
+                            textarea id="content" name="deliverable" rows="2" placeholder="What is delivered, as JSON; a fallback without it" {}
+                            button { "Finish" }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What was said and done: messages, steps, tool calls.
+fn talk(detail: &TurnDetail, now: Timestamp) -> Markup {
+    let hidden = detail.steps.len().saturating_sub(STEPS_MAX);
+    html! {
+        div.card {
+            div.cap { h2 { "What was said" } span.small.dim { (detail.steps.len()) " steps" } }
+            div.in {
+                @for message in detail.messages.iter().rev().take(6).rev() { (said_by(message)) }
+                @if detail.messages.len() > 6 { p.small.dim { (detail.messages.len() - 6) " earlier messages are not shown." } }
+                @if hidden > 0 { p.small.dim { (hidden) " older steps are not shown." } }
+                @for step in detail.steps.iter().skip(hidden) { (self::step(step, now)) }
+                @if detail.steps.is_empty() { p.dim { "No step has begun." } }
+            }
+        }
+    }
+}
+
+fn said_by(message: &Value) -> Markup {
+    let role = message.get("role").and_then(Value::as_str).unwrap_or("?");
+    let content = match message.get("content") {
+        Some(Value::String(text)) => text.clone(),
+        Some(other) if !other.is_null() => other.to_string(),
+        _ => String::new(),
+    };
+    html! {
+        div.said {
+            span.tag { (excerpt(role, 20).0) } " "
+            span { (excerpt(&content, 1_200).0) }
+        }
+    }
+}
+
+fn step(step: &StepView, now: Timestamp) -> Markup {
+    let took = step.started_at.map(|at| span(step.finished_at.unwrap_or(now).since(at)));
+    html! {
+        div.said {
+            span.tag { "step " (step.step) } " "
+            @if let Some(took) = took { span.small.dim { (took) @if step.finished_at.is_none() { " so far" } } }
+            @if step.attempts > 1 { " " span.pill.retrying { "begun " (step.attempts) " times" } }
+            @if step.finished_at.is_none() { " " span.pill.running { "▶ the model is asked" } }
+            @if !step.message.is_null() { (said_by(&step.message)) }
+            @for call in &step.calls { (self::call(call)) }
+            @if !step.usage.is_null() { div.small.dim { (excerpt(&step.usage.to_string(), 120).0) } }
+        }
+    }
+}
+
+fn call(call: &CallView) -> Markup {
+    let pill = match call.status.as_deref() {
+        None => html! { span.pill.waiting { "◷ waits" } },
+        Some("success") => html! { span.pill.good { "✓ success" } },
+        Some("partial") => html! { span.pill.retrying { "partial" } },
+        Some(other) => html! { span.pill.bad { "✕ " (other) } },
+    };
+    html! {
+        div.call {
+            code { (call.wait) } " " strong { (excerpt(&call.tool, 60).0) } " " (pill) " "
+            @if let Some(of) = call.of { span.dim { (call.by) " " } (answered_by(&call.by, of)) " " }
+            @if let Some(at) = call.answered_at { span.small.dim { "after " (span(at.since(call.called_at))) } }
+            @if let Some(error) = &call.error { div { (fold(&format!("e{}", call.wait), error)) } }
+            @if !call.result.is_null() { div { (fold(&format!("r{}", call.wait), &call.result.to_string())) } }
+        }
+    }
+}
+
+fn deliverable(detail: &TurnDetail) -> Markup {
+    let api = format!("/v1/turns/{}/deliverable", detail.turn.id);
+    html! {
+        @if let Some(TurnEnd { deliverable, no_deliverable, error, forced, .. }) = &detail.end {
+            div.card {
+                div.cap {
+                    h2 { "Deliverable" }
+                    @if let Some(d) = deliverable {
+                        span.small { "in " code { (d.output_box) } " as " code { (d.card_id) } }
+                        @if d.fallback { span.pill.retrying { "fallback" } }
+                    }
+                }
+                div.in {
+                    @match deliverable { Some(d) => (value(&d.content, &api)), None => p.dim { (no_deliverable.as_deref().unwrap_or("none")) } }
+                    @if let Some(e) = error { p { strong { (e.code) } " " (excerpt(&e.message, 400).0) } }
+                    @if let Some(f) = forced { p.small { "Forced: " code { (f.reason) } " while it was " (f.status) @if let Some(by) = &f.by { ", by " (excerpt(by, 100).0) } } }
+                }
+            }
+        }
+    }
+}
+
+fn letters(shown: &Shown) -> Markup {
+    let turn = &shown.detail.turn;
+    let to = |item: &str, how: &str| {
+        let item = serde_urlencoded::to_string([("item", item)]).unwrap_or_default();
+        format!("/turns/{}/{how}?{item}", turn.id)
+    };
+    html! {
+        @if !shown.items.is_empty() {
+            div.card {
+                div.cap { h2 { "Inbox of this turn" } }
+                div.scroll { table {
+                    thead { tr { th { "Status" } th { "Type" } th { "About" } th { "What" } th.right { "Age" } } }
+                    tbody {
+                        @for item in shown.items.iter().rev().take(100) {
+                            (item_row(item, shown.now, false))
+                            @if item.status == ItemStatus::Error && shown.may_press {
+                                tr { td {} td colspan="4" {
+                                    @if !turn.is_final {
+                                        form method="post" action=(to(&item.id, "requeue")) {
+                                            select name="wait" {
+                                                option value="" { "as it was" }
+                                                @for wait in &turn.waits { option value=(wait.wait) { "for " (wait.wait) " " (excerpt(&wait.tool, 30).0) } }
+                                            }
+                                            button { "Send again" }
+                                        }
+                                    }
+                                    form method="post" action=(to(&item.id, "skip")) { button { "Put aside" } }
+                                } }
+                            }
+                        }
+                    }
+                } }
+            }
+        }
+    }
+}
+
+fn timeline(detail: &TurnDetail) -> Markup {
+    let hidden = detail.timeline.len().saturating_sub(LINES_MAX);
+    html! {
+        div.card {
+            div.cap { h2 { "What happened" } span.small { a href={ "/v1/turns/" (detail.turn.id) "/events" } { "events, from the API" } } }
+            @if hidden > 0 { div.in.dim { (hidden) " older lines are not shown." } }
+            div.scroll { table {
+                thead { tr { th { "#" } th { "Time" } th { "By" } th { "What" } th { "Rule" } } }
+                tbody { @for entry in detail.timeline.iter().skip(hidden) { (line(entry)) } }
+            } }
+        }
+    }
+}
+
+fn line(entry: &TimelineEntry) -> Markup {
+    html! {
+        tr {
+            td.dim { (entry.version) }
+            td.nowrap.mono title=(entry.at) { (clock(entry.at)) }
+            td { span.tag { (entry.by) } }
+            td { (excerpt(&entry.text, 300).0) div.small.dim { (entry.event) } }
+            td { @if let Some(rule) = &entry.rule { span.pill.retrying { (rule) } } }
+        }
+    }
+}
+
+/// Which dead letter.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Which {
+    item: String,
+}
+
+/// `POST /turns/{id}/{action}`.
+pub(super) async fn act(
+    State(app): State<App>,
+    Presser(caller): Presser,
+    Extension(console): Extension<Arc<Console>>,
+    Path((id, action)): Path<(String, String)>,
+    which: Result<Params<Which>, Problem>,
+    body: Bytes,
+) -> Response {
+    let Ok(id) = id.parse::<EntityId>() else {
+        return said(&Problem::not_found(format!("turn {id:?}")));
+    };
+    let item = which.map(|Params(w)| w.item).unwrap_or_default();
+    let fields: HashMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
+    match carry_out(&app, &caller, id, &action, &item, &fields).await {
+        Ok(()) => see_other(&format!("/turns/{id}?did={action}")),
+        Err(no) => match read(&app, &console, &caller, id).await {
+            Ok(shown) => {
+                let notice = bad(&format!("Nothing was done. {}:", no.code().title()), no.detail());
+                respond(&shown, &caller, notice, no.status())
+            }
+            Err(problem) => said(&problem),
+        },
+    }
+}
+
+async fn carry_out(
+    app: &App,
+    caller: &Caller,
+    id: EntityId,
+    action: &str,
+    item: &str,
+    fields: &HashMap<String, String>,
+) -> Result<(), Problem> {
+    let (desk, tenant, by) = (desk(app)?, caller.tenant.as_deref(), presser(caller));
+    let text = |name: &str| fields.get(name).map(|v| v.trim()).filter(|v| !v.is_empty());
+    let json = |name: &'static str| match text(name) {
+        None => Ok(Value::Null),
+        Some(text) => serde_json::from_str(text)
+            .map_err(|e| Problem::bad_field(name, format!("the {name} is not JSON: {e}"))),
+    };
+    match action {
+        "stop" => {
+            let said = Stop { turn_epoch: None, why: text("why").map(str::to_owned), by };
+            desk.stop(tenant, id, said).await?;
+        }
+        "resume" => {
+            let said = ResumeNow { by, ..ResumeNow::default() };
+            desk.resume_now(tenant, id, said).await?;
+        }
+        "finish" => {
+            let status = match text("status") {
+                Some("success") => EndStatus::Success,
+                Some("partial") => EndStatus::Partial,
+                _ => EndStatus::Failed,
+            };
+            let said = ForceFinish { status, deliverable: json("deliverable")?, why: None, by };
+            desk.force_finish(tenant, id, said).await?;
+        }
+        "result" => {
+            let wait = text("wait").map(str::to_owned);
+            let said = ToolResult { wait, result: json("result")?, by, ..ToolResult::default() };
+            desk.result(tenant, id, said, None).await?;
+        }
+        "requeue" => {
+            let how = Requeue { wait: text("wait").map(str::to_owned), by };
+            desk.requeue(tenant, id, item, how).await?;
+        }
+        "skip" => {
+            desk.skip(tenant, id, item, by).await?;
+        }
+        other => return Err(Problem::not_found(format!("action {other:?}"))),
+    }
+    Ok(())
+}
