@@ -40,6 +40,8 @@ pub fn check(spec: &Spec) -> Result<(), DeskError> {
             fix: "give an object: model, instructions, tools; see docs/agents.md",
         });
     }
+    let max = limits::PROFILE_BYTES_MAX;
+    within("the agent", "profile", "PROFILE_BYTES_MAX", &json!(spec), max)?;
     if let Err(problems) = crate::drive::profile::check(&spec.profile) {
         return Err(DeskError::Bad {
             field: "profile",
@@ -47,8 +49,7 @@ pub fn check(spec: &Spec) -> Result<(), DeskError> {
             fix: "docs/agents-in-any-language.md says what a profile can say",
         });
     }
-    let max = limits::PROFILE_BYTES_MAX;
-    within("the agent", "profile", "PROFILE_BYTES_MAX", &json!(spec), max)
+    Ok(())
 }
 
 impl Desk {

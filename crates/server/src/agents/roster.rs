@@ -23,11 +23,14 @@ use tenure_agents::{
 };
 use utoipa::{IntoParams, ToSchema};
 
+/// The target of agents that name none: what workers serve that are told nothing else.
+const DEFAULT_TARGET: &str = "default";
+
 /// What an agent is.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct NewAgent {
-    /// Which workers run its turns; its own name without one.
+    /// Which workers run its turns; `default` without one, which `tenure up` and `tenure worker` serve.
     target: Option<String>,
     /// The channel of turns that bring none; `agents.default_channel` without one.
     channel: Option<String>,
@@ -84,7 +87,7 @@ pub(super) async fn set(
     caller.need(Scope::Write)?;
     let tenant = tenant(&caller, new.tenant)?;
     let spec = Spec {
-        target: new.target.unwrap_or_else(|| name.clone()),
+        target: new.target.unwrap_or_else(|| DEFAULT_TARGET.to_owned()),
         channel: new.channel,
         output_box: new.output_box,
         profile: new.profile,

@@ -101,7 +101,9 @@ async fn put(server: &Jobs, path: &str, body: Value) -> Answered {
 }
 
 async fn agent(server: &Jobs, name: &str) {
-    let set = put(server, &format!("/v1/agents/{name}"), json!({ "output_box": "out" })).await;
+    let set =
+        put(server, &format!("/v1/agents/{name}"), json!({ "target": name, "output_box": "out" }))
+            .await;
     assert_eq!(set.status, 200, "{set:?}");
 }
 

@@ -84,7 +84,7 @@ pub struct Set {
     pub name: String,
     /// What its worker needs to know, as JSON: model, instructions, tools; @FILE reads a file, - standard input
     pub profile: Option<String>,
-    /// Which workers run its turns; its own name without it
+    /// Which workers run its turns (their setting worker.targets); `default` without it
     #[arg(long)]
     pub target: Option<String>,
     /// The channel of turns that bring none [default: the setting agents.default_channel]
