@@ -1,9 +1,11 @@
-"""Tenure in Python: tools that jobs call, and jobs themselves.
+"""Tenure in Python: tools that jobs call, jobs themselves, and agents.
 
 A tool is a decorated function; a `Worker` runs it for a server. A `Client` (or `AsyncClient`) submits jobs, watches and signals
-them. Standard library only.
+them. An `Agent` runs turns of agents, with a function per step. Standard library only.
 """
 
+from ._agent import Agent, Calls, Finish, GiveBack, Turn, TurnFailed, call
+from ._agents import SentTurn
 from ._async_client import AsyncClient
 from ._client import Client
 from ._results import Event, Job, Step
@@ -24,25 +26,33 @@ from .errors import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Agent",
     "AsyncClient",
     "Call",
+    "Calls",
     "Cancelled",
     "Client",
     "Compensatable",
     "Event",
+    "Finish",
+    "GiveBack",
     "Happened",
     "Job",
     "NotHappened",
     "Permanent",
     "Retryable",
+    "SentTurn",
     "Step",
     "Stopped",
     "TenureError",
     "Tool",
     "ToolError",
+    "Turn",
+    "TurnFailed",
     "Unclear",
     "Unknown",
     "Unreachable",
     "Worker",
+    "call",
     "tool",
 ]

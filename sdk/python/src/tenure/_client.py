@@ -11,6 +11,7 @@ import time
 import uuid
 from typing import Any, Iterator, Literal
 
+from ._agents import Agents
 from ._http import RETRIED, Answer, Http, backoff, path, query
 from ._results import Event, Job, Raw, Step
 from ._schema import encode
@@ -32,6 +33,7 @@ class Client:
     def __init__(self, url: str | None = None, api_key: str | None = None, *, timeout: float = 30.0, retry_for: float = 30.0) -> None:
         self._http = Http(url, api_key)
         self._timeout, self._retry_for = timeout, retry_for
+        self.agents = Agents(self)
 
     def close(self) -> None:
         """Lets go of its connections."""
