@@ -34,7 +34,7 @@ pub(super) struct NewAgent {
     target: Option<String>,
     /// The channel of turns that bring none; `agents.default_channel` without one.
     channel: Option<String>,
-    /// Where its deliverables go. Without one there is none, and the end of a turn says so.
+    /// Where its deliverables go; a box of its own name without one. Empty: nowhere, and there are none.
     output_box: Option<String>,
     /// What its worker needs to know: model, instructions, tools; see docs/agents.md.
     #[schema(value_type = Object)]
@@ -89,7 +89,11 @@ pub(super) async fn set(
     let spec = Spec {
         target: new.target.unwrap_or_else(|| DEFAULT_TARGET.to_owned()),
         channel: new.channel,
-        output_box: new.output_box,
+        output_box: match new.output_box.as_deref() {
+            None => Some(name.clone()),
+            Some("") => None,
+            Some(named) => Some(named.to_owned()),
+        },
         profile: new.profile,
         name: name.clone(),
     };

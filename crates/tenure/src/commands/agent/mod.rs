@@ -90,7 +90,7 @@ pub struct Set {
     /// The channel of turns that bring none [default: the setting agents.default_channel]
     #[arg(long)]
     pub channel: Option<String>,
-    /// Where its deliverables go; without one there are none
+    /// Where its deliverables go [default: a box of its own name; '' for none]
     #[arg(long = "box", value_name = "NAME")]
     pub output_box: Option<String>,
 }
