@@ -299,8 +299,12 @@ impl Ground {
                     self.until_over(id).await;
                     return Ok(());
                 }
-                Err(e) if self.job(id).await.is_some_and(|j| rests(&j)) => return Err(e),
-                Err(_) => {}
+                Err(e) => match self.job(id).await {
+                    // It settled itself, and went on to its end, while the person was still writing.
+                    Some(job) if job["is_final"] == true => return Ok(()),
+                    Some(job) if rests(&job) => return Err(e),
+                    _ => {}
+                },
             }
         }
         Ok(())
