@@ -304,6 +304,6 @@ fn mail_id(kind: &str, key: Option<&str>, body: &Value) -> Result<String, DeskEr
     super::label("Idempotency-Key", key, KEY_BYTES_MAX)?;
     Ok(match key {
         Some(key) => format!("{kind}/key/{key}"),
-        None => format!("{kind}/{}", canonical::digest(body)),
+        None => format!("{kind}/{}", canonical::short_digest(body)),
     })
 }

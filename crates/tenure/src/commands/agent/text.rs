@@ -198,17 +198,19 @@ pub fn items(all: &[Item]) -> String {
         &format!("{:<36}  {:<12}  {:<11}  {:<10}  ITEM", "TURN", "AGENT", "TYPE", "STATUS"),
     );
     for item in all {
-        let code = item.code.as_ref().map(|c| format!(" {c}")).unwrap_or_default();
-        let why = item.why.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
         let id = if item.id == item.turn.to_string() { "-" } else { &item.id };
-        let row = format!(
-            "{}  {:<12}  {:<11}  {:<10}  {id}{code}{why}",
+        // Whole, however wide the terminal: it is what `requeue` and `skip` are given.
+        out.push_str(&format!(
+            "{}  {:<12}  {:<11}  {:<10}  {id}\n",
             item.turn,
             item.agent,
             item.kind,
             item.status.name()
-        );
-        line(&mut out, &row);
+        ));
+        if let Some(code) = &item.code {
+            let why = item.why.as_ref().map(|w| format!(": {w}")).unwrap_or_default();
+            line(&mut out, &format!("    {code}{why}"));
+        }
     }
     out
 }
