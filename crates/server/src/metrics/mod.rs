@@ -45,6 +45,16 @@ pub const COUNTED_EVENTS: &[&str] = &[
     "effect_settled",
     "tool_invocation_started",
     "tool_invocation_finished",
+    "turn_created",
+    "turn_resumed",
+    "turn_left_by_worker",
+    "turn_succeeded",
+    "turn_partly_succeeded",
+    "turn_failed",
+    "turn_timed_out",
+    "turn_canceled",
+    "item_dead",
+    "item_settled",
 ];
 
 /// What a server says about itself.

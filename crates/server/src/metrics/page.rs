@@ -16,6 +16,7 @@ pub(super) fn page(app: &App, look: &Look) -> String {
     process(&mut page, app);
     carried(&mut page, meter);
     jobs(&mut page, meter);
+    turns(&mut page, meter);
     rules(&mut page, meter);
     bells(&mut page, app, meter);
     bus(&mut page, app, meter);
@@ -148,6 +149,29 @@ fn jobs(page: &mut Page, meter: &Meter) {
         .with(&[("outcome", "completed")], meter.events("job_completed"))
         .with(&[("outcome", "failed")], meter.events("job_failed"))
         .with(&[("outcome", "cancelled")], meter.events("job_cancelled"));
+}
+
+fn turns(page: &mut Page, meter: &Meter) {
+    let counters = [
+        ("tenure_turns_sent_total", "Turns of agents created.", "turn_created"),
+        ("tenure_turns_resumed_total", "Suspended turns that went on.", "turn_resumed"),
+        (
+            "tenure_turn_takeovers_total",
+            "Turns that their worker lost or gave back.",
+            "turn_left_by_worker",
+        ),
+        ("tenure_inbox_dead_letters_total", "Mail that no turn could use.", "item_dead"),
+        ("tenure_inbox_settled_total", "Dead letters that a person dealt with.", "item_settled"),
+    ];
+    for (name, help, event) in counters {
+        page.counter(name, help).is(meter.events(event));
+    }
+    page.counter("tenure_turns_ended_total", "Turns that ended, by how.")
+        .with(&[("outcome", "success")], meter.events("turn_succeeded"))
+        .with(&[("outcome", "partial")], meter.events("turn_partly_succeeded"))
+        .with(&[("outcome", "failed")], meter.events("turn_failed"))
+        .with(&[("outcome", "timeout")], meter.events("turn_timed_out"))
+        .with(&[("outcome", "canceled")], meter.events("turn_canceled"));
 }
 
 fn rules(page: &mut Page, meter: &Meter) {

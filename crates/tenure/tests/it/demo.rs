@@ -76,6 +76,8 @@ fn two_kills_in_the_middle_of_calls_and_every_effect_happened_once() {
     assert_eq!(orders[2], (1003, "attention", 0, &shipped));
     assert_eq!(orders[3], (1004, "failed", 0, &kept_back));
 
+    assert_eq!((&told["turn"]["status"], &told["turn"]["steps"]), (&json!("success"), &json!(2)));
+    assert!(told["turn"]["job"].is_string(), "{told}");
     let pids: Vec<u64> =
         told["workers"].as_array().unwrap().iter().map(|p| p.as_u64().unwrap()).collect();
     assert_eq!(pids.len(), 3);
@@ -139,6 +141,7 @@ fn the_story_is_told_in_words() {
         "the bank was asked by the call's key, and says it happened",
         "stops, and asks a person",
         "reservations 1, charges 1, parcels 1",
+        "Two parcels are packed",
         "Verified",
     ] {
         assert!(story.contains(words), "{words:?} is missing in:\n{story}");

@@ -1,5 +1,6 @@
 //! Tests on real processes: one binary, a module per promise.
 
+mod agents;
 mod bench_smoke;
 mod bulk;
 mod bus;

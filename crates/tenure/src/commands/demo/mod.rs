@@ -9,11 +9,13 @@
 //! |---|---|
 //! | `stage` | server, outside world, worker processes |
 //! | `story` | what is done to them, act by act |
+//! | `agent` | a turn of an agent, with a tool that is a job |
 //! | `people` | approvals and settlements, from whoever answers |
 //! | `watch` | the events of a job, in words, as they come |
 //! | `report` | timeline, verification, and what was seen |
 //! | `voice` | lines with times, and questions |
 
+mod agent;
 mod people;
 mod report;
 mod stage;
@@ -78,7 +80,7 @@ async fn play<E: Future<Output = Result<(), Failure>>>(
     if !manner.exit {
         let url = stage.url();
         voice.plain(&format!(
-            "\nOpen {url} in a browser: the four orders are there. Ctrl-C ends it."
+            "\nOpen {url} in a browser: the four orders and the agent are there. Ctrl-C ends it."
         ));
         end.as_mut().await?;
         voice.plain("");

@@ -25,6 +25,7 @@ pub(super) async fn give(stage: &Stage, voice: &Voice, seen: &Seen) -> Result<bo
         orders.push(look_at(stage, told, &mut wrong).await?);
         checks += verified(stage, told, &mut wrong).await?;
     }
+    let turn = turn(stage, seen, &mut wrong).await?;
     wrong.extend(sound(stage).await);
     let kept = wrong.is_empty();
     if voice.is_json() {
@@ -37,6 +38,7 @@ pub(super) async fn give(stage: &Stage, voice: &Voice, seen: &Seen) -> Result<bo
             "kills": seen.kills,
             "resume_ms": seen.resume_ms,
             "orders": orders,
+            "turn": turn,
             "verification": { "ok": kept, "problems": wrong, "checks": checks },
         });
         voice.out(&object.to_string());
@@ -80,6 +82,21 @@ async fn look_at(stage: &Stage, told: &Told, wrong: &mut Vec<String>) -> Result<
     Ok(
         json!({ "number": number, "job": job, "status": status, "takeovers": state.takeovers, "outside": outside }),
     )
+}
+
+/// The agent's turn as it stands, and whether its tool was one job.
+async fn turn(stage: &Stage, seen: &Seen, wrong: &mut Vec<String>) -> Result<Value, Failure> {
+    let Some(id) = seen.turn else { return Ok(Value::Null) };
+    let head = stage.store().head(id).await?;
+    let head = head.ok_or_else(|| Failure::Found(format!("turn {id} is gone")))?;
+    let whole = tenure_agents::view::detail(stage.store(), &head).await?;
+    let status = head.status.name();
+    let calls: Vec<_> = whole.steps.iter().flat_map(|s| &s.calls).collect();
+    if status != "success" || calls.len() != 1 {
+        wrong.push(format!("turn {id} is {status}, with {} tool calls", calls.len()));
+    }
+    let job = calls.first().and_then(|c| c.of);
+    Ok(json!({ "id": id, "status": status, "steps": whole.steps.len(), "job": job }))
 }
 
 /// Checks a job's own history. How many rules were looked at.

@@ -22,6 +22,8 @@ pub(super) struct Seen {
     pub resume_ms: f64,
     /// What was said about the parcel is what the carrier knows.
     pub truthful: bool,
+    /// The turn of the agent.
+    pub turn: Option<EntityId>,
 }
 
 /// An order and what should have become of it.
@@ -94,6 +96,8 @@ pub(super) async fn tell(stage: &mut Stage, voice: &mut Voice) -> Result<Seen, F
         stage.outside.count(&name("ship", HERO))
     ));
     seen.orders.push(Told { number: HERO, job, wanted, counts: [1, 1, parcels] });
+
+    seen.turn = Some(super::agent::tell(stage, voice).await?);
 
     voice.plain("");
     others(stage, voice, &mut seen).await?;

@@ -32,6 +32,8 @@ pub struct Findings {
     pub marked: Vec<Marked>,
     /// Jobs.
     pub jobs: Jobs,
+    /// Turns of agents.
+    pub turns: Turns,
     /// API keys that are valid.
     pub keys: usize,
     /// What the server said, if one was asked; or why it did not answer.
@@ -104,6 +106,19 @@ pub struct Jobs {
     pub newest_dead_letter: Option<Timestamp>,
     /// Open jobs, among those looked at, that lost a worker: id, how often, how often they may.
     pub taken_over: Vec<(EntityId, u32, u32)>,
+}
+
+/// What was seen of turns, among the newest.
+#[derive(Clone, Debug, Default)]
+pub struct Turns {
+    /// Dead letters that nobody has dealt with.
+    pub dead_letters: u64,
+    /// A turn that has some.
+    pub with_letters: Option<EntityId>,
+    /// Turns that wait for a worker: dispatched, or resumed and taken by nobody.
+    pub waiting: usize,
+    /// The target and the id of the one that has waited longest, and since when.
+    pub longest: Option<(String, EntityId, Timestamp)>,
 }
 
 /// A job that waits for a person.

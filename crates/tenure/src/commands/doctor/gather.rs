@@ -4,7 +4,7 @@
 use super::{
     Failure,
     chains::{self, Extent},
-    findings::{Alive, Asking, Findings, Jobs, Late, Marked, Unknown},
+    findings::{Alive, Asking, Findings, Jobs, Late, Marked, Turns, Unknown},
     places, server,
 };
 use crate::{
@@ -14,13 +14,14 @@ use crate::{
     open::{open_read_only, sqlite_directory, try_bus},
 };
 use std::{path::Path, sync::Arc, time::Duration};
+use tenure_agents::turn::Turn;
 use tenure_edge::{SystemClock, TokioRuntime};
 use tenure_jobs::{Job, ask, view};
 use tenure_kernel::{
     error::StoreError,
     head::Head,
     limits,
-    machine::Machine as _,
+    machine::{Machine as _, decode_state},
     runtime::{Clock as _, Runtime as _},
     sessions::Opening,
     store::{HeadFilter, Store},
@@ -72,6 +73,7 @@ pub(super) async fn gather(settings: &Settings, options: &Doctor) -> Result<Find
         chains,
         marked: marked(&*store).await?,
         jobs: jobs(&store).await?,
+        turns: turns(&*store).await?,
         keys: active_keys(&*store).await?,
         server,
         bus: try_bus(settings, BUS_PATIENCE).await,
@@ -162,6 +164,29 @@ async fn jobs(store: &Arc<dyn Store>) -> Result<Jobs, StoreError> {
         }
     }
     Ok(jobs)
+}
+
+async fn turns(store: &dyn Store) -> Result<Turns, StoreError> {
+    let of_turns = HeadFilter { kind: Some(Turn::TABLE.kind.into()), ..HeadFilter::default() };
+    let mut turns = Turns::default();
+    let newest = HeadFilter { newest_first: true, ..of_turns.clone() };
+    for head in store.heads(newest, LISTED_MAX).await? {
+        let Ok(state) = decode_state::<Turn>(&head.state) else { continue };
+        if state.dead > 0 {
+            turns.dead_letters += u64::from(state.dead);
+            turns.with_letters = Some(head.id);
+        }
+    }
+    let waiting = ["dispatched", "ready"].map(str::to_owned).to_vec();
+    for head in store.heads(HeadFilter { statuses: waiting, ..of_turns }, LISTED_MAX).await? {
+        let Ok(state) = decode_state::<Turn>(&head.state) else { continue };
+        turns.waiting += 1;
+        let since = head.ready_at.unwrap_or(head.changed_at);
+        if turns.longest.as_ref().is_none_or(|(_, _, at)| since < *at) {
+            turns.longest = Some((state.target, head.id, since));
+        }
+    }
+    Ok(turns)
 }
 
 async fn active_keys(store: &dyn Store) -> Result<usize, StoreError> {

@@ -73,6 +73,34 @@ pub(super) fn effects(f: &Findings) -> Diagnosis {
         .page("effects-are-unknown")
 }
 
+/// What agents wait for that only a person can give: somebody who reads a letter, or a worker.
+pub(super) fn turns(f: &Findings) -> Diagnosis {
+    let t = &f.turns;
+    let numbers =
+        |d: Diagnosis| d.number("dead_letters", t.dead_letters).number("waiting", t.waiting);
+    let mut parts = Vec::new();
+    let mut d = Diagnosis::warning("turns", "");
+    if let Some(turn) = t.with_letters {
+        let n = usize::try_from(t.dead_letters).unwrap_or(usize::MAX);
+        parts.push(format!("{} that nobody has dealt with, of {turn}", plural(n, "dead letter")));
+        d = d.remedy("`tenure inbox list`; then `tenure inbox requeue`, or `tenure inbox skip`");
+    }
+    // A worker that is there takes a turn at once; the rules ring for a while before they end it.
+    if let Some((target, turn, since)) = &t.longest
+        && f.health.now.since(*since) > f.stuck_after
+    {
+        let waits = waits(t.waiting as u64, "turn");
+        let long = ago(f, *since);
+        parts.push(format!("{waits} for a worker; {turn} of target {target} for {long}"));
+        d = d.remedy(format!("start a worker for it: `tenure worker --target {target}`"));
+    }
+    if parts.is_empty() {
+        return numbers(Diagnosis::ok("turns", "no turn waits for a person or in vain"));
+    }
+    d.says = parts.join("; ");
+    numbers(d.page("turns-wait"))
+}
+
 pub(super) fn dead_letters(f: &Findings) -> Diagnosis {
     let n = f.jobs.dead_letters;
     let Some(newest) = f.jobs.newest_dead_letter else {

@@ -3,7 +3,7 @@
 use super::{
     chains::Chains,
     diagnose::{Diagnosis, Verdict, diagnose},
-    findings::{Alive, Asking, Findings, Jobs, Late, Marked, Unknown},
+    findings::{Alive, Asking, Findings, Jobs, Late, Marked, Turns, Unknown},
     places::Place,
     server::ServerSays,
 };
@@ -74,6 +74,7 @@ fn healthy() -> Findings {
         chains: Chains { checked: 300, jobs: 200, all: false, problems: Vec::new() },
         marked: Vec::new(),
         jobs: Jobs::default(),
+        turns: Turns::default(),
         keys: 0,
         server: None,
         bus: None,
@@ -363,6 +364,20 @@ fn what_waits_for_a_person_is_listed() {
         (f.jobs.dead_letters, f.jobs.more_dead_letters) = (200, true);
         f.jobs.newest_dead_letter = Some(ago(5));
     });
+}
+
+#[test]
+fn turns_that_wait_for_a_person_or_in_vain_are_named() {
+    ill("turns", Verdict::Warning, &["2 dead letters", "tenure inbox list"], |f| {
+        (f.turns.dead_letters, f.turns.with_letters) = (2, Some(id(4)));
+    });
+    let waits = |seconds| {
+        move |f: &mut Findings| {
+            (f.turns.waiting, f.turns.longest) = (1, Some(("pool".into(), id(4), ago(seconds))));
+        }
+    };
+    ill("turns", Verdict::Warning, &["1 turn waits", "worker --target pool"], waits(60));
+    assert!(after(waits(2)).is_empty(), "it has only just begun to wait");
 }
 
 #[test]
