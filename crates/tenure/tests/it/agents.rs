@@ -131,7 +131,11 @@ async fn agents_are_set_sent_watched_answered_and_stopped_at_a_terminal() {
     assert!(town.typed(&["turn", "deliverable", &forced]).contains("hand"));
     town.typed(&["agent", "pause", "ada"]);
     let waiting = town.turn("hello", "queued").await;
-    assert!(town.typed(&["agent", "inbox", "ada", "--status", "queued"]).contains(&waiting));
+    // The turn is born before its agent has read of it.
+    settle("its place in the line", || async {
+        town.typed(&["agent", "inbox", "ada", "--status", "queued"]).contains(&waiting)
+    })
+    .await;
     town.typed(&["turn", "stop", &waiting, "--why", "enough"]);
     settle("its end", || async { town.json(&["turn", "get", &waiting])["status"] == "canceled" })
         .await;

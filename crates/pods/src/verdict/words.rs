@@ -1,0 +1,164 @@
+//! The words of a verdict.
+
+use serde::{Deserialize, Serialize};
+use tenure_kernel::time::Timestamp;
+
+/// What a collector says of a task. It never says PENDING or QUEUED: those are the controller's.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum TaskStatus {
+    /// The main container runs, or ran and will be started again.
+    Running,
+    /// The main container ended well.
+    Succeeded,
+    /// It ended badly, or never began and will not.
+    Failed,
+    /// Our own cancel marker, or a queueing system's, is on the pod.
+    Canceled,
+}
+
+impl TaskStatus {
+    /// Nothing follows it, for this pod.
+    pub fn is_final(self) -> bool {
+        self != TaskStatus::Running
+    }
+}
+
+/// Who has to answer for a failure. Each class has its own counter and limit of retries.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CauseClass {
+    /// The task's own program.
+    App,
+    /// The task's own memory limit.
+    Oom,
+    /// The cluster: evictions, rejections, preemption, shutdowns, starts that took too long.
+    Infra,
+    /// What the task asked for does not exist or is not allowed.
+    Config,
+    /// Its image.
+    Image,
+    /// Its own deadline.
+    Timeout,
+    /// Somebody asked for it.
+    Cancelled,
+    /// Nobody knows how it ended: its node or its container is gone.
+    Lost,
+    /// Its pod was deleted from outside.
+    Deleted,
+}
+
+/// Why. The identifiers are those of the reason table ([`super::Cause::class`] and the table's rows say the rest).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// No node was found for it in time.
+    ScheduleTimeout,
+    /// It had a node, and its containers were not created in time.
+    StartTimeout,
+    /// Its image can not be pulled.
+    ImagePull,
+    /// Its image has no valid name, or may never be pulled.
+    ImageInvalid,
+    /// A Secret, ConfigMap or key that it needs is missing.
+    Config,
+    /// Its container can not be created.
+    CreateContainer,
+    /// Its container can not be started.
+    StartError,
+    /// It was restarted too often.
+    CrashLoop,
+    /// A process of it was killed for want of memory.
+    Oom,
+    /// It ended with an exit code of its own.
+    AppError,
+    /// The kubelet lost its container.
+    Lost,
+    /// The node ran short of memory, disk, or process ids.
+    EvictedNodePressure,
+    /// It used more storage than it may.
+    EvictedOwnLimit,
+    /// Drained, through the API.
+    EvictedApi,
+    /// A taint of the node drove it out.
+    EvictedTaint,
+    /// The node took no new pods, for pressure.
+    RejectedPressure,
+    /// Something more important needed its place.
+    Preempted,
+    /// The node had no room when it came.
+    RejectedCapacity,
+    /// The node had no device for it.
+    RejectedDevice,
+    /// The node did not fit any more, or was shutting down.
+    RejectedNode,
+    /// The node could not align its resources.
+    RejectedTopology,
+    /// The node refuses what it asks for.
+    RejectedSpec,
+    /// The node was shut down.
+    NodeShutdown,
+    /// The node is gone or silent; the pod may still run.
+    NodeLost,
+    /// Pod garbage collection: its node is no longer known.
+    NodeGone,
+    /// `activeDeadlineSeconds` passed.
+    Timeout,
+    /// A virtual kubelet's provider failed.
+    Provider,
+    /// Deleted before its end, by nobody we know.
+    DeletedExternally,
+    /// Told to stop, it ended well; the policy counts that as a failure.
+    Interrupted,
+    /// An init container failed.
+    InitFailed,
+    /// A cancel marker of ours.
+    UserCancel,
+    /// A queueing system's `TerminationTarget`.
+    QueueCancel,
+}
+
+/// What a pod says about its task.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Verdict {
+    /// `None`: there is nothing to report yet.
+    pub status: Option<TaskStatus>,
+    /// Why, where it failed or was cancelled.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cause: Option<Cause>,
+    /// Who answers for it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub class: Option<CauseClass>,
+    /// Whether another attempt could end differently.
+    #[serde(default)]
+    pub retryable: bool,
+    /// Whose end it is.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub container: Option<String>,
+    /// Its exit code.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub exit_code: Option<i32>,
+    /// The signal behind an exit code above 128.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub signal: Option<i32>,
+    /// Whether the main container ever ran.
+    #[serde(default)]
+    pub started: bool,
+    /// Whether somebody was ending the pod while it ended.
+    #[serde(default)]
+    pub disrupted: bool,
+    /// Kubernetes' own word for it.
+    #[serde(default)]
+    pub reason: String,
+    /// Kubernetes' or the container's own words, cut.
+    #[serde(default)]
+    pub message: String,
+    /// Which row of the reason table gave it.
+    pub rule: String,
+    /// When it became so, by the pod's own times where it has them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub since: Option<Timestamp>,
+    /// When silence would change the answer.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next_check_at: Option<Timestamp>,
+}
