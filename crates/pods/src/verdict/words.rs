@@ -18,6 +18,16 @@ pub enum TaskStatus {
 }
 
 impl TaskStatus {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            TaskStatus::Running => "RUNNING",
+            TaskStatus::Succeeded => "SUCCEEDED",
+            TaskStatus::Failed => "FAILED",
+            TaskStatus::Canceled => "CANCELED",
+        }
+    }
+
     /// Nothing follows it, for this pod.
     pub fn is_final(self) -> bool {
         self != TaskStatus::Running
@@ -116,6 +126,46 @@ pub enum Cause {
     UserCancel,
     /// A queueing system's `TerminationTarget`.
     QueueCancel,
+}
+
+impl Cause {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Cause::ScheduleTimeout => "schedule_timeout",
+            Cause::StartTimeout => "start_timeout",
+            Cause::ImagePull => "image_pull",
+            Cause::ImageInvalid => "image_invalid",
+            Cause::Config => "config",
+            Cause::CreateContainer => "create_container",
+            Cause::StartError => "start_error",
+            Cause::CrashLoop => "crash_loop",
+            Cause::Oom => "oom",
+            Cause::AppError => "app_error",
+            Cause::Lost => "lost",
+            Cause::EvictedNodePressure => "evicted_node_pressure",
+            Cause::EvictedOwnLimit => "evicted_own_limit",
+            Cause::EvictedApi => "evicted_api",
+            Cause::EvictedTaint => "evicted_taint",
+            Cause::RejectedPressure => "rejected_pressure",
+            Cause::Preempted => "preempted",
+            Cause::RejectedCapacity => "rejected_capacity",
+            Cause::RejectedDevice => "rejected_device",
+            Cause::RejectedNode => "rejected_node",
+            Cause::RejectedTopology => "rejected_topology",
+            Cause::RejectedSpec => "rejected_spec",
+            Cause::NodeShutdown => "node_shutdown",
+            Cause::NodeLost => "node_lost",
+            Cause::NodeGone => "node_gone",
+            Cause::Timeout => "timeout",
+            Cause::Provider => "provider",
+            Cause::DeletedExternally => "deleted_externally",
+            Cause::Interrupted => "interrupted",
+            Cause::InitFailed => "init_failed",
+            Cause::UserCancel => "user_cancel",
+            Cause::QueueCancel => "queue_cancel",
+        }
+    }
 }
 
 /// What a pod says about its task.

@@ -1,0 +1,135 @@
+//! What a collector says about a pod, and how labels name a task.
+//!
+//! A report is mail to the task, so it is durable once it is accepted, and idempotent by its key: pod, attempt, state
+//! and the moment of the transition. Whoever sees the same thing (a second collector, the executor, a restart, a list
+//! after a watch) says it under the same key, and it is told once.
+
+use crate::verdict::Verdict;
+use serde::{Deserialize, Serialize};
+use tenure_kernel::{
+    ids::{EntityId, MailId},
+    time::Timestamp,
+};
+
+/// The kind of the mail that carries a [`Report`].
+pub const POD_REPORT: &str = "pod_report";
+
+/// Names of labels and annotations, as FlowForge has them; the last two are ours.
+pub mod labels {
+    /// `true` on every pod of a task: the selector of the collector.
+    pub const WORKLOAD: &str = "flowforge.io/workload";
+    /// The task.
+    pub const TASK_ID: &str = "flowforge.io/task-id";
+    /// Its workflow.
+    pub const WORKFLOW_ID: &str = "flowforge.io/workflow-id";
+    /// Whose.
+    pub const TENANT_ID: &str = "flowforge.io/tenant-id";
+    /// Its name, for people.
+    pub const TASK_NAME: &str = "flowforge.io/task-name";
+    /// Which attempt the pod is, from 1.
+    pub const ATTEMPT: &str = "flowforge.io/attempt";
+    /// Who made the pod.
+    pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+    /// Annotation, written before the pod is deleted: somebody asked for that. The value is the reason.
+    pub const CANCEL: &str = "flowforge.io/cancel";
+    /// Annotation, written before the pod is deleted for another reason of ours (it is replaced, or cleaned up).
+    pub const STOPPED: &str = "flowforge.io/stopped";
+}
+
+/// Why a pod that was not over is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TerminatedReason {
+    /// Our own marker, or a queueing system's.
+    UserCancel,
+    /// The cluster did it: eviction, preemption, taints, shutdown.
+    SystemEviction,
+    /// Somebody deleted it.
+    ExternalDelete,
+    /// Its node is gone or silent.
+    NodeLost,
+}
+
+/// Which pod.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PodName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid: what tells two pods of one name apart.
+    pub uid: String,
+    /// Its node, once it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+}
+
+/// What was seen of a pod. The body of the mail, and an item of `POST /v1/tasks/reports`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// The label `flowforge.io/task-id`.
+    pub task_id: String,
+    /// The label `flowforge.io/workflow-id`.
+    #[serde(default)]
+    pub workflow_id: String,
+    /// The label `flowforge.io/tenant-id`; empty: the tenant of whoever reports.
+    #[serde(default)]
+    pub tenant_id: String,
+    /// Which pod.
+    pub pod: PodName,
+    /// The label `flowforge.io/attempt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// What it says. Never one without a status.
+    pub verdict: Verdict,
+    /// No container of the task runs in this pod any more, and none will: it is terminal or gone.
+    #[serde(default)]
+    pub over: bool,
+    /// The pod object is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terminated_reason: Option<TerminatedReason>,
+    /// What the main container wrote as its termination message, if it ended well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// When it was seen, by the collector's clock.
+    pub seen_at: Timestamp,
+    /// Who saw it.
+    #[serde(default)]
+    pub collector: String,
+}
+
+impl Report {
+    /// Two reports under one key say the same.
+    pub fn key(&self) -> String {
+        let v = &self.verdict;
+        let status = v.status.map_or("none", crate::verdict::TaskStatus::name);
+        let cause = v.cause.map_or("", crate::verdict::Cause::name);
+        let since = v.since.map_or(0, Timestamp::as_micros);
+        let exit = v.exit_code.map_or_else(String::new, |c| c.to_string());
+        // The same end is worth saying once more when the pod is over or gone: only then may it be replaced.
+        let how = match (self.terminated_reason.is_some(), self.over) {
+            (true, _) => "gone",
+            (false, true) => "over",
+            (false, false) => "",
+        };
+        let attempt = self.attempt.unwrap_or(0);
+        format!("{}/{attempt}/{status}:{cause}/{since}/{exit}{how}", self.pod.uid)
+    }
+
+    /// See [`Report::key`].
+    pub fn mail_id(&self) -> MailId {
+        MailId(format!("pod/{}", self.key()))
+    }
+
+    /// The task it is about.
+    pub fn task(&self) -> EntityId {
+        task_of_label(&self.task_id)
+    }
+}
+
+/// The entity behind a label: the uuid that it is, or one that follows from the text.
+pub fn task_of_label(label: &str) -> EntityId {
+    label.parse().unwrap_or_else(|_| {
+        EntityId::derived(EntityId::fixed(0x54, 0), &format!("task/{label}"), Timestamp::ZERO)
+    })
+}
