@@ -3,5 +3,19 @@
 //! A *task* is one unit of work that runs as a pod, in as many *attempts* as its policy allows, one pod each. Nobody
 //! holds a task. It is moved by mail: from collectors, which say what they saw of a pod ([`verdict`]), and from the executor.
 
+pub mod budget;
+pub mod pod;
 pub mod report;
+pub mod task;
 pub mod verdict;
+
+use tenure_kernel::machine::Machines;
+
+/// Adds the machines of this crate.
+pub fn machines(machines: Machines) -> Machines {
+    machines.with::<task::Task>().with::<pod::Pod>().with::<budget::Budget>()
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

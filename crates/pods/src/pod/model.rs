@@ -1,0 +1,323 @@
+//! The pod machine: what is kept, and what can happen.
+
+use crate::{is_default, report::PodName, task::model::Ended};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use tenure_kernel::{
+    ids::EntityId,
+    machine::{Cx, Decision, Input, Machine, Undecided},
+    table::Table,
+    time::Timestamp,
+};
+
+/// The kind of the mail with which a task says what becomes of a pod: [`PodStop`].
+pub const POD_STOP: &str = "pod_stop";
+/// The kind of the mail with which an executor speaks to a task: [`PodWord`].
+pub const POD_WORD: &str = "pod_word";
+
+/// Limits of a pod, by name.
+pub mod limits {
+    /// What one event of a log may carry.
+    pub const LOG_CHUNK_BYTES_MAX: usize = 16 * 1024;
+    /// What is kept of a pod's log from its beginning; then only the last lines are, with its end.
+    pub const LOG_BYTES_MAX: u64 = 512 * 1024;
+    /// The last lines that are kept with the end.
+    pub const LOG_TAIL_BYTES: usize = 8 * 1024;
+}
+
+/// What an executor is asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NewPod {
+    /// Whose pod it is. Its template is in the task's history.
+    pub task: EntityId,
+    /// Which attempt.
+    pub attempt: u32,
+    /// The task's name.
+    pub name: String,
+    /// Label.
+    pub workflow_id: String,
+    /// Label.
+    pub tenant_id: String,
+    /// The label of the task, where it is not its id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Where; the executor's own default otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Which cluster.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub cluster: String,
+    /// Higher is sooner.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub priority: i16,
+    /// It is given up by then.
+    pub must_end_in_ms: u64,
+}
+
+/// Why a pod is let go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopWhy {
+    /// It is over and recorded.
+    Over,
+    /// Somebody cancelled the task.
+    Cancel,
+    /// It ran too long.
+    Timeout,
+    /// The attempt has failed while the pod may still run: there will be another, or none.
+    Replaced,
+}
+
+impl StopWhy {
+    /// As it is written on the pod.
+    pub const fn name(self) -> &'static str {
+        match self {
+            StopWhy::Over => "over",
+            StopWhy::Cancel => "cancel",
+            StopWhy::Timeout => "timeout",
+            StopWhy::Replaced => "replaced",
+        }
+    }
+}
+
+/// What becomes of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodStop {
+    /// Why.
+    pub why: StopWhy,
+    /// When it is deleted; `None`: it is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delete_after_ms: Option<u64>,
+}
+
+/// What an executor says to a task.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PodWord {
+    /// About which attempt.
+    pub attempt: u32,
+    /// What.
+    #[serde(flatten)]
+    pub says: Says,
+}
+
+/// What an executor says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "says", rename_all = "snake_case")]
+pub enum Says {
+    /// The pod exists.
+    Created {
+        /// Which.
+        pod: PodName,
+    },
+    /// The API server will not have it.
+    Refused {
+        /// Why.
+        ended: Ended,
+        /// Whether another attempt could be taken.
+        retryable: bool,
+    },
+    /// There is no such pod, or not any more.
+    Gone {
+        /// How that is known.
+        how: String,
+    },
+}
+
+/// The name under which a pod is made, on record before it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begun {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// What can happen to a pod.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum PodEvent {
+    /// An executor is wanted.
+    PodOrdered(Box<NewPod>),
+    /// The API server is about to be asked.
+    PodBegun(Begun),
+    /// The pod exists: made, or found.
+    PodMade {
+        /// Its uid.
+        uid: String,
+        /// It had been made before, by an executor that did not come to say so.
+        #[serde(default, skip_serializing_if = "is_default")]
+        adopted: bool,
+    },
+    /// A piece of its log.
+    LogAppended {
+        /// As it was written; what is no UTF-8 is replaced.
+        text: String,
+        /// The time stamp of its last line, from which it is read on.
+        until: Timestamp,
+        /// Lines are missing after it: the log is longer than what is kept.
+        #[serde(default, skip_serializing_if = "is_default")]
+        cut: bool,
+    },
+    /// Nothing of it runs any more.
+    PodOver {
+        /// The last lines of its log, where the log was longer than what is kept.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        tail: String,
+    },
+    /// What becomes of it.
+    StopAsked(PodStop),
+    /// The reason stands on the pod, which is deleted now.
+    PodMarked {},
+    /// It is left for a while, and then deleted.
+    PodKept {
+        /// For how long.
+        for_ms: u64,
+    },
+    /// It is to be deleted now.
+    CleanDue {},
+    /// Mail that changes nothing.
+    PodNoted {
+        /// What.
+        what: String,
+    },
+    /// There is no such pod any more.
+    PodCleared {
+        /// How that is known.
+        how: String,
+    },
+    /// It is left where it is.
+    PodLeft {},
+    /// It was never made: the API server will not have it, or nobody wants it any more.
+    PodNotMade {
+        /// Why.
+        why: String,
+    },
+    /// Nobody could say what became of it, in all that time.
+    PodAbandoned {},
+}
+
+/// What the head keeps.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PodState {
+    /// What was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new: Option<NewPod>,
+    /// See [`Begun`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub begun: Option<Begun>,
+    /// Its uid.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// How much of its log was kept.
+    #[serde(skip_serializing_if = "is_default")]
+    pub log_bytes: u64,
+    /// Up to when its log was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_until: Option<Timestamp>,
+    /// Nothing more of its log is kept.
+    #[serde(skip_serializing_if = "is_default")]
+    pub log_cut: bool,
+    /// Nothing of it runs any more.
+    #[serde(skip_serializing_if = "is_default")]
+    pub over: bool,
+    /// What becomes of it; the last word counts, and *now* before *later*.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop: Option<PodStop>,
+    /// The reason stands on it.
+    #[serde(skip_serializing_if = "is_default")]
+    pub marked: bool,
+}
+
+/// The pod machine.
+#[derive(Debug)]
+pub struct Pod;
+
+impl Machine for Pod {
+    type State = PodState;
+    type Event = PodEvent;
+    const TABLE: &'static Table = &super::table::TABLE;
+
+    fn name(event: &PodEvent) -> &'static str {
+        match event {
+            PodEvent::PodOrdered(_) => "pod_ordered",
+            PodEvent::PodBegun(_) => "pod_begun",
+            PodEvent::PodMade { .. } => "pod_made",
+            PodEvent::LogAppended { .. } => "log_appended",
+            PodEvent::PodOver { .. } => "pod_over",
+            PodEvent::StopAsked(_) => "stop_asked",
+            PodEvent::PodMarked {} => "pod_marked",
+            PodEvent::PodKept { .. } => "pod_kept",
+            PodEvent::CleanDue {} => "clean_due",
+            PodEvent::PodNoted { .. } => "pod_noted",
+            PodEvent::PodCleared { .. } => "pod_cleared",
+            PodEvent::PodLeft {} => "pod_left",
+            PodEvent::PodNotMade { .. } => "pod_not_made",
+            PodEvent::PodAbandoned {} => "pod_abandoned",
+        }
+    }
+
+    fn apply(state: &mut PodState, event: &PodEvent) {
+        match event {
+            PodEvent::PodOrdered(new) => {
+                *state = PodState { new: Some((**new).clone()), ..PodState::default() };
+            }
+            PodEvent::PodBegun(begun) => state.begun = Some(begun.clone()),
+            PodEvent::PodMade { uid, .. } => state.uid = Some(uid.clone()),
+            PodEvent::LogAppended { text, until, cut } => {
+                state.log_bytes += text.len() as u64;
+                state.log_until = Some(*until);
+                state.log_cut |= cut;
+            }
+            PodEvent::PodOver { .. } => state.over = true,
+            PodEvent::StopAsked(stop) => state.stop = Some(*stop),
+            PodEvent::PodMarked {} => state.marked = true,
+            PodEvent::CleanDue {} => {
+                if let Some(stop) = &mut state.stop {
+                    stop.delete_after_ms = Some(0);
+                }
+            }
+            PodEvent::PodKept { .. }
+            | PodEvent::PodNoted { .. }
+            | PodEvent::PodCleared { .. }
+            | PodEvent::PodLeft {}
+            | PodEvent::PodNotMade { .. }
+            | PodEvent::PodAbandoned {} => {}
+        }
+    }
+
+    fn decide(
+        state: Option<&PodState>,
+        input: &Input<'_>,
+        cx: &Cx,
+    ) -> Result<Decision<PodEvent>, Undecided> {
+        super::decide::decide(state, input, cx)
+    }
+}
+
+/// The queue from which executors of a cluster take pods.
+pub fn queue_of(cluster: &str) -> String {
+    match cluster {
+        "" => "pods".to_owned(),
+        cluster => format!("pods@{cluster}"),
+    }
+}
+
+/// The name of an attempt's pod: readable, valid in Kubernetes, and never that of another attempt.
+pub fn pod_name(new: &NewPod) -> String {
+    let plain = |text: &str, max: usize| {
+        let lower = text.to_ascii_lowercase();
+        let ok = lower.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
+        let text: String = ok.take(max).collect();
+        text.trim_matches('-').to_owned()
+    };
+    let hash = Sha256::new()
+        .chain_update(new.task.as_bytes())
+        .chain_update(new.attempt.to_be_bytes())
+        .finalize();
+    let tag: String = hash[..4].iter().map(|b| format!("{b:02x}")).collect();
+    let parts = [plain(&new.workflow_id, 8), plain(&new.name, 30)];
+    let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|p| !p.is_empty()).collect();
+    let middle = if parts.is_empty() { "task".to_owned() } else { parts.join("-") };
+    format!("ff-{middle}-{}-{tag}", new.attempt)
+}
