@@ -120,7 +120,7 @@ impl RetryPolicy {
             .finalize();
         let mut word = [0u8; 8];
         word.copy_from_slice(&hash[..8]);
-        let part = u128::from(u64::from_be_bytes(word)) * u128::from(whole + 1) >> 64;
+        let part = (u128::from(u64::from_be_bytes(word)) * u128::from(whole + 1)) >> 64;
         // The part is at most the whole, which is a u64.
         Duration::from_millis(u64::try_from(part).unwrap_or(whole))
     }
@@ -213,7 +213,8 @@ impl Tally {
     ) -> Result<(), NoRetry> {
         let failed = self.classes.get(&class).copied().unwrap_or(0);
         // A config error is retryable only where the policy asks for it in so many words.
-        if !retryable && !(class == CauseClass::Config && policy.config > 0) {
+        let asked_for = class == CauseClass::Config && policy.config > 0;
+        if !(retryable || asked_for) {
             return Err(NoRetry::NotRetryable);
         }
         if cause == Some(Cause::RejectedCapacity)
