@@ -407,7 +407,7 @@ impl<'a> Desk<'a> {
     /// Asks the tenant's budget for a place.
     fn ask(&mut self) {
         if self.state.external {
-            return;
+            return self.note("the next pod is made elsewhere");
         }
         self.say(TaskEvent::RetryAsked {});
         let tenant = self.state.tenant_id.clone();

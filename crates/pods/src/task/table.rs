@@ -55,7 +55,7 @@ pub static TABLE: Table = Table {
         at(BIRTH, "task_canceled", CANCELED),
         at(&[PENDING, RETRYING], "pod_wanted", QUEUED),
         at(ANY, "pod_seen", QUEUED),
-        at(&[PENDING, QUEUED, RUNNING], "pod_created", SAME),
+        at(ANY, "pod_created", SAME),
         at(&[QUEUED], "task_running", RUNNING),
         at(&[QUEUED, RUNNING], "attempt_failed", RETRYING),
         at(&[RETRYING], "attempt_fenced", SAME),
