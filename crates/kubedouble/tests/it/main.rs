@@ -1,0 +1,5 @@
+//! The double through the real client: what was observed on a real server, each fact a transcript, and
+//! the requests, faults and files that others build on.
+
+mod support;
+mod transcripts;
