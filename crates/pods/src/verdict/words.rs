@@ -1,5 +1,6 @@
 //! The words of a verdict.
 
+use crate::report::TerminatedReason;
 use serde::{Deserialize, Serialize};
 use tenure_kernel::time::Timestamp;
 
@@ -58,7 +59,7 @@ pub enum CauseClass {
     Deleted,
 }
 
-/// Why. The identifiers are those of the reason table ([`super::Cause::class`] and the table's rows say the rest).
+/// Why. The identifiers are those of the reason table ([`Cause::class`] and the table's rows say the rest).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -129,7 +130,107 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// As it is written.
+    /// Every cause there is.
+    pub const ALL: [Cause; 32] = [
+        Cause::ScheduleTimeout,
+        Cause::StartTimeout,
+        Cause::ImagePull,
+        Cause::ImageInvalid,
+        Cause::Config,
+        Cause::CreateContainer,
+        Cause::StartError,
+        Cause::CrashLoop,
+        Cause::Oom,
+        Cause::AppError,
+        Cause::Lost,
+        Cause::EvictedNodePressure,
+        Cause::EvictedOwnLimit,
+        Cause::EvictedApi,
+        Cause::EvictedTaint,
+        Cause::RejectedPressure,
+        Cause::Preempted,
+        Cause::RejectedCapacity,
+        Cause::RejectedDevice,
+        Cause::RejectedNode,
+        Cause::RejectedTopology,
+        Cause::RejectedSpec,
+        Cause::NodeShutdown,
+        Cause::NodeLost,
+        Cause::NodeGone,
+        Cause::Timeout,
+        Cause::Provider,
+        Cause::DeletedExternally,
+        Cause::Interrupted,
+        Cause::InitFailed,
+        Cause::UserCancel,
+        Cause::QueueCancel,
+    ];
+
+    /// Who answers for it, where the row that gave it says nothing else.
+    pub fn class(self) -> CauseClass {
+        match self {
+            Cause::AppError
+            | Cause::CrashLoop
+            | Cause::StartError
+            | Cause::EvictedOwnLimit
+            | Cause::InitFailed => CauseClass::App,
+            Cause::Oom => CauseClass::Oom,
+            Cause::Config | Cause::RejectedSpec => CauseClass::Config,
+            Cause::ImagePull | Cause::ImageInvalid => CauseClass::Image,
+            Cause::Timeout => CauseClass::Timeout,
+            Cause::UserCancel | Cause::QueueCancel => CauseClass::Cancelled,
+            Cause::Lost | Cause::NodeLost => CauseClass::Lost,
+            Cause::DeletedExternally => CauseClass::Deleted,
+            Cause::ScheduleTimeout
+            | Cause::StartTimeout
+            | Cause::CreateContainer
+            | Cause::EvictedNodePressure
+            | Cause::EvictedApi
+            | Cause::EvictedTaint
+            | Cause::RejectedPressure
+            | Cause::Preempted
+            | Cause::RejectedCapacity
+            | Cause::RejectedDevice
+            | Cause::RejectedNode
+            | Cause::RejectedTopology
+            | Cause::NodeShutdown
+            | Cause::NodeGone
+            | Cause::Provider
+            | Cause::Interrupted => CauseClass::Infra,
+        }
+    }
+
+    /// Whether another attempt could end differently, where the row that gave it says nothing else.
+    pub fn retryable(self) -> bool {
+        !matches!(
+            self,
+            Cause::ImageInvalid
+                | Cause::Config
+                | Cause::RejectedSpec
+                | Cause::UserCancel
+                | Cause::QueueCancel
+        )
+    }
+
+    /// The seed's word for a pod that did not end by itself; `None` for one that did.
+    pub fn terminated_reason(self) -> Option<TerminatedReason> {
+        match self {
+            Cause::UserCancel | Cause::QueueCancel => Some(TerminatedReason::UserCancel),
+            Cause::EvictedNodePressure
+            | Cause::EvictedOwnLimit
+            | Cause::EvictedApi
+            | Cause::EvictedTaint
+            | Cause::RejectedPressure
+            | Cause::Preempted
+            | Cause::NodeShutdown
+            | Cause::Interrupted => Some(TerminatedReason::SystemEviction),
+            Cause::DeletedExternally => Some(TerminatedReason::ExternalDelete),
+            Cause::NodeLost | Cause::NodeGone => Some(TerminatedReason::NodeLost),
+            _ => None,
+        }
+    }
+
+    /// As it is written: `oom`, `evicted_own_limit`, …
     pub const fn name(self) -> &'static str {
         match self {
             Cause::ScheduleTimeout => "schedule_timeout",
@@ -168,8 +269,50 @@ impl Cause {
     }
 }
 
+impl CauseClass {
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CauseClass::App => "app",
+            CauseClass::Oom => "oom",
+            CauseClass::Infra => "infra",
+            CauseClass::Config => "config",
+            CauseClass::Image => "image",
+            CauseClass::Timeout => "timeout",
+            CauseClass::Cancelled => "cancelled",
+            CauseClass::Lost => "lost",
+            CauseClass::Deleted => "deleted",
+        }
+    }
+}
+
+/// What a moment in `next_check_at` counts from. The clock of a verdict is read again by the next one for the same pod,
+/// so that a change of words (`ErrImagePull`, `ImagePullBackOff`, and back) does not start it over.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Clock {
+    /// Without a node.
+    Schedule,
+    /// With a node, and not started.
+    Start,
+    /// An image does not come.
+    Image,
+    /// A Secret, ConfigMap or key is missing.
+    Config,
+    /// A container can not be created.
+    Create,
+    /// A container ended and will be started again.
+    Restart,
+    /// Told to go, and still there.
+    Leaving,
+    /// Its node says nothing.
+    Node,
+    /// What is seen contradicts what was seen before.
+    Hold,
+}
+
 /// What a pod says about its task.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Verdict {
     /// `None`: there is nothing to report yet.
     pub status: Option<TaskStatus>,
@@ -203,12 +346,36 @@ pub struct Verdict {
     /// Kubernetes' or the container's own words, cut.
     #[serde(default)]
     pub message: String,
+    /// More about the cause: `memory`, `disk` or `pid` of an eviction, `transient` of a pull.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub detail: Option<String>,
     /// Which row of the reason table gave it.
     pub rule: String,
     /// When it became so, by the pod's own times where it has them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub since: Option<Timestamp>,
+    /// What `next_check_at` counts from.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub clock: Option<Clock>,
+    /// When that clock started.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub clock_since: Option<Timestamp>,
+    /// What silence until `next_check_at` leads to.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub next_cause: Option<Cause>,
     /// When silence would change the answer.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub next_check_at: Option<Timestamp>,
+}
+
+impl Verdict {
+    /// Nothing follows it, for this pod.
+    pub fn is_final(&self) -> bool {
+        self.status.is_some_and(TaskStatus::is_final)
+    }
+
+    /// The seed's word for a pod that did not end by itself.
+    pub fn terminated_reason(&self) -> Option<TerminatedReason> {
+        self.cause.and_then(Cause::terminated_reason)
+    }
 }

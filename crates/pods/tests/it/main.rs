@@ -1,7 +1,8 @@
-//! Tests of pods: the machines in a small world whose time jumps to whatever is due next.
+//! Tests of pods: what they say ([`verdict`]), and the machines in a small world whose time jumps to whatever is due next.
 
 mod budget;
 mod defects;
 mod tasks;
+mod verdict;
 mod walks;
 mod world;

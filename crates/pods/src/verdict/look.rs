@@ -1,0 +1,262 @@
+//! Reading a pod object: what it says where, without an opinion. Nothing here takes a field for granted: pods are read as they
+//! were written by kubelets of all ages, virtual ones, and people with an editor.
+
+use super::policy::Policy;
+use k8s_openapi::{
+    api::core::v1::{
+        Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition,
+        PodSpec, PodStatus,
+    },
+    apimachinery::pkg::apis::meta::v1::Time,
+};
+use std::time::Duration;
+use tenure_kernel::time::Timestamp;
+
+/// How long a pod has to end where nobody said; Kubernetes' own default.
+const GRACE_DEFAULT_SECONDS: i64 = 30;
+
+/// One pod, and which of its containers is the main one.
+pub(super) struct Look<'a> {
+    pub pod: &'a Pod,
+    spec: Option<&'a PodSpec>,
+    status: Option<&'a PodStatus>,
+    /// The main container's name; a pod without containers has none.
+    pub main: Option<&'a str>,
+}
+
+/// A deletion that was asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Deletion {
+    /// When.
+    pub began: Timestamp,
+    /// When it should be over.
+    pub due: Timestamp,
+}
+
+/// Kubernetes' time as ours. Year one, as Go writes an unset time, and 1970, as runtimes do, are no times.
+pub(super) fn moment(time: &Time) -> Option<Timestamp> {
+    let micros = time.0.as_microsecond();
+    (micros > 0).then(|| Timestamp::from_micros(micros))
+}
+
+fn at(time: &Option<Time>) -> Option<Timestamp> {
+    time.as_ref().and_then(moment)
+}
+
+impl<'a> Look<'a> {
+    pub fn new(pod: &'a Pod, policy: &Policy) -> Look<'a> {
+        let (spec, status) = (pod.spec.as_ref(), pod.status.as_ref());
+        let mut look = Look { pod, spec, status, main: None };
+        look.main = look.find_main(policy);
+        look
+    }
+
+    /// See [`Policy::main`] for the order.
+    fn find_main(&self, policy: &Policy) -> Option<&'a str> {
+        let declared: Vec<&'a str> = match self.spec {
+            Some(spec) if !spec.containers.is_empty() => {
+                spec.containers.iter().map(|c| c.name.as_str()).collect()
+            }
+            _ => self.statuses().iter().map(|c| c.name.as_str()).collect(),
+        };
+        let has = |name: &str| declared.iter().copied().find(|n| *n == name);
+        let mut own = declared.iter().filter(|n| !policy.sidecars.iter().any(|s| s == *n));
+        has(&policy.main)
+            .or_else(|| match (own.next(), own.next()) {
+                (Some(only), None) => Some(*only),
+                _ => None,
+            })
+            .or_else(|| has(self.annotation("kubectl.kubernetes.io/default-container")?))
+            .or_else(|| declared.first().copied())
+    }
+
+    pub fn annotation(&self, key: &str) -> Option<&'a str> {
+        self.pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    pub fn phase(&self) -> &'a str {
+        self.status.and_then(|s| s.phase.as_deref()).unwrap_or("")
+    }
+
+    pub fn reason(&self) -> &'a str {
+        self.status.and_then(|s| s.reason.as_deref()).unwrap_or("")
+    }
+
+    pub fn message(&self) -> &'a str {
+        self.status.and_then(|s| s.message.as_deref()).unwrap_or("")
+    }
+
+    fn statuses(&self) -> &'a [ContainerStatus] {
+        self.status.and_then(|s| s.container_statuses.as_deref()).unwrap_or(&[])
+    }
+
+    /// The main container's status.
+    pub fn main_status(&self) -> Option<&'a ContainerStatus> {
+        self.statuses().iter().find(|c| Some(c.name.as_str()) == self.main)
+    }
+
+    /// Init containers as they are declared (all, native sidecars too), each with its status.
+    pub fn init_statuses(&self) -> &'a [ContainerStatus] {
+        self.status.and_then(|s| s.init_container_statuses.as_deref()).unwrap_or(&[])
+    }
+
+    fn declared(&self, name: &str) -> Option<&'a Container> {
+        let spec = self.spec?;
+        let init = spec.init_containers.iter().flatten();
+        spec.containers.iter().chain(init).find(|c| c.name == name)
+    }
+
+    /// An init container that is always restarted and runs beside the main one.
+    pub fn is_native_sidecar(&self, name: &str) -> bool {
+        let init = self.spec.and_then(|s| s.init_containers.as_deref()).unwrap_or(&[]);
+        init.iter().any(|c| c.name == name && c.restart_policy.as_deref() == Some("Always"))
+    }
+
+    pub fn condition(&self, kind: &str) -> Option<&'a PodCondition> {
+        self.status?.conditions.as_ref()?.iter().find(|c| c.type_ == kind)
+    }
+
+    /// A condition, if it is so. A stale `DisruptionTarget` is set back to False after minutes.
+    pub fn holds(&self, kind: &str) -> Option<&'a PodCondition> {
+        self.condition(kind).filter(|c| c.status == "True")
+    }
+
+    pub fn holds_since(&self, kind: &str) -> Option<Timestamp> {
+        at(&self.holds(kind)?.last_transition_time)
+    }
+
+    pub fn has_node(&self) -> bool {
+        self.spec.and_then(|s| s.node_name.as_deref()).is_some_and(|n| !n.is_empty())
+            || self.holds("PodScheduled").is_some()
+    }
+
+    pub fn is_gated(&self) -> bool {
+        let gates = self.spec.and_then(|s| s.scheduling_gates.as_ref());
+        let said = self.condition("PodScheduled");
+        let told = said.filter(|c| c.status == "False").and_then(|c| c.reason.as_deref());
+        gates.is_some_and(|g| !g.is_empty()) || told == Some("SchedulingGated")
+    }
+
+    pub fn created(&self) -> Option<Timestamp> {
+        at(&self.pod.metadata.creation_timestamp)
+    }
+
+    pub fn began(&self) -> Option<Timestamp> {
+        at(&self.status?.start_time)
+    }
+
+    /// When the kubelet's own deadline strikes.
+    pub fn active_deadline(&self) -> Option<Timestamp> {
+        let seconds = u64::try_from(self.spec?.active_deadline_seconds?).ok()?;
+        Some(self.began()? + Duration::from_secs(seconds))
+    }
+
+    pub fn deletion(&self) -> Option<Deletion> {
+        let meta = &self.pod.metadata;
+        let due = meta.deletion_timestamp.as_ref()?;
+        // One that can not be read is still a deletion.
+        let due = moment(due).unwrap_or(Timestamp::ZERO);
+        let grace = meta
+            .deletion_grace_period_seconds
+            .or_else(|| self.spec.and_then(|s| s.termination_grace_period_seconds))
+            .unwrap_or(GRACE_DEFAULT_SECONDS);
+        let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
+        Some(Deletion { began: due - grace, due })
+    }
+
+    /// Since when a pod that has a node is being started.
+    pub fn start_origin(&self) -> Option<Timestamp> {
+        self.holds_since("PodScheduled").or_else(|| self.began()).or_else(|| self.created())
+    }
+
+    /// Since when this container could be started.
+    pub fn container_origin(&self, status: Option<&ContainerStatus>) -> Option<Timestamp> {
+        if let Some(ended) = status.and_then(last_end).and_then(|t| at(&t.finished_at)) {
+            return Some(ended);
+        }
+        let ready = self.holds_since("PodReadyToStartContainers");
+        let is_main = status.is_none_or(|s| Some(s.name.as_str()) == self.main);
+        let initialized = if is_main { self.holds_since("Initialized") } else { None };
+        ready.max(initialized).or_else(|| self.start_origin())
+    }
+
+    /// Whether the kubelet starts a container again that ended with this code. A pod without a restart policy is one
+    /// that no API server has seen; a task's pod is written with Never.
+    pub fn restarts(&self, name: &str, is_init: bool, exit_code: i32) -> bool {
+        if self.deletion().is_some() || ["Failed", "Succeeded"].contains(&self.phase()) {
+            return false;
+        }
+        let declared = self.declared(name);
+        for rule in declared.iter().flat_map(|c| c.restart_policy_rules.iter().flatten()) {
+            let Some(codes) = &rule.exit_codes else { continue };
+            let listed = codes.values.iter().flatten().any(|v| *v == exit_code);
+            if listed == (codes.operator == "In") && rule.action.starts_with("Restart") {
+                return true;
+            }
+        }
+        let own = declared.and_then(|c| c.restart_policy.as_deref());
+        match own.or(self.spec.and_then(|s| s.restart_policy.as_deref())).unwrap_or("Never") {
+            // An init container that ended well is done, unless it is a sidecar.
+            "Always" => !is_init || own.is_some() || exit_code != 0,
+            "OnFailure" => exit_code != 0,
+            _ => false,
+        }
+    }
+
+    /// Since when the pod is unready in the way that only the node controller writes: it turns `Ready` and nothing else,
+    /// so that the containers still read as ready, and it gives no reason, while a kubelet always gives one.
+    pub fn unready_by_controller(&self) -> Option<Option<Timestamp>> {
+        let ready = self.condition("Ready").filter(|c| c.status != "True")?;
+        let silent = ready.reason.as_deref().unwrap_or("").is_empty();
+        let well =
+            self.holds("ContainersReady").is_some() || self.main_status().is_some_and(|m| m.ready);
+        (silent && well).then(|| at(&ready.last_transition_time))
+    }
+}
+
+pub(super) fn terminated(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    status.state.as_ref()?.terminated.as_ref()
+}
+
+pub(super) fn is_running(status: &ContainerStatus) -> bool {
+    status.state.as_ref().is_some_and(|s| s.running.is_some())
+}
+
+/// The end before the one that `state` may tell of.
+pub(super) fn last_end(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+    status.last_state.as_ref()?.terminated.as_ref()
+}
+
+pub(super) fn running_since(status: &ContainerStatus) -> Option<Timestamp> {
+    at(&status.state.as_ref()?.running.as_ref()?.started_at)
+}
+
+pub(super) fn started(end: &ContainerStateTerminated) -> Option<Timestamp> {
+    at(&end.started_at)
+}
+
+pub(super) fn finished(end: &ContainerStateTerminated) -> Option<Timestamp> {
+    at(&end.finished_at)
+}
+
+/// Whether this container ever ran: it runs, or ended after a start, or was started again.
+pub(super) fn has_run(status: &ContainerStatus) -> bool {
+    let ran = |state: &Option<ContainerState>| {
+        let end = state.as_ref().and_then(|s| s.terminated.as_ref());
+        end.is_some_and(|t| at(&t.started_at).is_some())
+    };
+    is_running(status) || ran(&status.state) || ran(&status.last_state) || status.restart_count > 0
+}
+
+/// Why it waits, and what is said about it.
+pub(super) fn waiting(status: &ContainerStatus) -> Option<(&str, &str)> {
+    let state = status.state.as_ref();
+    match state.and_then(|s| s.waiting.as_ref()) {
+        Some(w) => Some((w.reason.as_deref().unwrap_or(""), w.message.as_deref().unwrap_or(""))),
+        // No state at all is, by Kubernetes' own words, waiting.
+        None if state.is_none_or(|s| s.running.is_none() && s.terminated.is_none()) => {
+            Some(("", ""))
+        }
+        None => None,
+    }
+}

@@ -1,0 +1,7 @@
+//! What pods say: fixtures for every row, and what holds for all objects.
+
+mod cases;
+mod fixtures;
+mod properties;
+mod reasons;
+mod settings;
