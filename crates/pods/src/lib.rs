@@ -9,6 +9,9 @@ pub mod report;
 pub mod task;
 pub mod verdict;
 
+/// The types of Kubernetes' objects, in the version that this crate is built with.
+pub use k8s_openapi;
+
 use tenure_kernel::machine::Machines;
 
 /// Adds the machines of this crate.

@@ -67,6 +67,8 @@ pub enum Command {
     Call(crate::commands::call::Options),
     /// Sets, shows and moves schedules of a server: jobs at the times of a calendar
     Schedule(crate::commands::schedule::Options),
+    /// Says what pods mean for their tasks
+    Task(crate::commands::task::Options),
     /// Checks and shows plans: work as a graph of steps in JSON
     Plan(crate::commands::plan::Options),
     /// Creates, lists and revokes API keys

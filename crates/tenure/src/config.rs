@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
 use tenure_agents::{desk::Defaults, rules::Rules};
 use tenure_engine::config::EngineConfig;
 use tenure_jobs::drive::JobOptions;
+use tenure_pods::verdict::{Override, Policy, UnderDisruption, WithoutProof};
 
 /// What a key holds.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +29,8 @@ enum Form {
     BusUrl,
     /// What stands before the subjects of a bus; may be empty.
     BusPrefix,
+    /// Rows for the reason table of pods, as TOML.
+    Reasons,
     /// May be empty.
     Anything,
     /// A filter for log lines.
@@ -216,6 +219,108 @@ pub static KEYS: &[Key] = &[
         default: "5",
         form: Form::Seconds(0.05, 300.0),
         doc: "the longest the rules of agents sleep; the due loop takes the smallest of this, worker.watchdog_interval_seconds and server.tick_seconds",
+    },
+    Key {
+        name: "pods.cancel_annotation",
+        default: "flowforge.io/cancel",
+        form: Form::Text,
+        doc: "the annotation that marks a pod which is deleted because its task was cancelled",
+    },
+    Key {
+        name: "pods.config_grace_seconds",
+        default: "60",
+        form: Form::Number(0, 31_536_000),
+        doc: "how long a missing Secret, ConfigMap or key is waited for",
+    },
+    Key {
+        name: "pods.crash_loop_restarts",
+        default: "3",
+        form: Form::Number(0, 1_000_000),
+        doc: "restarts within one pod after which its next end is final",
+    },
+    Key {
+        name: "pods.create_grace_seconds",
+        default: "300",
+        form: Form::Number(0, 31_536_000),
+        doc: "how long a container that can not be created is waited for",
+    },
+    Key {
+        name: "pods.image_pull_grace_seconds",
+        default: "300",
+        form: Form::Number(0, 31_536_000),
+        doc: "how long an image that does not come is waited for; 0 fails at the first error",
+    },
+    Key {
+        name: "pods.image_pull_long_grace_seconds",
+        default: "900",
+        form: Form::Number(0, 31_536_000),
+        doc: "the same, where the registry is overloaded or away",
+    },
+    Key {
+        name: "pods.main",
+        default: "main",
+        form: Form::Text,
+        doc: "the container whose end is the task's end; without it the only one that is no sidecar",
+    },
+    Key {
+        name: "pods.node_lost_grace_seconds",
+        default: "600",
+        form: Form::Number(0, 31_536_000),
+        doc: "how long a node may be silent while nobody deletes its pods",
+    },
+    Key {
+        name: "pods.own_init",
+        default: "flowforge-sdk-init",
+        form: Form::Anything,
+        doc: "init containers that are ours, with commas: their failure is not the task's",
+    },
+    Key {
+        name: "pods.reasons",
+        default: "",
+        form: Form::Reasons,
+        doc: "rows that go before the reason table, as an array of tables: see docs/pods/explain.md",
+    },
+    Key {
+        name: "pods.restart_timeout_seconds",
+        default: "900",
+        form: Form::Number(0, 31_536_000),
+        doc: "how long a container that is to be started again may wait for it",
+    },
+    Key {
+        name: "pods.schedule_timeout_seconds",
+        default: "1800",
+        form: Form::Number(0, 31_536_000),
+        doc: "how long a pod may be without a node",
+    },
+    Key {
+        name: "pods.sidecars",
+        default: "",
+        form: Form::Anything,
+        doc: "containers beside the main one, with commas, besides the names that are known",
+    },
+    Key {
+        name: "pods.start_timeout_seconds",
+        default: "900",
+        form: Form::Number(0, 31_536_000),
+        doc: "how long a pod with a node may take until its main container runs",
+    },
+    Key {
+        name: "pods.success_under_disruption",
+        default: "succeeded",
+        form: Form::Word(&["succeeded", "failed"]),
+        doc: "what exit code 0 counts as while somebody was ending the pod",
+    },
+    Key {
+        name: "pods.success_without_proof",
+        default: "lost",
+        form: Form::Word(&["lost", "succeeded"]),
+        doc: "what phase Succeeded counts as where no container status proves it",
+    },
+    Key {
+        name: "pods.terminating_grace_seconds",
+        default: "300",
+        form: Form::Number(0, 31_536_000),
+        doc: "how long after its time to end a pod may still be there before its node counts as lost",
     },
     Key {
         name: "server.faults_before_attention",
@@ -524,6 +629,43 @@ impl Settings {
             .filter_map(|k| self.0.get(k.name).map(|(value, origin)| (k, value.as_str(), origin)))
     }
 
+    /// How pods are judged.
+    pub fn pod_policy(&self) -> Policy {
+        let seconds = |name: &str| self.number(name);
+        let names = |name: &str| {
+            let words = self.text(name).split(',').map(str::trim).filter(|w| !w.is_empty());
+            words.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let known = Policy::default();
+        Policy {
+            main: self.text("pods.main").to_owned(),
+            sidecars: known.sidecars.into_iter().chain(names("pods.sidecars")).collect(),
+            own_init: names("pods.own_init"),
+            cancel_annotation: self.text("pods.cancel_annotation").to_owned(),
+            success_under_disruption: match self.text("pods.success_under_disruption") {
+                "failed" => UnderDisruption::Failed,
+                _ => UnderDisruption::Succeeded,
+            },
+            success_without_proof: match self.text("pods.success_without_proof") {
+                "succeeded" => WithoutProof::Succeeded,
+                _ => WithoutProof::Lost,
+            },
+            schedule_timeout_seconds: seconds("pods.schedule_timeout_seconds"),
+            start_timeout_seconds: seconds("pods.start_timeout_seconds"),
+            image_pull_grace_seconds: seconds("pods.image_pull_grace_seconds"),
+            image_pull_long_grace_seconds: seconds("pods.image_pull_long_grace_seconds"),
+            config_grace_seconds: seconds("pods.config_grace_seconds"),
+            create_grace_seconds: seconds("pods.create_grace_seconds"),
+            crash_loop_restarts: u32::try_from(seconds("pods.crash_loop_restarts"))
+                .unwrap_or(u32::MAX),
+            restart_timeout_seconds: seconds("pods.restart_timeout_seconds"),
+            terminating_grace_seconds: seconds("pods.terminating_grace_seconds"),
+            node_lost_grace_seconds: seconds("pods.node_lost_grace_seconds"),
+            // Checked when it was set.
+            reasons: reasons(self.text("pods.reasons")).unwrap_or_default(),
+        }
+    }
+
     /// The numbers of jobs.
     pub fn jobs(&self) -> JobOptions {
         JobOptions {
@@ -606,6 +748,22 @@ fn flatten(prefix: &str, table: &toml::Table, out: &mut Vec<(String, String)>) {
     }
 }
 
+/// Rows for the reason table. From a file they come as `[[pods.reasons]]`, from elsewhere as an inline array.
+fn reasons(text: &str) -> Result<Vec<Override>, String> {
+    #[derive(serde::Deserialize)]
+    struct Rows {
+        reasons: Vec<Override>,
+    }
+    if text.trim().is_empty() {
+        return Ok(Vec::new());
+    }
+    let read: Result<Rows, toml::de::Error> = toml::from_str(&format!("reasons = {text}"));
+    read.map(|rows| rows.reasons).map_err(|e| {
+        let what = e.message();
+        format!("is no list of rows such as [{{where=\"waiting\", reason=\"ErrImagePull\", cause=\"image_invalid\"}}]: {what}")
+    })
+}
+
 fn problem_of(form: Form, value: &str) -> Option<String> {
     match form {
         Form::Seconds(min, max) => match value.parse::<f64>() {
@@ -644,6 +802,7 @@ fn problem_of(form: Form, value: &str) -> Option<String> {
         Form::BusUrl => tenure_bell::nats::check_url(value).err(),
         Form::BusPrefix => tenure_bell::nats::check_prefix(value).err(),
         Form::Anything => None,
+        Form::Reasons => reasons(value).err(),
         Form::Text => value.is_empty().then(|| "is empty".to_owned()),
     }
 }
@@ -800,5 +959,27 @@ mod tests {
         for key in KEYS {
             assert_eq!(problem_of(key.form, key.default), None, "{}", key.name);
         }
+    }
+
+    #[test]
+    fn the_settings_of_pods_are_the_defaults_of_their_policy() {
+        assert_eq!(load(&[], &[]).unwrap().pod_policy(), Policy::default());
+    }
+
+    #[test]
+    fn rows_for_the_reason_table_come_from_the_file_and_are_checked() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tenure.toml");
+        let write = |rows: &str| std::fs::write(&file, rows).unwrap();
+        write(
+            "[[pods.reasons]]\nwhere = \"waiting\"\nreason = \"ErrImagePull\"\nmessage = [\"denied\"]\ncause = \"image_invalid\"\n",
+        );
+        let settings = Settings::load(Some(&file), [], &[]).unwrap();
+        assert_eq!(settings.pod_policy().reasons[0].0.reason, "ErrImagePull");
+        write(
+            "[[pods.reasons]]\nwhere = \"waiting\"\nreason = \"ErrImagePull\"\ncause = \"imge\"\n",
+        );
+        let refused = Settings::load(Some(&file), [], &[]).unwrap_err().to_string();
+        assert!(refused.contains("pods.reasons") && refused.contains("imge"), "{refused}");
     }
 }

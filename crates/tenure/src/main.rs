@@ -51,6 +51,7 @@ fn at_once(cli: &Cli, settings: &Settings) -> Option<Result<String, Failure>> {
     match &cli.command {
         Command::Config => Some(commands::config::run(settings, cli.common.json)),
         Command::Sim(options) => Some(commands::sim::run(options, cli.common.json)),
+        Command::Task(options) => Some(commands::task::run(settings, options, cli.common.json)),
         _ => None,
     }
 }
@@ -81,7 +82,9 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
         Command::Verify(options) => commands::verify::run(settings, options, json).await,
         Command::Export(options) => commands::evidence::export(options, json).await,
         Command::Evidence { action } => commands::evidence::run(action, json),
-        Command::Config | Command::Sim(_) => at_once(cli, settings).unwrap_or(Ok(String::new())),
+        Command::Config | Command::Sim(_) | Command::Task(_) => {
+            at_once(cli, settings).unwrap_or(Ok(String::new()))
+        }
         Command::Bench(options) => {
             commands::bench::run(cli.common.store.as_deref(), options, json).await
         }

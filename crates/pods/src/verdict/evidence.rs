@@ -32,10 +32,7 @@ pub fn evidence(pod: &Pod, policy: &Policy) -> Vec<(String, String)> {
             let reason = c.reason.as_deref().map(|r| format!(" {r}")).unwrap_or_default();
             let since = time(&c.last_transition_time);
             let since = if since.is_empty() { since } else { format!(" since {since}") };
-            add(
-                format!("status.conditions[{}]", c.type_),
-                format!("{}{reason}{since}", c.status),
-            );
+            add(format!("status.conditions[{}]", c.type_), format!("{}{reason}{since}", c.status));
         }
     }
     for status in look.init_statuses() {

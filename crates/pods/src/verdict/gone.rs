@@ -73,9 +73,9 @@ fn is_by_silence(verdict: &Verdict) -> bool {
 }
 
 fn ended(judge: &Judge<'_>, now: Timestamp, node: Option<&NodeView>) -> Verdict {
-    let silent = node.is_some_and(|n| {
-        !n.exists || n.out_of_service || matches!(n.ready, NodeReady::Silent(_))
-    }) || node.is_none() && judge.look.unready_by_controller().is_some();
+    let silent = node
+        .is_some_and(|n| !n.exists || n.out_of_service || matches!(n.ready, NodeReady::Silent(_)))
+        || node.is_none() && judge.look.unready_by_controller().is_some();
     let since = judge.look.deletion().map(|d| d.began).or(Some(now));
     let told = judge.told().filter(|v| !(silent && v.cause == Some(Cause::EvictedTaint)));
     let mut verdict = told.unwrap_or_else(|| {

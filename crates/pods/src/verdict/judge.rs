@@ -21,9 +21,7 @@ use super::{
     words::{Cause, CauseClass, Clock, TaskStatus, Verdict},
 };
 use crate::report::TerminatedReason;
-use k8s_openapi::api::core::v1::{
-    ContainerStateTerminated, ContainerStatus, Pod, PodCondition,
-};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
 use std::time::Duration;
 use tenure_kernel::time::Timestamp;
 
@@ -136,7 +134,8 @@ impl<'a> Judge<'a> {
                 return self.ended(row, o.reason, o.message, look::finished(end));
             }
         }
-        let mut verdict = self.ended(row, text(&end.reason), text(&end.message), look::finished(end));
+        let mut verdict =
+            self.ended(row, text(&end.reason), text(&end.message), look::finished(end));
         verdict.status = Some(TaskStatus::Succeeded);
         verdict.disrupted = outside.is_some();
         verdict
@@ -266,7 +265,7 @@ impl<'a> Judge<'a> {
         // A reason of its own (no memory, no start, lost) says more than that it was an init container.
         let row = self.row_of(end).filter(|r| is_own(r) || r.cause != Some(Cause::AppError));
         let row = row.unwrap_or_else(|| {
-            let ours = self.policy.own_init.iter().any(|n| *n == status.name);
+            let ours = self.policy.own_init.contains(&status.name);
             rule(if ours { id::OWN_INIT_FAILED } else { id::INIT_FAILED })
         });
         let mut verdict =
@@ -284,12 +283,9 @@ impl<'a> Judge<'a> {
             let row = rule(id::DELETED_UNSCHEDULED);
             return Some(match self.disruption() {
                 Some(outside) => self.by(&outside),
-                None => self.ended(
-                    row,
-                    "",
-                    self.look.message(),
-                    self.look.deletion().map(|d| d.began),
-                ),
+                None => {
+                    self.ended(row, "", self.look.message(), self.look.deletion().map(|d| d.began))
+                }
             });
         }
         let found = [self.leaving(), self.node_lost(), self.reason_node_lost(), self.unknown()];
@@ -466,7 +462,8 @@ impl<'a> Judge<'a> {
             _ => id::NOT_SCHEDULED,
         });
         let was_gated = self.last.is_some_and(|l| l.rule == id::GATED);
-        let same = self.last.filter(|l| l.clock == Some(Clock::Schedule)).and_then(|l| l.clock_since);
+        let same =
+            self.last.filter(|l| l.clock == Some(Clock::Schedule)).and_then(|l| l.clock_since);
         // The condition keeps the time of the gate when the gate is gone: False was False before.
         let since = if was_gated { Some(self.now) } else { same }
             .or_else(|| said.and_then(|c| look::moment(c.last_transition_time.as_ref()?)))
@@ -511,10 +508,10 @@ impl<'a> Judge<'a> {
         // An older kubelet forgets in its second sentence what it said in the first.
         if last.is_some_and(|l| l.detail.as_deref() == Some("transient"))
             && reason == "ImagePullBackOff"
-            && !message.contains(':')
-            && let Some(long) = super::table::TABLE.iter().find(|r| {
-                r.reason == reason && r.detail.as_deref() == Some("transient")
-            })
+            && (message.is_empty() || message.trim_end().ends_with('"'))
+            && let Some(long) = super::table::TABLE
+                .iter()
+                .find(|r| r.reason == reason && r.detail.as_deref() == Some("transient"))
             && !is_own(row)
         {
             row = long;
@@ -547,8 +544,8 @@ impl<'a> Judge<'a> {
         message: &'a str,
     ) -> Verdict {
         let end = look::terminated(status).or_else(|| look::last_end(status));
-        let too_often = u32::try_from(status.restart_count).unwrap_or(0)
-            >= self.policy.crash_loop_restarts;
+        let too_often =
+            u32::try_from(status.restart_count).unwrap_or(0) >= self.policy.crash_loop_restarts;
         let since = end.and_then(look::finished).unwrap_or_else(|| self.since_last(Clock::Restart));
         let since = if too_often { since.min(self.now) } else { since };
         let grace = if too_often { Duration::ZERO } else { self.policy.grace(row) };
@@ -716,8 +713,14 @@ fn pressure(cause: Option<Cause>, message: &str) -> Option<String> {
     let after = message.find("resource:").or_else(|| message.find("condition:"));
     let words = message.get(after.unwrap_or(0)..).unwrap_or("").to_lowercase();
     let first = words.split(". ").next().unwrap_or("");
-    let kinds =
-        [("memory", "memory"), ("pid", "pid"), ("storage", "disk"), ("disk", "disk"), ("inode", "disk"), ("fs", "disk")];
+    let kinds = [
+        ("memory", "memory"),
+        ("pid", "pid"),
+        ("storage", "disk"),
+        ("disk", "disk"),
+        ("inode", "disk"),
+        ("fs", "disk"),
+    ];
     let found = kinds.iter().find(|(word, _)| first.contains(word));
     found.map(|(_, kind)| (*kind).to_owned())
 }

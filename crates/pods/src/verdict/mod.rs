@@ -50,9 +50,7 @@ pub fn verdict_on(
     match last.filter(|l| l.is_final()) {
         None => judge::Judge::new(pod, last, now, policy, node).decide(),
         // Judged for itself: what was said before is no evidence for what is seen now.
-        Some(last) => {
-            latch::latch(last, judge::Judge::new(pod, None, now, policy, node).decide())
-        }
+        Some(last) => latch::latch(last, judge::Judge::new(pod, None, now, policy, node).decide()),
     }
 }
 

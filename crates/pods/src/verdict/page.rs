@@ -21,7 +21,9 @@ pub fn page() -> String {
     for (place, title) in parts {
         // Writing to a String can not fail, here and below.
         let _ = write!(out, "\n## {title}\n\n");
-        out.push_str("| rule | cause | class | retryable | waited for | |\n|---|---|---|---|---|---|\n");
+        out.push_str(
+            "| rule | cause | class | retryable | waited for | |\n|---|---|---|---|---|---|\n",
+        );
         for row in TABLE.iter().filter(|r| r.place == place) {
             out.push_str(&line(row));
         }

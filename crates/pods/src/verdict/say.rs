@@ -6,7 +6,10 @@ use super::words::{Cause, TaskStatus, Verdict};
 pub fn say(verdict: &Verdict) -> String {
     let first = match verdict.status {
         None => match verdict.rule.as_str() {
-            super::table::id::GATED => "Nothing to report: a queueing system holds the pod at a scheduling gate.".to_owned(),
+            super::table::id::GATED => {
+                "Nothing to report: a queueing system holds the pod at a scheduling gate."
+                    .to_owned()
+            }
             _ => format!("Nothing to report yet: {}.", waiting(verdict)),
         },
         Some(TaskStatus::Running) => match (verdict.disrupted, verdict.clock) {
@@ -37,7 +40,8 @@ fn end(text: &str) -> String {
 }
 
 fn waiting(verdict: &Verdict) -> String {
-    let who = verdict.container.as_deref().map_or("the pod".to_owned(), |c| format!("container {c}"));
+    let who =
+        verdict.container.as_deref().map_or("the pod".to_owned(), |c| format!("container {c}"));
     match verdict.next_cause {
         Some(Cause::ScheduleTimeout) => "the pod has no node".to_owned(),
         Some(Cause::ImagePull) => format!("the image of {who} does not come"),
@@ -68,7 +72,9 @@ pub(super) fn meaning(cause: Cause) -> &'static str {
         Cause::EvictedOwnLimit => "it was evicted because it used more storage than it may",
         Cause::EvictedApi => "it was evicted through the API, as a drain does",
         Cause::EvictedTaint => "a taint of its node drove it out",
-        Cause::RejectedPressure => "its node takes no new pods because it runs short; it never started",
+        Cause::RejectedPressure => {
+            "its node takes no new pods because it runs short; it never started"
+        }
         Cause::Preempted => "something more important needed its place",
         Cause::RejectedCapacity => "its node had no room when it came; it never started",
         Cause::RejectedDevice => "its node had no device for it; it never started",
@@ -81,7 +87,9 @@ pub(super) fn meaning(cause: Cause) -> &'static str {
         Cause::Timeout => "its deadline passed",
         Cause::Provider => "the provider of a virtual node failed",
         Cause::DeletedExternally => "its pod was deleted before its end, and not by us",
-        Cause::Interrupted => "it was told to stop and ended well, which the policy counts as a failure",
+        Cause::Interrupted => {
+            "it was told to stop and ended well, which the policy counts as a failure"
+        }
         Cause::InitFailed => "an init container failed",
         Cause::UserCancel => "a cancel marker is on its pod",
         Cause::QueueCancel => "a queueing system stopped it",

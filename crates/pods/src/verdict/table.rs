@@ -172,9 +172,7 @@ impl Row {
             return Some(format!("{at} has a * that is not at its end"));
         }
         if self.message.iter().any(|m| m.trim_matches(['*', '=']).is_empty()) {
-            return Some(format!(
-                "{at} has an empty `message`: leave it away to take every text"
-            ));
+            return Some(format!("{at} has an empty `message`: leave it away to take every text"));
         }
         if !self.exit_codes.is_empty() && self.place != Place::Terminated {
             return Some(format!("{at} has `exit_codes`, which only fit where = \"terminated\""));

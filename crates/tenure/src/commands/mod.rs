@@ -19,6 +19,7 @@ pub mod schedule;
 pub mod serve;
 pub mod sim;
 pub mod soak;
+pub mod task;
 pub mod torture;
 pub mod verify;
 

@@ -13,6 +13,7 @@ mod disk;
 mod doctor;
 mod drill;
 mod evidence;
+mod explain;
 mod gates;
 mod hostile;
 mod intake;

@@ -81,10 +81,6 @@ impl Case {
         })
     }
 
-    pub fn is_departure(&self) -> bool {
-        self.gone.is_some()
-    }
-
     /// What is said at a moment; the name of the departure where it is no verdict.
     pub fn said(&self, now: Timestamp) -> Result<Verdict, &'static str> {
         let (last, node) = (self.last(), self.node());

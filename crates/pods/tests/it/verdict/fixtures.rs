@@ -45,9 +45,7 @@ fn every_row_has_a_fixture() {
     let cases = all();
     let shown: BTreeSet<&str> = cases
         .iter()
-        .flat_map(|c| {
-            c.at.iter().map(|s| s.rule.as_deref().unwrap_or(&c.rule)).collect::<Vec<_>>()
-        })
+        .flat_map(|c| c.at.iter().map(|s| s.rule.as_deref().unwrap_or(&c.rule)).collect::<Vec<_>>())
         .collect();
     let without: Vec<&str> =
         TABLE.iter().map(|r| r.id.as_str()).filter(|id| !shown.contains(id)).collect();

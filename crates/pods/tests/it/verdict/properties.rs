@@ -72,7 +72,8 @@ fn maimed(which: &Index, other: &Index, cuts: &[Index], mix: u8) -> (Pod, Timest
         let mut all = Vec::new();
         places(&object, String::new(), &mut all);
         if !all.is_empty() {
-            take_away(&mut object, cut.get(&all));
+            let place: &String = cut.get(&all);
+            take_away(&mut object, place);
         }
     }
     // Whatever is left has to be a pod still: the API server would not give us less.

@@ -35,8 +35,7 @@ fn a_policy_is_read_back_as_it_was_written() {
         {"id": "acme-gpu", "where": "status", "reason": "OutOfnvidia*", "cause": "rejected_device", "class": "config", "retryable": false},
     ]});
     let policy: Policy = serde_json::from_value(text).unwrap();
-    let again: Policy =
-        serde_json::from_value(serde_json::to_value(&policy).unwrap()).unwrap();
+    let again: Policy = serde_json::from_value(serde_json::to_value(&policy).unwrap()).unwrap();
     assert_eq!(policy, again);
 }
 
