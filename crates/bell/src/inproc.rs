@@ -37,6 +37,12 @@ impl InProcess {
         }
     }
 
+    pub(crate) fn ring_topic(&self, topic: &Topic) {
+        if let Some(ear) = self.ears().by_topic.get(topic) {
+            ear.send_replace(());
+        }
+    }
+
     /// A panic under this lock leaves at worst a ring undone, and rings may be lost.
     fn ears(&self) -> MutexGuard<'_, Ears> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -45,9 +51,7 @@ impl InProcess {
 
 impl Bell for InProcess {
     fn ring(&self, topic: Topic) {
-        if let Some(ear) = self.ears().by_topic.get(&topic) {
-            ear.send_replace(());
-        }
+        self.ring_topic(&topic);
     }
 
     fn listen(&self, topic: Topic) -> Box<dyn Ear> {

@@ -1,8 +1,8 @@
 //! What a bus is told, and the subjects that follow from it. Everything that can never work is refused here, in words.
 
+use crate::subjects::Subjects;
 use async_nats::{ConnectOptions, ServerAddr};
 use std::path::Path;
-use tenure_kernel::{bell::Topic, wakeup};
 
 /// What a bus is told.
 #[derive(Clone, Debug)]
@@ -85,13 +85,7 @@ impl BusOptions {
     }
 
     pub(super) fn subjects(&self) -> Result<Subjects, String> {
-        check_prefix(&self.prefix)?;
-        if !wakeup::is_target(&self.store) {
-            return Err(format!("the store's name {:?} is not one token of a subject", self.store));
-        }
-        let before =
-            if self.prefix.is_empty() { String::new() } else { format!("{}.", self.prefix) };
-        Ok(Subjects { before, store: self.store.clone() })
+        Subjects::new(&self.prefix, &self.store)
     }
 
     pub(super) fn authenticated(&self, options: ConnectOptions) -> Result<ConnectOptions, String> {
@@ -109,14 +103,6 @@ impl BusOptions {
 /// Whether these can be servers; else why not.
 pub fn check_url(url: &str) -> Result<(), String> {
     servers(url).map(|_| ())
-}
-
-/// Whether this can stand before subjects; else why not.
-pub fn check_prefix(prefix: &str) -> Result<(), String> {
-    let good = prefix.is_empty() || prefix.len() <= 128 && prefix.split('.').all(wakeup::is_target);
-    let rule =
-        "is no prefix: tokens of a-z, A-Z, 0-9, _ and - with dots between them, such as acme.prod";
-    if good { Ok(()) } else { Err(rule.to_owned()) }
 }
 
 pub(super) fn servers(url: &str) -> Result<Vec<ServerAddr>, String> {
@@ -139,61 +125,15 @@ pub(super) fn servers(url: &str) -> Result<Vec<ServerAddr>, String> {
     url.split(',').map(str::trim).map(one).collect()
 }
 
-/// The subjects of one bus.
-#[derive(Clone, Debug)]
-pub(super) struct Subjects {
-    before: String,
-    store: String,
-}
-
-impl Subjects {
-    /// Where rings of all topics travel that have no subject of their own.
-    pub(super) fn bell(&self) -> String {
-        format!("{}tenure.bell.{}", self.before, self.store)
-    }
-
-    /// Wake-ups of every target, also from others than us.
-    pub(super) fn wakeups(&self) -> String {
-        format!("{}cmd.agent.*.wakeup", self.before)
-    }
-
-    /// With the prefix.
-    pub(super) fn full(&self, subject: &str) -> String {
-        format!("{}{subject}", self.before)
-    }
-
-    /// The subject of a topic that has its own.
-    pub(super) fn of_topic(&self, topic: &Topic) -> Option<String> {
-        let subject = wakeup::target_of_topic(topic).and_then(wakeup::subject)?;
-        Some(self.full(&subject))
-    }
-
-    /// The topic that a message on this subject rings.
-    pub(super) fn topic_of(&self, subject: &str) -> Option<Topic> {
-        wakeup::topic_of(subject.strip_prefix(&self.before)?)
-    }
-
-    /// Whether the server complains that it may not take an event. Rings that it may not take are lost, as rings may be.
-    pub(super) fn is_event_denied(&self, complaint: &str) -> bool {
-        let complaint = complaint.to_lowercase();
-        let subject = complaint.split_once("violation for publish to \"").map(|(_, rest)| rest);
-        let is_ours = |s: &&str| {
-            let bells = [self.bell(), self.full("cmd.agent."), "$js.".into(), "_inbox.".into()];
-            !bells.iter().any(|b| s.starts_with(&b.to_lowercase()))
-        };
-        subject.as_ref().is_some_and(is_ours)
-    }
-
-    /// What events are published to, and the name of the stream that keeps them. The prefix is part of the name: two deployments
-    /// on one server have two streams.
-    pub(super) fn stream(&self) -> (String, String) {
-        let name = format!(
-            "tenure_evt{}{}",
-            if self.before.is_empty() { "" } else { "_" },
-            self.before.trim_end_matches('.').replace('.', "_")
-        );
-        (name, self.full("evt.>"))
-    }
+/// Whether the server complains that it may not take an event. Rings that it may not take are lost, as rings may be.
+pub(super) fn is_event_denied(subjects: &Subjects, complaint: &str) -> bool {
+    let complaint = complaint.to_lowercase();
+    let subject = complaint.split_once("violation for publish to \"").map(|(_, rest)| rest);
+    let is_ours = |s: &&str| {
+        let bells = [subjects.bell(), subjects.full("cmd.agent."), "$js.".into(), "_inbox.".into()];
+        !bells.iter().any(|b| s.starts_with(&b.to_lowercase()))
+    };
+    subject.as_ref().is_some_and(is_ours)
 }
 
 #[cfg(test)]
@@ -205,45 +145,17 @@ mod tests {
     }
 
     #[test]
-    fn a_target_has_a_subject_of_its_own_and_back() {
-        for (prefix, expected) in
-            [("", "cmd.agent.t-1.wakeup"), ("a.b", "a.b.cmd.agent.t-1.wakeup")]
-        {
-            let subjects = subjects(prefix).unwrap();
-            let topic = Topic::Queue("agent:t-1".into());
-            assert_eq!(subjects.of_topic(&topic).as_deref(), Some(expected));
-            assert_eq!(subjects.topic_of(expected), Some(topic));
-        }
-        let plain = subjects("").unwrap();
-        for other in [Topic::Due, Topic::Queue("order@1".into()), Topic::Queue("agent:a.b".into())]
-        {
-            assert_eq!(plain.of_topic(&other), None);
-        }
-        assert_eq!(subjects("x").unwrap().topic_of("cmd.agent.t.wakeup"), None);
-        assert_eq!(plain.bell(), "tenure.bell.s1");
-    }
-
-    #[test]
     fn only_events_that_are_denied_hold_events_back() {
         let subjects = subjects("p").unwrap();
         let said =
             |subject: &str| format!("nats: Permissions Violation for Publish to \"{subject}\"");
-        assert!(subjects.is_event_denied(&said("p.evt.agent.A.task")));
+        assert!(is_event_denied(&subjects, &said("p.evt.agent.A.task")));
         for other in
             ["p.tenure.bell.s1", "p.cmd.agent.t.wakeup", "_INBOX.x", "$JS.API.STREAM.NAMES"]
         {
-            assert!(!subjects.is_event_denied(&said(other)), "{other}");
+            assert!(!is_event_denied(&subjects, &said(other)), "{other}");
         }
-        assert!(!subjects.is_event_denied("Authorization Violation"));
-    }
-
-    #[test]
-    fn the_stream_of_another_prefix_is_another_stream() {
-        assert_eq!(subjects("").unwrap().stream(), ("tenure_evt".into(), "evt.>".into()));
-        assert_eq!(
-            subjects("a.b").unwrap().stream(),
-            ("tenure_evt_a_b".into(), "a.b.evt.>".into())
-        );
+        assert!(!is_event_denied(&subjects, "Authorization Violation"));
     }
 
     #[test]
@@ -264,9 +176,6 @@ mod tests {
         for (bad, why) in cases {
             let said = check_url(bad).unwrap_err();
             assert!(said.contains(why), "{bad}: {said}");
-        }
-        for bad in [".", "a.", "a..b", "a b", "*", "a.>"] {
-            assert!(check_prefix(bad).is_err() && subjects(bad).is_err(), "{bad}");
         }
     }
 

@@ -21,9 +21,10 @@ mod message;
 mod ring;
 mod wire;
 
-pub use address::{BusOptions, Credentials, check_prefix, check_url};
+pub use crate::{state::BusState, subjects::check_prefix};
+pub use address::{BusOptions, Credentials, check_url};
 
-use crate::{InProcess, notify::BadBell};
+use crate::{InProcess, notify::BadBell, rings::Rings, subjects::Subjects};
 use async_nats::{Client, ConnectOptions, Event, Subscriber};
 use futures_util::{
     StreamExt as _,
@@ -67,7 +68,7 @@ impl Drop for Task {
 
 struct Shared {
     client: Client,
-    subjects: address::Subjects,
+    subjects: Subjects,
     /// Where our own numbers come back, and what we call ourselves: unique to this bus.
     inbox: String,
     link: Arc<Link>,
@@ -75,7 +76,7 @@ struct Shared {
     ready: watch::Sender<bool>,
     next: AtomicU64,
     back: watch::Sender<u64>,
-    rings: ring::Rings,
+    rings: Rings,
     clock: Arc<dyn Clock>,
     jetstream: bool,
     /// The stream was found or made over this bus.
@@ -84,7 +85,7 @@ struct Shared {
 
 /// What the client says about its connection.
 struct Link {
-    subjects: address::Subjects,
+    subjects: Subjects,
     state: watch::Sender<LinkState>,
     /// The connection on which the server would not have an event.
     denied: AtomicU64,
@@ -95,17 +96,6 @@ struct Link {
 struct LinkState {
     is_up: bool,
     connections: u64,
-}
-
-/// How a bus is, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BusState {
-    /// Rings of others would be heard, and events be taken.
-    pub connected: bool,
-    /// Connections so far; more than one means that some were lost.
-    pub connections: u64,
-    /// What the server, or the way to it, complained about last.
-    pub trouble: Option<String>,
 }
 
 impl Bus {
@@ -151,7 +141,7 @@ impl Bus {
             ready: watch::Sender::new(false),
             next: AtomicU64::new(0),
             back: watch::Sender::new(0),
-            rings: ring::Rings::new(local),
+            rings: Rings::new(local),
             clock,
             jetstream: options.jetstream,
             stream_is_there: AtomicBool::new(false),
@@ -187,7 +177,7 @@ async fn run(shared: Arc<Shared>, numbers: Subscriber, rings: Subscriber, wakeup
     join5(
         shared.hear_numbers(numbers),
         shared.hear_rings(rings),
-        shared.hear_wakeups(wakeups),
+        shared.hear_rings(wakeups),
         shared.send_rings(),
         shared.follow_link(),
     )
@@ -213,7 +203,7 @@ impl Link {
             Event::Disconnected | Event::Closed => self.state.send_modify(|s| s.is_up = false),
             Event::ServerError(e) => {
                 let said = e.to_string();
-                if self.subjects.is_event_denied(&said) {
+                if address::is_event_denied(&self.subjects, &said) {
                     self.denied.store(self.state.borrow().connections, Ordering::Relaxed);
                 }
                 self.complain(said);
@@ -304,7 +294,7 @@ impl Shared {
                         // change: whoever is woken by the ring finds the bus ready, whoever waits for that has the ring behind it.
                         self.ready.send_modify(|ready| {
                             *ready = true;
-                            self.rings.ring_all();
+                            self.rings.local.ring_all();
                         });
                     }
                     Err(e) => {

@@ -3,6 +3,9 @@
 mod bus;
 mod bus_faults;
 mod jetstream;
+mod redis_bell;
+mod redis_events;
+mod redis_faults;
 mod standby;
 mod support;
 

@@ -5,12 +5,12 @@ use crate::{
     support::{connected, hears, start_for, until},
     url,
 };
-use tenure_bell::{BusOptions, InProcess, Standby, conformance};
+use tenure_bell::{Bus, BusOptions, InProcess, Standby, conformance};
 use tenure_kernel::bell::{Bell as _, Topic};
 use tenure_proving::nats::NatsServer;
 use tokio_postgres::NoTls;
 
-async fn standby(nats: &str, channel: &str) -> Standby {
+async fn standby(nats: &str, channel: &str) -> Standby<Bus> {
     let local = InProcess::new();
     let bus = start_for(BusOptions::new(nats, channel), local.clone()).await;
     Standby::new(bus, notify_for(channel, local).await)
