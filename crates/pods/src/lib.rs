@@ -4,6 +4,7 @@
 //! holds a task. It is moved by mail: from collectors, which say what they saw of a pod ([`verdict`]), and from the executor.
 
 pub mod budget;
+pub mod envelope;
 pub mod pod;
 pub mod report;
 pub mod task;
