@@ -3,6 +3,7 @@
 //! A *task* is one unit of work that runs as a pod, in as many *attempts* as its policy allows, one pod each. Nobody
 //! holds a task. It is moved by mail: from collectors, which say what they saw of a pod ([`verdict`]), and from the executor.
 
+pub mod access;
 pub mod budget;
 pub mod envelope;
 pub mod pod;

@@ -273,7 +273,11 @@ impl<'a> Desk<'a> {
                 let by = ended.cause.map(|c| c.name().to_owned());
                 let why = Some(ended.message.clone()).filter(|m| !m.is_empty());
                 let ask = self.state.cancel.clone().unwrap_or(CancelAsk { by, why });
-                self.canceled(ask, Some(ended), over);
+                match over {
+                    true => self.canceled(ask, Some(ended), true),
+                    // The marker stands on it, and it still runs.
+                    false => self.cancel(ask),
+                }
             }
             TaskStatus::Failed => match self.state.cancel.clone() {
                 Some(ask) if over => self.canceled(ask, Some(ended), true),

@@ -277,6 +277,9 @@ fn a_marker_on_the_pod_cancels_the_task() {
         Some(Cause::QueueCancel),
         Some(CauseClass::Cancelled),
     );
+    w.make(tended_id(task, 1), "u1");
+    w.saw(Seen::new(task, 1, "u1", verdict.clone()).alive());
+    assert_eq!(w.status(task), "QUEUED", "it has to be over first");
     w.saw(Seen::new(task, 1, "u1", verdict));
     assert_eq!(w.status(task), "CANCELED");
     assert_eq!(w.state(task).cancel.and_then(|c| c.by).as_deref(), Some("queue_cancel"));
