@@ -17,11 +17,8 @@ fn read(name: &str) -> String {
 fn documents(name: &str) -> Vec<Value> {
     use serde::Deserialize as _;
     let text = read(&format!("kubernetes/{name}"));
-    let all = serde_yaml_ng::Deserializer::from_str(&text).map(|mut d| {
-        d = d;
-        Value::deserialize(d).unwrap_or_else(|e| panic!("{name}: {e}"))
-    });
-    all.collect()
+    let all = serde_yaml_ng::Deserializer::from_str(&text);
+    all.map(|d| Value::deserialize(d).unwrap_or_else(|e| panic!("{name}: {e}"))).collect()
 }
 
 fn applied() -> Vec<String> {
