@@ -7,11 +7,22 @@ mod vitals;
 pub use executor::{executor_of_this_process, is_known_dead};
 pub use vitals::vitals;
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::Duration,
+};
 use tenure_kernel::{
     runtime::{BoxFuture, Clock, Runtime},
     time::Timestamp,
 };
+
+/// By how much the clock of this process is wrong, in microseconds.
+static WRONG_BY: AtomicI64 = AtomicI64::new(0);
+
+/// Sets the wall clock of this process wrong by so many seconds. For drills: the clock of a machine is not theirs to set.
+pub fn set_clock_wrong_by(seconds: i64) {
+    WRONG_BY.store(seconds.saturating_mul(1_000_000), Ordering::SeqCst);
+}
 
 /// The operating system's wall clock.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,7 +33,7 @@ impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let micros = since.map(|d| i64::try_from(d.as_micros()).unwrap_or(i64::MAX)).unwrap_or(0);
-        Timestamp::from_micros(micros)
+        Timestamp::from_micros(micros.saturating_add(WRONG_BY.load(Ordering::Relaxed)))
     }
 }
 

@@ -230,8 +230,13 @@ pub struct Demo {
 /// Options of `drill`.
 #[derive(Args, Clone, Debug)]
 pub struct Drill {
+    /// Which matrix: jobs or agents; without it the one that has the first --fault, or that of jobs
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<String>,
     /// Only this row of the matrix; may be repeated: crash-before-tool, crash-after-tool, crash-after-commit,
-    /// step-timeout, signal-lost, two-workers, partition, ledger-conflict, store-down, reclaim, blocked
+    /// step-timeout, signal-lost, two-workers, partition, ledger-conflict, store-down, reclaim, blocked; of agents
+    /// killed-dispatched, killed-asking, killed-tool-out, killed-resuming, killed-ending, bus-down, bad-results,
+    /// clocks, rivals, stopped, silence, server-down
     #[arg(long, value_name = "FAULT")]
     pub fault: Vec<String>,
     /// Only cases whose name has this

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
 
 fn start(cli: &Cli) -> Result<String, Failure> {
     tenure::drill::child::die_with_the_drill().map_err(Failure::System)?;
+    tenure::drill::child::take_the_clock_of_the_drill().map_err(Failure::System)?;
     let settings = settings(cli)?;
     logs::start(&settings).map_err(Failure::System)?;
     if let Some(answer) = at_once(cli, &settings) {

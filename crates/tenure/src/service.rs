@@ -70,7 +70,7 @@ impl Program {
         Ok(flows.map_or_else(Program::new, |flows| Program {
             flows,
             tools: Tools::default(),
-            turns: false,
+            turns: drill::child::runs_turns(),
         }))
     }
 
@@ -136,6 +136,8 @@ impl Program {
         let bell = RemoteBell::new(server, api_key, rt.clone()).map_err(bad)?;
         let mut config = settings.engine();
         config.flights = REMOTE_FLIGHTS;
+        // Whether anybody outside listens is known to the server, and only to it.
+        config.mute = false;
         let pipeline = Pipeline::new(Arc::new(store), Arc::new(bell), rt, &config);
         let shop = self.shop(settings)?;
         let turns = match self.turns {

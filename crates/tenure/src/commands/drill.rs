@@ -33,6 +33,7 @@ pub async fn run(
     let wish = Wish {
         engine: Engine::parse(store.unwrap_or("sqlite"))?,
         against,
+        kind: options.kind.clone(),
         faults: options.fault.clone(),
         only: options.only.clone(),
         rounds: options.rounds,

@@ -32,6 +32,10 @@ pub struct Case {
     pub alone: bool,
     /// A proxy between server and store.
     pub proxied: bool,
+    /// Settings of its server beside those of the drill, as `KEY=VALUE`.
+    pub sets: Vec<String>,
+    /// A bus beside its server.
+    pub bus: bool,
     /// Plays it.
     pub play: Play,
 }
@@ -52,6 +56,8 @@ impl Case {
             layout: Layout::Same,
             alone: false,
             proxied: false,
+            sets: Vec::new(),
+            bus: false,
             play: Box::new(move |ground| Box::pin(play(ground))),
         }
     }
@@ -69,6 +75,18 @@ impl Case {
     pub fn alone(mut self) -> Self {
         self.alone = true;
         self
+    }
+
+    /// With a server of its own, and these settings.
+    pub fn with(mut self, sets: &[&str]) -> Self {
+        self.sets.extend(sets.iter().map(|s| (*s).to_owned()));
+        self.alone()
+    }
+
+    /// With a server and a bus of its own.
+    pub fn on_a_bus(mut self) -> Self {
+        self.bus = true;
+        self.alone()
     }
 
     /// With a server, a store, and a bad network between them.

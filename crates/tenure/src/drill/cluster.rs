@@ -164,6 +164,7 @@ pub struct Cluster {
     broken: Option<Break>,
     scratch: Scratch,
     starts: u32,
+    clock: i64,
 }
 
 /// How a cluster is set up.
@@ -221,6 +222,7 @@ impl Cluster {
             broken: plan.broken,
             scratch,
             starts: 0,
+            clock: 0,
         };
         cluster.start_server().await?;
         Ok(cluster)
@@ -233,6 +235,9 @@ impl Cluster {
             command.env(breaks::VARIABLE, broken.name());
         }
         command.env(child::FLOW, "drill.server@1");
+        if self.clock != 0 {
+            command.env(child::CLOCK, self.clock.to_string());
+        }
         self.starts += 1;
         let name = format!("server-{}", self.starts);
         let server = self.server.insert(Hand::start(command, self.scratch.path(), &name)?);
@@ -253,6 +258,11 @@ impl Cluster {
                 server.last_words()
             ))),
         }
+    }
+
+    /// From its next start on, the clock of the server is wrong by so many seconds.
+    pub fn set_clock(&mut self, wrong_by: i64) {
+        self.clock = wrong_by;
     }
 
     /// SIGKILL to the server.
@@ -276,6 +286,11 @@ impl Cluster {
     /// The PostgreSQL that can be killed.
     pub fn postgres(&self) -> Option<&PrivatePostgres> {
         self.postgres.as_ref()
+    }
+
+    /// Whether its store is a database with a clock of its own.
+    pub fn has_database(&self) -> bool {
+        !self.sets.iter().any(|s| s.starts_with("store.url=sqlite:"))
     }
 
     /// Where the server listens, without a scheme.

@@ -2,6 +2,7 @@
 
 use super::{
     breaks::Break,
+    bus::Bus,
     cluster::Cluster,
     matrix::Witnessed,
     outside::Outside,
@@ -61,12 +62,20 @@ pub struct Base {
     pub patience: Duration,
     /// Every job that was made.
     pub submitted: Arc<Mutex<Vec<String>>>,
+    /// Every agent that was made.
+    pub agents: Arc<Mutex<Vec<String>>>,
 }
 
 impl Base {
     /// Every job that was made.
     pub fn submitted(&self) -> Vec<String> {
         self.lock().clone()
+    }
+
+    /// Every agent that was made.
+    pub fn agents(&self) -> MutexGuard<'_, Vec<String>> {
+        // Nothing panics under this lock.
+        self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<String>> {
@@ -87,6 +96,10 @@ pub struct Ground {
     pub cluster: Option<Cluster>,
     /// Reproducible choices.
     pub seed: u64,
+    /// The bus of a cluster of its own, where the case needs one.
+    pub bus: Option<Bus>,
+    /// Its workers run turns of agents, too.
+    pub turns: bool,
     layout: Layout,
     flow: (String, u32),
     dir: PathBuf,
@@ -123,6 +136,8 @@ impl Ground {
             base,
             cluster: None,
             seed,
+            bus: None,
+            turns: false,
             layout,
             flow,
             dir: dir.to_owned(),
@@ -147,18 +162,40 @@ impl Ground {
 
     /// A worker that reaches the server at another address.
     pub fn worker_at(&self, url: &str, point: Option<&str>) -> Result<Hand, Failure> {
+        self.start_worker(url, point, 0)
+    }
+
+    /// A worker whose clock is wrong by so many seconds.
+    pub fn worker_with_clock(&self, wrong_by: i64) -> Result<Hand, Failure> {
+        self.start_worker(&self.base.url, None, wrong_by)
+    }
+
+    /// The target that its workers serve, and nobody else.
+    pub fn target(&self) -> String {
+        format!("{}-{}", self.flow.0.replace('.', "-"), self.flow.1)
+    }
+
+    /// The flow that its workers run, as `NAME@VERSION`.
+    pub fn flow(&self) -> String {
+        format!("{}@{}", self.flow.0, self.flow.1)
+    }
+
+    fn start_worker(&self, url: &str, point: Option<&str>, clock: i64) -> Result<Hand, Failure> {
         let mut sets = self.base.sets.clone();
         sets.push(format!("llm.base_url={}", self.model.base_url()));
         sets.extend(["llm.model=drill", "llm.api_key_env="].map(str::to_owned));
         if self.layout == Layout::Separate {
             sets.push(format!("effects.directory={}", self.dir.join("effects").display()));
         }
+        sets.push(format!("worker.targets={}", self.target()));
         let mut command = this_program(&["worker", "--server", url], &sets)?;
         let orders = Orders {
-            flow: format!("{}@{}", self.flow.0, self.flow.1),
+            flow: self.flow(),
             point: point.map(str::to_owned),
             broken: self.base.broken,
             key: self.base.key.clone(),
+            turns: self.turns,
+            clock,
         };
         orders.give(&mut command);
         let number = self.hands.fetch_add(1, Ordering::SeqCst);

@@ -361,9 +361,10 @@ pub fn is_clean(rows: &[RowSeen]) -> bool {
     rows.iter().all(|r| r.failed.is_empty() && r.cells.iter().all(|c| c.verdict != Verdict::Broken))
 }
 
-/// Whether everything was looked at.
+/// Whether everything was looked at that can be looked at here.
 pub fn is_whole(rows: &[RowSeen]) -> bool {
-    rows.iter().all(|r| r.cells.iter().all(|c| c.verdict != Verdict::NotRun))
+    let played = |r: &&RowSeen| r.cases > 0 || r.left_out.is_empty();
+    rows.iter().filter(played).all(|r| r.cells.iter().all(|c| c.verdict != Verdict::NotRun))
 }
 
 #[cfg(test)]

@@ -7,14 +7,16 @@
 //! | room | what it holds |
 //! |---|---|
 //! | [`matrix`], [`witness`] | what is promised, what was seen; pure |
-//! | [`jobs`] | the matrix of jobs and its cases; other kinds of work bring rooms of their own |
-//! | [`processes`], [`cluster`], [`proxy`] | workers, servers, stores and the lines between them |
+//! | [`jobs`], [`agents`] | the matrix of a kind of work, and its cases |
+//! | [`processes`], [`cluster`], [`bus`], [`proxy`] | workers, servers, stores, a bus, and the lines between them |
 //! | [`ground`], [`case`], [`run`] | the world of a case; a case; all of them |
 //! | [`breaks`] | protections switched off, to show that the drill misses them |
 //! | [`report`] | the matrix as text, as JSON, as a page |
 //! | [`soak`] | load and kills for many minutes, and the accounting |
 
+pub mod agents;
 pub mod breaks;
+pub mod bus;
 pub mod case;
 pub mod child;
 pub mod cluster;

@@ -49,6 +49,10 @@ pub struct Orders {
     pub broken: Option<breaks::Break>,
     /// An API key.
     pub key: Option<String>,
+    /// It runs turns of agents, too.
+    pub turns: bool,
+    /// By how many seconds its clock is wrong.
+    pub clock: i64,
 }
 
 impl Orders {
@@ -63,6 +67,12 @@ impl Orders {
         }
         if let Some(key) = &self.key {
             command.env("TENURE_API_KEY", key);
+        }
+        if self.turns {
+            command.env(child::TURNS, "1");
+        }
+        if self.clock != 0 {
+            command.env(child::CLOCK, self.clock.to_string());
         }
     }
 }

@@ -1,7 +1,9 @@
 //! Holds a drill: cases side by side, each in a world of its own, and the matrix in the end.
 
 use super::{
+    agents,
     breaks::Break,
+    bus::Bus,
     case::{Case, Where},
     cluster::{Cluster, Engine, Plan, Scratch},
     ground::{Base, Ground, api, flow_of},
@@ -60,6 +62,8 @@ pub struct Wish {
     pub engine: Engine,
     /// Or on somebody's own deployment.
     pub against: Option<Against>,
+    /// Which matrix; without it the one that the rows are of, or that of jobs.
+    pub kind: Option<String>,
     /// Only these rows; all of them if empty.
     pub faults: Vec<String>,
     /// Only cases whose name has this.
@@ -113,7 +117,15 @@ pub struct Progress {
 }
 
 /// The matrices there are. Later kinds of work add theirs.
-pub static BOARDS: &[&Board] = &[&jobs::BOARD];
+pub static BOARDS: &[&Board] = &[&jobs::BOARD, &agents::BOARD];
+
+/// The cases of a matrix.
+fn cases_of(board: &Board, place: &Where) -> Vec<Case> {
+    match board.kind {
+        "agents" => agents::cases(),
+        _ => jobs::cases(place),
+    }
+}
 
 /// Where cases are played.
 struct Field {
@@ -133,8 +145,7 @@ pub async fn run<E: Future>(
     mut end: Pin<&mut E>,
     mut tell: impl FnMut(&Progress),
 ) -> Result<Outcome, Failure> {
-    let board = &jobs::BOARD;
-    check(board, wish)?;
+    let board = check(wish)?;
     let rt = tenure_edge::TokioRuntime::current();
     let mono = || tenure_kernel::runtime::Runtime::mono(&rt);
     let clock = || tenure_kernel::runtime::Clock::now(&tenure_edge::SystemClock);
@@ -153,7 +164,7 @@ pub async fn run<E: Future>(
         // A deployment gives up a job after as many lost workers as its own settings say: five, by default.
         rounds_of_reclaim: if wish.against.is_some() { 4 } else { 20 },
     };
-    let cases = chosen(jobs::cases(&place), wish);
+    let cases = chosen(cases_of(board, &place), wish);
     let shared = match &wish.against {
         Some(_) => None,
         None if cases.iter().all(|c| c.alone) => None,
@@ -222,6 +233,7 @@ pub async fn run<E: Future>(
         "effects.directory" => {
             "empty (in the store), and a directory in the cases that say so".into()
         }
+        "bus.url" => "a NATS of the drill's own, in the cases that say so".into(),
         key => in_force.text(key).to_owned(),
     };
     let rows = board.fill(&finished, value);
@@ -254,18 +266,43 @@ impl Wish {
     }
 }
 
-fn check(board: &Board, wish: &Wish) -> Result<(), Failure> {
-    let known: Vec<&str> = board.rows.iter().map(|r| r.key).collect();
-    if let Some(unknown) = wish.faults.iter().find(|f| !known.contains(&f.as_str())) {
-        let known = known.join(", ");
-        return Err(Failure::System(format!("there is no fault {unknown:?}; there are: {known}")));
+/// The matrix that is asked for.
+fn check(wish: &Wish) -> Result<&'static Board, Failure> {
+    let has = |board: &Board, fault: &str| board.rows.iter().any(|r| r.key == fault);
+    let board = match &wish.kind {
+        Some(kind) => BOARDS.iter().find(|b| b.kind == kind).ok_or_else(|| {
+            let kinds: Vec<&str> = BOARDS.iter().map(|b| b.kind).collect();
+            Failure::System(format!(
+                "there is no matrix of {kind:?}; there are: {}",
+                kinds.join(", ")
+            ))
+        })?,
+        None => {
+            let of_the_first = |b: &&&Board| wish.faults.first().is_some_and(|f| has(b, f));
+            BOARDS.iter().find(of_the_first).unwrap_or(&BOARDS[0])
+        }
+    };
+    if let Some(unknown) = wish.faults.iter().find(|f| !has(board, f)) {
+        let known = |b: &&Board| b.rows.iter().map(|r| r.key).collect::<Vec<_>>().join(", ");
+        let words = match BOARDS.iter().find(|b| has(b, unknown)) {
+            Some(other) => format!(
+                "{unknown:?} is a fault of {}, and this is a drill of {}: hold two",
+                other.kind, board.kind
+            ),
+            None => {
+                let of: Vec<String> =
+                    BOARDS.iter().map(|b| format!("{} (of {})", known(b), b.kind)).collect();
+                format!("there is no fault {unknown:?}; there are: {}", of.join("; "))
+            }
+        };
+        return Err(Failure::System(words));
     }
     if wish.against.is_some() && wish.broken.is_some() {
         return Err(Failure::System(
             "--break switches off a protection and is never used on a deployment: leave out --against".into(),
         ));
     }
-    Ok(())
+    Ok(board)
 }
 
 /// The settings of all processes: what was set, and quick ones for the rest.
@@ -300,6 +337,7 @@ fn base(wish: &Wish, in_force: &Settings, sets: Vec<String>, shared: Option<&Clu
         broken: wish.broken,
         patience: if wish.broken.is_some() { PATIENCE_WHEN_BROKEN } else { PATIENCE },
         submitted: Arc::default(),
+        agents: Arc::default(),
     }
 }
 
@@ -324,6 +362,8 @@ fn chosen(cases: Vec<Case>, wish: &Wish) -> Vec<Case> {
                 layout: case.layout,
                 alone: case.alone,
                 proxied: case.proxied,
+                sets: case.sets.clone(),
+                bus: case.bus,
                 play: Box::new(move |ground| (play.play)(ground)),
             });
         }
@@ -353,10 +393,13 @@ impl Field {
         let (name, row) = (case.name.clone(), case.row);
         let told = match case.alone && self.against {
             true => Told::LeftOut(
-                "it kills servers or stores, and those of a deployment are not the drill's to kill"
+                "it kills servers or stores, or sets them otherwise, and those of a deployment are not the drill's to kill"
                     .into(),
             ),
             // The semaphore lives as long as the field.
+            false if case.bus && !Bus::is_here() => Told::LeftOut(
+                "not drilled here: there is no nats-server in the PATH".into(),
+            ),
             false => match self.free.acquire().await {
                 Ok(_turn) => self.take_place(number, &case).await,
                 Err(e) => Told::Failed(e.to_string()),
@@ -387,19 +430,25 @@ impl Field {
         case: &Case,
     ) -> Result<super::matrix::Witnessed, Failure> {
         let mut base = self.base.clone();
+        let dir = self.dir.join(format!("case-{number}"));
+        let bus = match case.bus {
+            true => Some(Bus::start(&dir).await?),
+            false => None,
+        };
         let cluster = match case.alone {
             true => {
-                let plan = Plan { proxied: case.proxied, ..self.plan.clone() };
+                let mut plan = Plan { proxied: case.proxied, ..self.plan.clone() };
+                plan.sets.extend(case.sets.iter().cloned());
+                plan.sets.extend(bus.as_ref().map(|b| format!("bus.url={}", b.url())));
                 let cluster = Cluster::start(&plan).await?;
                 base.url = format!("http://{}", cluster.listen());
                 Some(cluster)
             }
             false => None,
         };
-        let dir = self.dir.join(format!("case-{number}"));
         let seed = mixed(self.seed, &case.name);
         let mut ground = Ground::make(base, &dir, case.layout, flow_of(place), seed).await?;
-        ground.cluster = cluster;
+        (ground.cluster, ground.bus) = (cluster, bus);
         // With the ground go its workers, its server, its store and its scratch database.
         (case.play)(ground).await
     }
@@ -415,6 +464,12 @@ impl Field {
                 if let Err(e) = api.post(&["jobs", &job, "cancel"], &body).await {
                     tracing::warn!(job, error = %e, "a job of the drill is left");
                 }
+            }
+        }
+        let agents = self.base.agents().clone();
+        for agent in agents {
+            if let Err(e) = agents::leave(&api, self.base.tenant.as_deref(), &agent).await {
+                tracing::warn!(agent, error = %e, "an agent of the drill is left");
             }
         }
     }

@@ -189,6 +189,7 @@ pub async fn run(
         broken: None,
         patience: PATIENCE,
         submitted: Arc::default(),
+        agents: Arc::default(),
     };
     let ground = Ground::make(base, scratch.path(), Layout::Same, flow_of(0), wish.seed).await?;
     let load = Arc::new(Load {

@@ -86,6 +86,50 @@ fn the_whole_matrix_holds_on_sqlite() {
 }
 
 #[test]
+fn the_whole_matrix_of_agents_holds_on_sqlite() {
+    let (output, told) = drill(&["--kind", "agents"]);
+    is_green(&output, &told);
+    assert_eq!(told["kind"], "agents");
+    assert_eq!(cells(&told).count(), 12 * 8);
+    for (fault, column, verdict) in cells(&told) {
+        let wanted = match (fault, column) {
+            ("server-down", _) => "not_promised",
+            ("clocks" | "stopped" | "silence", "rules") => "held",
+            (_, "rules") => "not_applicable",
+            _ => "held",
+        };
+        assert_eq!(verdict, wanted, "{fault} {column}");
+    }
+}
+
+#[test]
+fn agents_hold_on_postgres() {
+    let mut args = vec!["--store", "postgres", "--fault", "killed-tool-out", "--fault", "bus-down"];
+    if !fast() {
+        args.extend(["--fault", "rivals", "--fault", "clocks", "--fault", "server-down"]);
+    }
+    let (output, told) = drill(&args);
+    is_green(&output, &told);
+}
+
+#[test]
+fn without_the_barrier_the_tool_of_a_turn_runs_twice() {
+    is_missed("barrier", "killed-tool-out", "its job works", &["effect_once"], &[]);
+}
+
+#[test]
+fn without_mail_an_answered_result_is_lost() {
+    let may = ["one_end", "delivered", "not_asked_again", "rules", "line_moves"];
+    is_missed("mail", "server-down", "after it took a result", &["result_once"], &may);
+}
+
+#[test]
+fn without_the_outbox_the_job_of_a_tool_is_lost() {
+    let may = ["one_end", "delivered", "result_once", "not_asked_again", "rules", "line_moves"];
+    is_missed("outbox", "server-down", "a job on its way", &[], &may);
+}
+
+#[test]
 fn faults_of_stores_and_lines_hold_on_postgres() {
     let mut args = vec!["--store", "postgres", "--fault", "store-down"];
     if !fast() {
@@ -210,6 +254,8 @@ fn what_can_not_be_is_refused_in_words() {
         assert!(complained(&output).contains(words), "{}", complained(&output));
     };
     refused(&["drill", "--fault", "earthquake"], "there are: crash-before-tool");
+    refused(&["drill", "--fault", "blocked", "--fault", "clocks"], "is a fault of agents");
+    refused(&["drill", "--kind", "fish"], "there are: jobs, agents");
     refused(&["drill", "--store", "mysql://x"], "use sqlite:DIRECTORY or postgres://");
     refused(
         &["drill", "--against", "http://127.0.0.1:1", "--break", "fencing"],
