@@ -12,11 +12,7 @@ pub struct Access {
     pub verbs: &'static [&'static str],
 }
 
-const fn on(
-    group: &'static str,
-    resource: &'static str,
-    verbs: &'static [&'static str],
-) -> Access {
+const fn on(group: &'static str, resource: &'static str, verbs: &'static [&'static str]) -> Access {
     Access { group, resource, verbs }
 }
 
