@@ -72,15 +72,9 @@ pub fn verdict(status: TaskStatus, cause: Option<Cause>, class: Option<CauseClas
         class,
         retryable: status == TaskStatus::Failed,
         container: Some("main".into()),
-        exit_code: None,
-        signal: None,
         started: true,
-        disrupted: false,
-        reason: String::new(),
-        message: String::new(),
         rule: "test".into(),
-        since: None,
-        next_check_at: None,
+        ..Verdict::default()
     }
 }
 

@@ -82,7 +82,8 @@ async fn at_once(ground: Ground) -> Result<Witnessed, Failure> {
         arena.say(&turn, "results", &result),
     )
     .await;
-    (stopped?, answered?);
+    stopped?;
+    answered?;
     arena.until_over(&turn).await;
     let stopped = arena.turn(&turn).await.is_some_and(|t| t["status"] == "failed");
     let either = match stopped {
