@@ -9,6 +9,7 @@ mod console;
 mod console_browser;
 mod console_cdp;
 mod demo;
+mod deploy;
 mod disk;
 mod doctor;
 mod drill;
