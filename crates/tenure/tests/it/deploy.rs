@@ -41,7 +41,8 @@ fn strings(value: &Value) -> Vec<String> {
 }
 
 fn named(kind: &str, name: &str) -> Value {
-    let found = all().into_iter().find(|d| text(d, "kind") == kind && text(&d["metadata"], "name") == name);
+    let found =
+        all().into_iter().find(|d| text(d, "kind") == kind && text(&d["metadata"], "name") == name);
     found.unwrap_or_else(|| panic!("no {kind} {name}"))
 }
 
@@ -135,7 +136,9 @@ fn every_variable_is_one_that_the_process_reads() {
     let settings = tenure(&["config", "--json"]);
     let keys: Vec<serde_json::Value> = match serde_json::from_str(&settings).expect("json") {
         serde_json::Value::Array(list) => list,
-        serde_json::Value::Object(map) => map.into_values().flat_map(|v| v.as_array().cloned().unwrap_or_default()).collect(),
+        serde_json::Value::Object(map) => {
+            map.into_values().flat_map(|v| v.as_array().cloned().unwrap_or_default()).collect()
+        }
         other => panic!("{other}"),
     };
     let known: BTreeSet<String> = keys
@@ -172,7 +175,11 @@ fn every_variable_is_one_that_the_process_reads() {
         }
     }
     // The seed's own names, all of them somewhere.
-    for name in ["FLOWFORGE_REDIS_ADDRESSES", "FLOWFORGE_KUBERNETES_IN_CLUSTER", "FLOWFORGE_KUBERNETES_NAMESPACE"] {
+    for name in [
+        "FLOWFORGE_REDIS_ADDRESSES",
+        "FLOWFORGE_KUBERNETES_IN_CLUSTER",
+        "FLOWFORGE_KUBERNETES_NAMESPACE",
+    ] {
         assert!(shared.iter().any(|s| s == name), "{name}");
     }
     assert_eq!(config["data"]["FLOWFORGE_KUBERNETES_IN_CLUSTER"].as_str(), Some("true"));
