@@ -5,11 +5,14 @@
 
 pub mod access;
 pub mod budget;
+pub mod desk;
 pub mod envelope;
 pub mod pod;
 pub mod report;
+pub mod rules;
 pub mod task;
 pub mod verdict;
+pub mod view;
 
 /// The types of Kubernetes' objects, in the version that this crate is built with.
 pub use k8s_openapi;
