@@ -21,6 +21,7 @@ mod objects;
 mod pages;
 mod paging;
 pub mod problem;
+mod tasks;
 pub mod turns;
 pub mod workers;
 
@@ -67,6 +68,8 @@ pub struct ServerOptions {
     pub lease: Duration,
     /// What turns of agents get that say nothing.
     pub agents: tenure_agents::desk::Defaults,
+    /// What tasks get that say nothing.
+    pub pods: tenure_pods::desk::Defaults,
     /// What it says about itself in `/metrics`.
     pub about: metrics::About,
 }
@@ -81,6 +84,7 @@ impl Default for ServerOptions {
             lease_max: Duration::from_secs(3_600),
             lease: tenure_kernel::limits::LEASE,
             agents: tenure_agents::desk::Defaults::default(),
+            pods: tenure_pods::desk::Defaults::default(),
             about: metrics::About::default(),
         }
     }
@@ -103,6 +107,7 @@ struct Inner {
     jobs: Option<jobs::Desk>,
     turns: Option<tenure_agents::drive::far::Far>,
     agents: Option<tenure_agents::desk::Desk>,
+    tasks: Option<tenure_pods::desk::Desk>,
     looks: metrics::Looks,
     closing: watch::Sender<bool>,
 }
@@ -143,6 +148,9 @@ impl App {
         let knows = machines.get(tenure_agents::turn::table::TABLE.kind).is_some();
         let agents =
             knows.then(|| tenure_agents::desk::Desk::new(pipeline.clone(), options.agents.clone()));
+        let knows = machines.get(tenure_pods::task::table::TABLE.kind).is_some();
+        let tasks =
+            knows.then(|| tenure_pods::desk::Desk::new(pipeline.clone(), options.pods.clone()));
         let tray = Tray::new(pipeline.clone(), options.lease);
         let jobs = jobs.map(|desk| desk.with_outposts(Arc::new(tray.clone())));
         App(Arc::new(Inner {
@@ -158,6 +166,7 @@ impl App {
             jobs,
             turns,
             agents,
+            tasks,
             looks: metrics::Looks::default(),
             closing: watch::Sender::new(false),
         }))
@@ -191,6 +200,11 @@ impl App {
     /// What may be asked of agents; `None` on a server whose machines do not know them.
     pub fn agents(&self) -> Option<&tenure_agents::desk::Desk> {
         self.0.agents.as_ref()
+    }
+
+    /// What may be asked of tasks; `None` on a server whose machines do not know them.
+    pub fn tasks(&self) -> Option<&tenure_pods::desk::Desk> {
+        self.0.tasks.as_ref()
     }
 
     /// Returns when the server is stopping: what waits long, such as a stream, ends then.
@@ -240,6 +254,7 @@ impl App {
         (name = "schedules", description = "Jobs at the times of a calendar; see docs/schedules.md."),
         (name = "jobs", description = "What people and programs ask of jobs; see docs/api.md."),
         (name = "agents", description = "Agents, their turns and inboxes; see docs/agents.md."),
+        (name = "tasks", description = "Tasks that run as pods, and what collectors say about them; see docs/tasks.md."),
         (name = "calls", description = "Workers that run tools, in any language; see docs/api.md."),
         (name = "turns", description = "Workers that run agents, in any language; see docs/agents-in-any-language.md."),
         (name = "aliases", description = "Paths of the systems that came before, with the same answers."),
@@ -265,6 +280,7 @@ pub fn router_with(app: App, more: OpenApiRouter<App>) -> Router {
         .merge(calls::routes(&app))
         .merge(turns::routes(&app))
         .merge(agents::routes(&app))
+        .merge(tasks::routes(&app))
         .merge(console::routes(&app))
         .merge(more)
         .layer(DefaultBodyLimit::max(app.options().payload_bytes_max))

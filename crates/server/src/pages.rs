@@ -143,6 +143,10 @@ const fn about(code: ApiCode) -> (&'static str, &'static str) {
             "The result was called for under an earlier `turn_epoch`: the turn was resumed since, and does not wait for it any more.",
             "Nothing has to be done: whoever called has gone on without it. To hand it in all the same, send it without `turn_epoch` and with the `wait` that it answers now. Nothing was written.",
         ),
+        ApiCode::TaskOver => (
+            "The task has ended. Final is final: nothing ends it again, and nothing runs for it any more.",
+            "`POST /v1/tasks/{id}/replay` orders a failed or cancelled task once more, as a new one; `discard` puts a failed one aside.",
+        ),
         ApiCode::TooManyEarly => (
             "Results came before the turn was suspended, and as many are kept as can be.",
             "Send it again once the turn is suspended. Nothing was written.",

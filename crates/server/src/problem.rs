@@ -61,6 +61,8 @@ pub enum ApiCode {
     SessionEnded,
     /// It was called under an earlier turn_epoch.
     StaleEpoch,
+    /// The task has ended.
+    TaskOver,
     /// Too many results came before their calls.
     TooManyEarly,
     /// The turn has ended.
@@ -81,7 +83,7 @@ pub enum ApiCode {
 
 impl ApiCode {
     /// Those that are not the kernel's, in alphabetical order.
-    pub const ALL: [ApiCode; 29] = [
+    pub const ALL: [ApiCode; 30] = [
         ApiCode::AgentBusy,
         ApiCode::AgentRemoved,
         ApiCode::AmbiguousCall,
@@ -104,6 +106,7 @@ impl ApiCode {
         ApiCode::SchemaViolation,
         ApiCode::SessionEnded,
         ApiCode::StaleEpoch,
+        ApiCode::TaskOver,
         ApiCode::TooManyEarly,
         ApiCode::TurnOver,
         ApiCode::Unauthenticated,
@@ -138,6 +141,7 @@ impl ApiCode {
             ApiCode::SchemaViolation => "schema_violation",
             ApiCode::SessionEnded => "session_ended",
             ApiCode::StaleEpoch => "stale_epoch",
+            ApiCode::TaskOver => "task_over",
             ApiCode::TooManyEarly => "too_many_early",
             ApiCode::TurnOver => "turn_over",
             ApiCode::Unauthenticated => "unauthenticated",
@@ -174,6 +178,7 @@ impl ApiCode {
             ApiCode::SchemaViolation => "The input does not fit the flow",
             ApiCode::SessionEnded => "The session is over",
             ApiCode::StaleEpoch => "The turn has gone on",
+            ApiCode::TaskOver => "The task is over",
             ApiCode::TooManyEarly => "Too many early results",
             ApiCode::TurnOver => "The turn is over",
             ApiCode::Unauthenticated => "A key is needed",

@@ -57,6 +57,8 @@ pub enum Command {
         after_help = "Example:\n  tenure watchdog\n  tenure watchdog --agent ada\n  tenure watchdog --now"
     )]
     Watchdog(crate::commands::agent::Watchdog),
+    /// Orders, shows and moves tasks, which run as pods; says what a pod object means
+    Task(crate::commands::task::Options),
     /// Sets and shows gates: how many of the jobs that name one may be open at once
     Gate(crate::commands::gate::Options),
     /// Shows what waits for a worker, and which workers serve it
@@ -67,8 +69,6 @@ pub enum Command {
     Call(crate::commands::call::Options),
     /// Sets, shows and moves schedules of a server: jobs at the times of a calendar
     Schedule(crate::commands::schedule::Options),
-    /// Says what pods mean for their tasks
-    Task(crate::commands::task::Options),
     /// Checks and shows plans: work as a graph of steps in JSON
     Plan(crate::commands::plan::Options),
     /// Creates, lists and revokes API keys
@@ -203,7 +203,7 @@ pub enum KeyAction {
         /// The tenant it is bound to; without one it sees all tenants
         #[arg(long)]
         tenant: Option<String>,
-        /// What it may do: read, write, worker, admin
+        /// What it may do: read, write, worker, collector (reports about pods, and nothing else), admin
         #[arg(long = "scope", value_delimiter = ',', default_value = "read,write")]
         scopes: Vec<String>,
     },

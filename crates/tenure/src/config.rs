@@ -4,9 +4,16 @@
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
 use tenure_agents::{desk::Defaults, rules::Rules};
-use tenure_engine::config::EngineConfig;
+use tenure_engine::config::{EngineConfig, TimerRule};
 use tenure_jobs::drive::JobOptions;
 use tenure_pods::verdict::{Override, Policy, UnderDisruption, WithoutProof};
+use tenure_pods::{
+    budget::BudgetTerms,
+    task::{
+        Cleanup, RetryPolicy,
+        model::{CleanupWhen, Times},
+    },
+};
 
 /// What a key holds.
 #[derive(Clone, Copy, Debug)]
@@ -323,6 +330,150 @@ pub static KEYS: &[Key] = &[
         doc: "how long after its time to end a pod may still be there before its node counts as lost",
     },
     Key {
+        name: "pods.adopt_unknown",
+        default: "true",
+        form: Form::Switch,
+        doc: "whether pods of tasks that nobody ordered here are taken in as tasks: watched, never retried",
+    },
+    Key {
+        name: "pods.attempts_max",
+        default: "25",
+        form: Form::Number(1, 10_000),
+        doc: "attempts of a task in all, whatever the retries of its classes allow",
+    },
+    Key {
+        name: "pods.backoff_factor_percent",
+        default: "200",
+        form: Form::Number(100, 10_000),
+        doc: "by how much the pause before a retry grows each time: 200 doubles it",
+    },
+    Key {
+        name: "pods.backoff_max_seconds",
+        default: "300",
+        form: Form::Seconds(0.0, DAY),
+        doc: "the longest pause before a retry of a task",
+    },
+    Key {
+        name: "pods.backoff_seconds",
+        default: "10",
+        form: Form::Seconds(0.0, DAY),
+        doc: "the longest pause before the first retry of a task; the pause is anywhere between nothing and that",
+    },
+    Key {
+        name: "pods.budget_burst",
+        default: "20",
+        form: Form::Number(1, 600_000),
+        doc: "retries of a tenant's tasks that may start at once, after a quiet time",
+    },
+    Key {
+        name: "pods.budget_in_flight",
+        default: "50",
+        form: Form::Number(1, 200),
+        doc: "retried attempts of a tenant's tasks that may be under way at once",
+    },
+    Key {
+        name: "pods.budget_per_minute",
+        default: "120",
+        form: Form::Number(1, 600_000),
+        doc: "retries of a tenant's tasks that may start in a minute; what is put off is asked for again, and shown",
+    },
+    Key {
+        name: "pods.cleanup",
+        default: "on_success",
+        form: Form::Word(&["on_success", "always", "never"]),
+        doc: "which pods are deleted when they are over; one that is not over when its attempt ends is stopped in any case",
+    },
+    Key {
+        name: "pods.cleanup_delay_seconds",
+        default: "0",
+        form: Form::Seconds(0.0, 30.0 * DAY),
+        doc: "how long a pod that is over is left before it is deleted",
+    },
+    Key {
+        name: "pods.fence_seconds",
+        default: "1800",
+        form: Form::Seconds(1.0, 30.0 * DAY),
+        doc: "how long a pod that may still run is waited for before its task fails, or is replaced where that does no harm",
+    },
+    Key {
+        name: "pods.must_end_by_seconds",
+        default: "86400",
+        form: Form::Seconds(1.0, 3_650.0 * DAY),
+        doc: "a task ends by then, with all its attempts, unless its order says otherwise",
+    },
+    Key {
+        name: "pods.next_pod_seconds",
+        default: "3600",
+        form: Form::Seconds(1.0, 30.0 * DAY),
+        doc: "where pods are made elsewhere: how long after a failure and its pause the next one is waited for",
+    },
+    Key {
+        name: "pods.queued_seconds",
+        default: "7200",
+        form: Form::Seconds(1.0, 30.0 * DAY),
+        doc: "a pod that was asked for and does not run for so long fails its attempt",
+    },
+    Key {
+        name: "pods.rejected_capacity_max",
+        default: "5",
+        form: Form::Number(0, 1_000),
+        doc: "OutOfcpu, OutOfmemory and their kin: a task that was turned away more often than this goes to the dead letters",
+    },
+    Key {
+        name: "pods.retry_app",
+        default: "3",
+        form: Form::Number(0, 1_000),
+        doc: "retries of a task after failures of its own program",
+    },
+    Key {
+        name: "pods.retry_config",
+        default: "0",
+        form: Form::Number(0, 1_000),
+        doc: "retries after a Secret, ConfigMap or key was missing",
+    },
+    Key {
+        name: "pods.retry_deleted",
+        default: "3",
+        form: Form::Number(0, 1_000),
+        doc: "retries after its pod was deleted from outside",
+    },
+    Key {
+        name: "pods.retry_image",
+        default: "2",
+        form: Form::Number(0, 1_000),
+        doc: "retries after its image could not be pulled",
+    },
+    Key {
+        name: "pods.retry_infra",
+        default: "10",
+        form: Form::Number(0, 1_000),
+        doc: "retries after evictions, rejections, preemption, shutdowns, and starts that took too long",
+    },
+    Key {
+        name: "pods.retry_lost",
+        default: "3",
+        form: Form::Number(0, 1_000),
+        doc: "retries after its node or container was lost",
+    },
+    Key {
+        name: "pods.retry_oom",
+        default: "1",
+        form: Form::Number(0, 1_000),
+        doc: "retries after it was killed for want of memory",
+    },
+    Key {
+        name: "pods.retry_timeout",
+        default: "0",
+        form: Form::Number(0, 1_000),
+        doc: "retries after its own deadline",
+    },
+    Key {
+        name: "pods.stop_seconds",
+        default: "300",
+        form: Form::Seconds(1.0, 30.0 * DAY),
+        doc: "a cancelled task whose pod is not known to be over ends all the same after so long",
+    },
+    Key {
         name: "server.faults_before_attention",
         default: "5",
         form: Form::Number(1, 1_000),
@@ -588,7 +739,21 @@ impl Settings {
             );
             return Err(BadConfig::Together(text));
         }
-        Ok(())
+        let (first, cap) =
+            (self.seconds("pods.backoff_seconds"), self.seconds("pods.backoff_max_seconds"));
+        if first > cap {
+            let text = format!(
+                "pods.backoff_max_seconds = {} is less than pods.backoff_seconds = {}: the longest pause can not be shorter \
+                 than the first",
+                self.text("pods.backoff_max_seconds"),
+                self.text("pods.backoff_seconds")
+            );
+            return Err(BadConfig::Together(text));
+        }
+        match self.pods().problem() {
+            Some(problem) => Err(BadConfig::Together(format!("pods.*: {problem}"))),
+            None => Ok(()),
+        }
     }
 
     /// Who set a value.
@@ -706,6 +871,51 @@ impl Settings {
         }
     }
 
+    /// What tasks get that say nothing.
+    pub fn pods(&self) -> tenure_pods::desk::Defaults {
+        let count = |name: &str| u32::try_from(self.number(name)).unwrap_or(u32::MAX);
+        let ms = |name: &str| u64::try_from(self.seconds(name).as_millis()).unwrap_or(u64::MAX);
+        let retry = RetryPolicy {
+            app: count("pods.retry_app"),
+            oom: count("pods.retry_oom"),
+            infra: count("pods.retry_infra"),
+            lost: count("pods.retry_lost"),
+            image: count("pods.retry_image"),
+            config: count("pods.retry_config"),
+            timeout: count("pods.retry_timeout"),
+            deleted: count("pods.retry_deleted"),
+            rejected_capacity: count("pods.rejected_capacity_max"),
+            attempts: count("pods.attempts_max"),
+            backoff_ms: ms("pods.backoff_seconds"),
+            factor_percent: count("pods.backoff_factor_percent"),
+            backoff_cap_ms: ms("pods.backoff_max_seconds"),
+        };
+        let budget = BudgetTerms {
+            per_minute: count("pods.budget_per_minute"),
+            burst: count("pods.budget_burst"),
+            in_flight: count("pods.budget_in_flight"),
+        };
+        let times = Times {
+            queued_ms: ms("pods.queued_seconds"),
+            fence_ms: ms("pods.fence_seconds"),
+            stop_ms: ms("pods.stop_seconds"),
+            next_pod_ms: ms("pods.next_pod_seconds"),
+        };
+        let when = match self.text("pods.cleanup") {
+            "always" => CleanupWhen::Always,
+            "never" => CleanupWhen::Never,
+            _ => CleanupWhen::OnSuccess,
+        };
+        tenure_pods::desk::Defaults {
+            retry,
+            budget,
+            times,
+            cleanup: Cleanup { when, delay_ms: ms("pods.cleanup_delay_seconds") },
+            must_end_in: self.seconds("pods.must_end_by_seconds"),
+            adopt_unknown: self.is_on("pods.adopt_unknown"),
+        }
+    }
+
     /// How long the due loop sleeps at most: whoever wants it shortest.
     fn tick(&self) -> Duration {
         let wants = ["pmo.watchdog_interval_seconds", "worker.watchdog_interval_seconds"];
@@ -726,11 +936,17 @@ impl Settings {
             retention: Duration::from_secs(self.number("server.retention_days") * 86_400),
             counted_events: tenure_server::metrics::COUNTED_EVENTS,
             mute: self.text("bus.url").is_empty(),
-            timer_rules: tenure_agents::rules::TIMERS,
+            timer_rules: &TIMERS,
             ..EngineConfig::default()
         }
     }
 }
+
+/// The timers of all kinds of work that are rules of their own.
+static TIMERS: std::sync::LazyLock<Vec<TimerRule>> = std::sync::LazyLock::new(|| {
+    let (agents, pods) = (tenure_agents::rules::TIMERS, tenure_pods::rules::TIMERS);
+    agents.iter().chain(pods).copied().collect()
+});
 
 /// The environment variable of a key.
 pub fn variable(key: &str) -> String {
@@ -930,6 +1146,19 @@ mod tests {
     #[test]
     fn the_defaults_of_agents_are_those_of_the_library() {
         assert_eq!(load(&[], &[]).unwrap().agents(), Defaults::default());
+    }
+
+    #[test]
+    fn the_defaults_of_tasks_are_those_of_the_library() {
+        assert_eq!(load(&[], &[]).unwrap().pods(), tenure_pods::desk::Defaults::default());
+        let s = load(&[("TENURE_PODS_RETRY_OOM", "4")], &["pods.cleanup=always"]).unwrap().pods();
+        assert_eq!((s.retry.oom, s.cleanup.when), (4, CleanupWhen::Always));
+        let e = load(&[], &["pods.backoff_seconds=400"]).unwrap_err().to_string();
+        assert!(e.contains("pods.backoff_max_seconds"), "{e}");
+        let e = load(&[], &["pods.budget_in_flight=0"]).unwrap_err().to_string();
+        assert!(e.contains("1 to 200"), "{e}");
+        let e = load(&[], &["pods.cleanup=maybe"]).unwrap_err().to_string();
+        assert!(e.contains("on_success"), "{e}");
     }
 
     #[test]

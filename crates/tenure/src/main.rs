@@ -52,7 +52,6 @@ fn at_once(cli: &Cli, settings: &Settings) -> Option<Result<String, Failure>> {
     match &cli.command {
         Command::Config => Some(commands::config::run(settings, cli.common.json)),
         Command::Sim(options) => Some(commands::sim::run(options, cli.common.json)),
-        Command::Task(options) => Some(commands::task::run(settings, options, cli.common.json)),
         _ => None,
     }
 }
@@ -71,6 +70,7 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
         Command::Turn(options) => commands::agent::turn::run(options, json).await,
         Command::Inbox(options) => commands::agent::inbox(options, json).await,
         Command::Watchdog(options) => commands::agent::watchdog(options, json).await,
+        Command::Task(options) => commands::task::run(settings, options, json).await,
         Command::Gate(options) => commands::gate::run(options, json).await,
         Command::Queue(options) => commands::queue::run(options, json).await,
         Command::Limit(options) => commands::limit::run(options, json).await,
@@ -83,9 +83,7 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
         Command::Verify(options) => commands::verify::run(settings, options, json).await,
         Command::Export(options) => commands::evidence::export(options, json).await,
         Command::Evidence { action } => commands::evidence::run(action, json),
-        Command::Config | Command::Sim(_) | Command::Task(_) => {
-            at_once(cli, settings).unwrap_or(Ok(String::new()))
-        }
+        Command::Config | Command::Sim(_) => at_once(cli, settings).unwrap_or(Ok(String::new())),
         Command::Bench(options) => {
             commands::bench::run(cli.common.store.as_deref(), options, json).await
         }

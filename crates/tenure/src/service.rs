@@ -222,6 +222,7 @@ impl Program {
             worker_kinds: WORKER_KINDS.map(str::to_owned).to_vec(),
             lease: settings.seconds("worker.lease_seconds"),
             agents: settings.agents(),
+            pods: settings.pods(),
             about: About { bus: opened.bus.clone().map(ask_bus), ..about(settings) },
             ..ServerOptions::default()
         };

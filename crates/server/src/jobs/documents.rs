@@ -153,7 +153,7 @@ pub(super) struct WhyDocument {
 /// A page of events.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct EventsDocument {
+pub(crate) struct EventsDocument {
     /// In order.
     events: Vec<EventDocument>,
     /// `from` of the next page; `null` on the last.

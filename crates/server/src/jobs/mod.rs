@@ -27,7 +27,7 @@ pub(crate) mod body;
 mod bulk;
 pub(crate) mod catalogue;
 mod desk;
-mod documents;
+pub(crate) mod documents;
 pub(crate) mod events;
 mod export;
 pub(crate) mod find;

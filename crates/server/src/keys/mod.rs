@@ -44,6 +44,8 @@ const TRIES: usize = 5;
 pub enum Scope {
     /// Everything, keys included.
     Admin,
+    /// Saying what was seen of pods, and nothing else.
+    Collector,
     /// Looking.
     Read,
     /// Claiming and committing as a worker.
@@ -54,12 +56,14 @@ pub enum Scope {
 
 impl Scope {
     /// All of them.
-    pub const ALL: [Scope; 4] = [Scope::Admin, Scope::Read, Scope::Worker, Scope::Write];
+    pub const ALL: [Scope; 5] =
+        [Scope::Admin, Scope::Collector, Scope::Read, Scope::Worker, Scope::Write];
 
     /// As text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Scope::Admin => "admin",
+            Scope::Collector => "collector",
             Scope::Read => "read",
             Scope::Worker => "worker",
             Scope::Write => "write",
@@ -93,10 +97,10 @@ pub enum KeyError {
         len: usize,
     },
     /// No scopes.
-    #[error("a key without a scope allows nothing; give read, write, worker or admin")]
+    #[error("a key without a scope allows nothing; give read, write, worker, collector or admin")]
     NoScope,
     /// An unknown scope.
-    #[error("{0:?} is no scope; there are read, write, worker and admin")]
+    #[error("{0:?} is no scope; there are read, write, worker, collector and admin")]
     Scope(String),
     /// No such key.
     #[error("there is no key {0}; `tenure key list` shows them")]

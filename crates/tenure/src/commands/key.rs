@@ -63,8 +63,9 @@ fn scope(word: &str) -> Result<Scope, Failure> {
         "read" => Ok(Scope::Read),
         "write" => Ok(Scope::Write),
         "worker" => Ok(Scope::Worker),
+        "collector" => Ok(Scope::Collector),
         "admin" => Ok(Scope::Admin),
-        other => Err(Failure::System(format!("{other:?} is none of read, write, worker, admin"))),
+        other => Err(Failure::System(format!("{other:?} is none of read, write, worker, collector, admin"))),
     }
 }
 

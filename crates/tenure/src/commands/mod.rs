@@ -61,7 +61,7 @@ impl From<std::io::Error> for Failure {
 
 /// Every machine that this binary knows.
 pub fn machines() -> Machines {
-    tenure_proving::machines::machines()
+    tenure_pods::machines(tenure_proving::machines::machines())
         .with::<tenure_jobs::Job>()
         .with::<tenure_jobs::call::Call>()
         .with::<tenure_jobs::gate::Gate>()

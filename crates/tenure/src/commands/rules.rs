@@ -7,6 +7,7 @@ use crate::{config::Settings, open::open_read_only};
 use tenure_agents::rules::TABLE as AGENTS;
 use tenure_jobs::rules::JOBS;
 use tenure_kernel::rules::{KERNEL, KindRule, Rule, Tally};
+use tenure_pods::rules::TABLE as PODS;
 
 /// Every rule with its state, setting, value in force, how often it fired, and its lag.
 pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
@@ -20,7 +21,7 @@ pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
     if json {
         let mut rows: Vec<_> = rows.map(|(rule, value, t)| as_json(rule, value, t)).collect();
         rows.extend(JOBS.iter().map(|row| of_kind_as_json(settings, row)));
-        rows.extend(AGENTS.iter().map(|rule| {
+        rows.extend(AGENTS.iter().chain(PODS).map(|rule| {
             let tally = tallies.get(rule.name).copied().unwrap_or_default();
             let value = rule.key.map(|k| settings.text(k).to_owned());
             let mut row = as_json(rule, value, tally);
@@ -58,7 +59,7 @@ pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
         "\n{:<6} {:<19} {:<46} {:>8} {:>10}  {}\n",
         "kind", "rule", "setting", "fired", "worst lag", "looks at: then"
     ));
-    for rule in AGENTS {
+    for rule in AGENTS.iter().chain(PODS) {
         let tally = tallies.get(rule.name).copied().unwrap_or_default();
         let setting =
             rule.key.map_or("-".to_owned(), |key| format!("{key} = {}", settings.text(key)));
@@ -72,9 +73,13 @@ pub async fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
     Ok(out)
 }
 
-/// Whose rule it is: a turn's, but for the one with which an agent looks after its turn.
+/// Whose rule it is: a task's, pod's or budget's; else a turn's, but for the one with which an agent looks after its turn.
 fn kind_of(rule: &Rule) -> &'static str {
-    if rule.name == tenure_agents::rules::timer::STILL_THERE { "agent" } else { "turn" }
+    match rule.name {
+        tenure_agents::rules::timer::STILL_THERE => "agent",
+        name if PODS.iter().any(|r| r.name == name) => tenure_pods::rules::kind_of(name),
+        _ => "turn",
+    }
 }
 
 fn of_kind_as_json(settings: &Settings, row: &KindRule) -> serde_json::Value {

@@ -47,7 +47,7 @@ fn every_error_code_has_a_page_and_every_page_a_code() {
 #[test]
 fn the_pages_of_the_machines_are_what_their_tables_say() {
     let mut page = "# Machines\n\nGenerated from the transition tables; `TENURE_BLESS=1 cargo test -p tenure tidy` writes it.\n".to_owned();
-    let product = Machines::kernel()
+    let product = tenure_pods::machines(Machines::kernel())
         .with::<tenure::jobs::Job>()
         .with::<tenure::jobs::call::Call>()
         .with::<tenure::jobs::gate::Gate>()
