@@ -106,21 +106,29 @@ impl Desk {
             return Err(DeskError::bad("budget", problem, "give numbers within these bounds"));
         }
         let set = BudgetSet { tenant: tenant.to_owned(), terms, by };
-        self.change(tenant, |state| match state {
-            Some(s) if s.terms == terms && s.set_by.is_some() => None,
-            Some(_) => Some(BudgetEvent::BudgetTermsSet { terms, by: Some(set.by.clone()) }),
-            None => None,
-        }, Some(&set))
+        self.change(
+            tenant,
+            |state| match state {
+                Some(s) if s.terms == terms && s.set_by.is_some() => None,
+                Some(_) => Some(BudgetEvent::BudgetTermsSet { terms, by: Some(set.by.clone()) }),
+                None => None,
+            },
+            Some(&set),
+        )
         .await
     }
 
     /// From the next retry on it is what the server's settings say.
     pub async fn clear_budget(&self, tenant: &str) -> Result<BudgetView, DeskError> {
         let terms = self.defaults.budget;
-        self.change(tenant, |state| {
-            let set = state.is_some_and(|s| s.set_by.is_some());
-            set.then_some(BudgetEvent::BudgetTermsSet { terms, by: None })
-        }, None)
+        self.change(
+            tenant,
+            |state| {
+                let set = state.is_some_and(|s| s.set_by.is_some());
+                set.then_some(BudgetEvent::BudgetTermsSet { terms, by: None })
+            },
+            None,
+        )
         .await
     }
 

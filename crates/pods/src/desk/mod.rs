@@ -102,11 +102,7 @@ pub enum DeskError {
 }
 
 impl DeskError {
-    pub(crate) fn bad(
-        field: impl Into<String>,
-        why: impl Into<String>,
-        fix: &'static str,
-    ) -> Self {
+    pub(crate) fn bad(field: impl Into<String>, why: impl Into<String>, fix: &'static str) -> Self {
         DeskError::Bad { field: field.into(), why: why.into(), fix }
     }
 }

@@ -86,8 +86,8 @@ impl Desk {
             Birthed::Same(task) => Ok(Ordered { task, existed: true }),
             Birthed::Other(task) => {
                 // Somebody else's is not told apart from nobody's, but the id is taken all the same.
-                let theirs = existing == Some(task)
-                    && self.task(Some(&tenant), task).await.is_err();
+                let theirs =
+                    existing == Some(task) && self.task(Some(&tenant), task).await.is_err();
                 match theirs {
                     true => Err(DeskError::bad(
                         "task_id",
@@ -363,6 +363,9 @@ mod tests {
     #[test]
     fn the_order_of_names_is_no_content() {
         let (a, b) = (json!({ "x": [1, { "b": 2, "a": "\"" }], "y": null }), "");
-        assert_eq!(canonical(&a), "{\"x\":[1,{\"a\":\"\\\"\",\"b\":2}],\"y\":null}{}".replace("{}", b));
+        assert_eq!(
+            canonical(&a),
+            "{\"x\":[1,{\"a\":\"\\\"\",\"b\":2}],\"y\":null}{}".replace("{}", b)
+        );
     }
 }

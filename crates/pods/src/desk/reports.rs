@@ -19,8 +19,8 @@ use std::{
 use tenure_kernel::{
     ids::EntityId,
     limits as kernel_limits,
-    mail::{MailAnswer, NewMail},
     machine::Machine as _,
+    mail::{MailAnswer, NewMail},
     stream::Body,
 };
 

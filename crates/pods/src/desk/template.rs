@@ -158,10 +158,7 @@ mod tests {
             "spec": { "restartPolicy": "Never", "containers": [container] },
         });
         let said = check(&whole, Some("main")).unwrap();
-        assert_eq!(
-            (said.name.as_deref(), said.namespace.as_deref()),
-            (Some("train"), Some("ml"))
-        );
+        assert_eq!((said.name.as_deref(), said.namespace.as_deref()), (Some("train"), Some("ml")));
     }
 
     #[test]

@@ -11,23 +11,13 @@ use crate::{
     },
     report::PodName,
     rules::names,
-    task::{
-        NewTask, Task, TaskEvent,
-        decide::in_words,
-        model::Ended,
-        policy::NoRetry,
-    },
+    task::{NewTask, Task, TaskEvent, decide::in_words, model::Ended, policy::NoRetry},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 use tenure_kernel::{
-    error::StoreError,
-    evidence::Evidence,
-    head::Head,
-    ids::EntityId,
-    store::Store,
-    time::Timestamp,
+    error::StoreError, evidence::Evidence, head::Head, ids::EntityId, store::Store, time::Timestamp,
 };
 
 /// Everything about a task.
@@ -133,11 +123,7 @@ pub async fn detail(store: &Arc<dyn Store>, head: &Head) -> Result<TaskDetail, S
 
 impl TaskDetail {
     fn begin(&mut self, attempt: u32, at: Timestamp) -> &mut AttemptView {
-        self.attempts.push(AttemptView {
-            attempt,
-            begun_at: Some(at),
-            ..AttemptView::default()
-        });
+        self.attempts.push(AttemptView { attempt, begun_at: Some(at), ..AttemptView::default() });
         let last = self.attempts.len() - 1;
         &mut self.attempts[last]
     }
@@ -310,7 +296,11 @@ fn told(event: &TaskEvent) -> (&'static str, Option<String>, String) {
         TaskEvent::AttemptFailed { ended, fenced, pause_ms } => {
             let (by, rule) = verdict_of(ended);
             let pod = if *fenced { "" } else { "; its pod may still run" };
-            let text = format!("the attempt failed: {}{pod}; next in {}", in_words(ended), secs(*pause_ms));
+            let text = format!(
+                "the attempt failed: {}{pod}; next in {}",
+                in_words(ended),
+                secs(*pause_ms)
+            );
             (by, rule, text)
         }
         TaskEvent::AttemptFenced { how } => plain("task", format!("the old pod is over: {how}")),

@@ -15,13 +15,8 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tenure_kernel::{
-    error::StoreError,
-    head::Head,
-    ids::EntityId,
-    machine::Machine as _,
-    store::Store,
-    table::Class,
-    time::Timestamp,
+    error::StoreError, head::Head, ids::EntityId, machine::Machine as _, store::Store,
+    table::Class, time::Timestamp,
 };
 
 /// Where a task stands.

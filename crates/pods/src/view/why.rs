@@ -177,7 +177,9 @@ fn consequence(task: &TaskView, rule: &NextRule) -> String {
             Some("pause") => "the pause is over".to_owned(),
             _ => "the budget is asked again".to_owned(),
         },
-        names::FENCE => "it is decided what becomes of it if its pod is still not known to be over".to_owned(),
+        names::FENCE => {
+            "it is decided what becomes of it if its pod is still not known to be over".to_owned()
+        }
         names::STOP => "it ends as CANCELED, whether or not its pod is over".to_owned(),
         names::NEXT_POD => "it fails if no other pod came".to_owned(),
         "must_end_by" => "it ends, whatever it waits for".to_owned(),

@@ -2,6 +2,7 @@
 
 mod budget;
 mod defects;
+mod desk;
 mod tasks;
 mod verdict;
 mod walks;

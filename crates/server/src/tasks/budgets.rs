@@ -7,12 +7,7 @@ use super::{
 use crate::{
     ApiCode, App, Caller, Problem,
     extract::Named,
-    jobs::{
-        body::Json,
-        catalogue::Name,
-        find::who,
-        submit::tenant,
-    },
+    jobs::{body::Json, catalogue::Name, find::who, submit::tenant},
     keys::Scope,
     problem::ProblemDocument,
 };

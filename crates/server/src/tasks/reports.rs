@@ -2,9 +2,7 @@
 //! may forget all of them; anything else, and it sends the same again, which is always safe.
 
 use super::{desk, documents::ReportsDocument};
-use crate::{
-    App, Caller, Problem, jobs::body::Json, keys::Scope, problem::ProblemDocument,
-};
+use crate::{App, Caller, Problem, jobs::body::Json, keys::Scope, problem::ProblemDocument};
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -43,7 +43,7 @@ use tenure_store::sqlite::SqliteStore;
 use tokio::{net::TcpListener, sync::watch};
 
 fn machines() -> Machines {
-    Machines::kernel()
+    tenure_pods::machines(Machines::kernel())
         .with::<Job>()
         .with::<Call>()
         .with::<Gate>()

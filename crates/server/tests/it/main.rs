@@ -14,6 +14,7 @@ mod metrics;
 mod plans;
 mod shared;
 mod support;
+mod tasks;
 mod terms;
 mod tray;
 mod turns;

@@ -65,7 +65,9 @@ fn scope(word: &str) -> Result<Scope, Failure> {
         "worker" => Ok(Scope::Worker),
         "collector" => Ok(Scope::Collector),
         "admin" => Ok(Scope::Admin),
-        other => Err(Failure::System(format!("{other:?} is none of read, write, worker, collector, admin"))),
+        other => Err(Failure::System(format!(
+            "{other:?} is none of read, write, worker, collector, admin"
+        ))),
     }
 }
 

@@ -24,6 +24,7 @@ mod limits;
 mod plans;
 mod server_kill;
 mod support;
+mod tasks;
 mod tidy;
 mod turn_windows;
 mod windows;

@@ -62,7 +62,9 @@ pub enum Action {
     #[command(after_help = "Example:\n  tenure task cancel 0190b5e0-1234 --why 'wrong data'")]
     Cancel(Ask),
     /// Prints what the container of an attempt wrote
-    #[command(after_help = "Example:\n  tenure task logs 0190b5e0-1234 --follow\n  tenure task logs 0190b5e0-1234 --attempt 1")]
+    #[command(
+        after_help = "Example:\n  tenure task logs 0190b5e0-1234 --follow\n  tenure task logs 0190b5e0-1234 --attempt 1"
+    )]
     Logs(Logs),
     /// Lists failed tasks that nobody has replayed or put aside
     #[command(after_help = "Example:\n  tenure task dead-letters --cause rejected_capacity")]
@@ -418,7 +420,10 @@ impl Cli {
             let status = answer["status"].as_str().unwrap_or("").to_owned();
             let said = self.say(&answer, || {
                 let result = answer["result"].as_str().unwrap_or("");
-                format!("{id}\n{}", if result.is_empty() { String::new() } else { format!("{result}\n") })
+                format!(
+                    "{id}\n{}",
+                    if result.is_empty() { String::new() } else { format!("{result}\n") }
+                )
             });
             if status == "SUCCEEDED" {
                 return Ok(said);

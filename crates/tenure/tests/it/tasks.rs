@@ -1,0 +1,137 @@
+//! Tasks as people meet them: typed at a terminal, and pressed in the console. A server in this process, no cluster; what
+//! a collector would say is posted by hand.
+
+use crate::{
+    console::{World, settings, settle},
+    support::{complained, run, said},
+};
+use serde_json::{Value, json};
+use std::process::Output;
+use tempfile::TempDir;
+use tenure::Program;
+
+struct Town {
+    world: World,
+    dir: TempDir,
+    store: String,
+}
+
+impl Town {
+    async fn start() -> Self {
+        let home = tempfile::tempdir().expect("a directory");
+        let more = ["pods.backoff_seconds=300", "pods.retry_app=1"];
+        let served = Program::new().serve(&settings(&home, &more), true).await.expect("it starts");
+        let dir = tempfile::tempdir().expect("a directory");
+        let store = format!("sqlite:{}", home.path().join("store").display());
+        Town { world: World::around(served, home).await, dir, store }
+    }
+
+    fn type_in(&self, args: &[&str]) -> Output {
+        let url = self.world.service.url();
+        let mut all = args.to_vec();
+        all.extend(["--server", &url]);
+        tokio::task::block_in_place(|| run(&all, self.dir.path()))
+    }
+
+    fn typed(&self, args: &[&str]) -> String {
+        let output = self.type_in(args);
+        assert!(output.status.success(), "{args:?}: {}{}", said(&output), complained(&output));
+        said(&output)
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let mut all = args.to_vec();
+        all.push("--json");
+        serde_json::from_str(&self.typed(&all)).unwrap_or_else(|e| panic!("{args:?}: {e}"))
+    }
+
+    /// A collector's word about the pod of an attempt.
+    async fn report(&self, task: &str, attempt: u32, verdict: Value) -> String {
+        let mut whole = json!({ "rule": "terminated.nonzero", "since": 1_700_000_000_000_000_i64 });
+        whole.as_object_mut().expect("an object").extend(verdict.as_object().expect("one").clone());
+        let over = whole["status"] != "RUNNING";
+        let report = json!({
+            "task_id": task, "attempt": attempt, "verdict": whole, "over": over, "seen_at": 1,
+            "pod": { "namespace": "ml", "name": format!("ff-{attempt}"), "uid": format!("{task}-{attempt}"), "node": "node-a" },
+        });
+        let body = json!({ "reports": [report] });
+        let url = format!("{}/v1/tasks/reports", self.world.service.url());
+        let client = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let answer = client.post(url).json(&body).send().await.expect("an answer");
+        let answer: Value = answer.json().await.expect("JSON");
+        answer["answers"][0]["outcome"].as_str().expect("an outcome").to_owned()
+    }
+
+    async fn until(&self, id: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
+        settle(&format!("{id} to be {what}"), || async {
+            holds(&self.json(&["task", "show", id]))
+        })
+        .await;
+        self.json(&["task", "show", id])
+    }
+}
+
+fn template() -> String {
+    json!({ "spec": { "containers": [{ "name": "main", "image": "busybox" }] } }).to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_are_run_shown_explained_retried_and_dealt_with_at_a_terminal() {
+    let town = Town::start().await;
+    assert!(town.typed(&["task", "list"]).contains("no such tasks"));
+    let bad = town.type_in(&["task", "run", "{\"spec\": {}}"]);
+    assert!(complained(&bad).contains("which  template.spec.containers"), "{}", complained(&bad));
+    let ordered = town.typed(&["task", "run", &template(), "--name", "train", "--key", "k"]);
+    let id = ordered.lines().next().expect("an id").to_owned();
+    assert!(ordered.contains("tenure task watch"), "{ordered}");
+    let again = town.typed(&["task", "run", &template(), "--name", "train", "--key", "k"]);
+    assert!(again.starts_with(&id) && again.contains("ordered before"), "{again}");
+    town.until(&id, "wanted", |t| t["tended"]["status"] == "wanted").await;
+    let why = town.typed(&["task", "why", &id[..30]]);
+    assert!(why.contains("for an executor to make its pod (attempt 1)"), "{why}");
+    assert_eq!(town.report(&id, 1, json!({ "status": "RUNNING" })).await, "accepted");
+    town.until(&id, "running", |t| t["status"] == "RUNNING").await;
+    let end = json!({ "status": "FAILED", "cause": "app_error", "class": "app", "exit_code": 2, "retryable": true });
+    assert_eq!(town.report(&id, 1, end.clone()).await, "accepted");
+    assert_eq!(town.report(&id, 1, end.clone()).await, "duplicate");
+    town.until(&id, "retrying", |t| t["status"] == "RETRYING").await;
+    let shown = town.typed(&["task", "show", &id]);
+    for words in
+        ["attempt 1", "ml/ff-1 on node-a", "exit code 2", "rule terminated.nonzero", "task_retry"]
+    {
+        assert!(shown.contains(words), "{words:?} in {shown}");
+    }
+    assert!(town.typed(&["task", "retry", &id]).contains("accepted"));
+    town.until(&id, "at its second attempt", |t| t["attempt"] == 2).await;
+    let early = town.type_in(&["task", "retry", &id]);
+    assert!(complained(&early).contains("does not wait"), "{}", complained(&early));
+    town.report(&id, 2, end).await;
+    town.until(&id, "failed", |t| t["status"] == "FAILED").await;
+    let dead = town.typed(&["task", "dead-letters", "--cause", "app_error"]);
+    assert!(dead.contains(&id) && dead.contains("app_error"), "{dead}");
+    let told = town.typed(&["task", "timeline", &id]);
+    for words in ["ordered", "attempt 2: an executor is asked", "ends: FAILED", "a place"] {
+        assert!(told.contains(words), "{words:?} in {told}");
+    }
+    let watched = town.typed(&["task", "watch", &id]);
+    assert!(watched.contains("the task is FAILED"), "{watched}");
+    let budget = town.typed(&["task", "budget"]);
+    assert!(budget.contains("default") && budget.contains("settings"), "{budget}");
+    let set = town.typed(&["task", "budget", "default", "--per-minute", "9", "--by", "ada"]);
+    assert!(set.contains("9 retries a minute") && set.contains("set by ada"), "{set}");
+    assert!(town.typed(&["task", "budget", "default", "--clear"]).contains("(settings)"));
+    let replayed = town.typed(&["task", "retry", &id]);
+    assert!(replayed.contains("ordered once more"), "{replayed}");
+    let new = replayed.lines().next().expect("an id").to_owned();
+    assert!(town.typed(&["task", "dead-letters"]).contains("no dead letters"));
+    assert!(town.typed(&["task", "show", &id]).contains(&format!("replayed as  {new}")));
+    town.typed(&["task", "cancel", &new, "--why", "enough", "--by", "ada"]);
+    town.until(&new, "cancelled", |t| t["status"] == "CANCELED").await;
+    assert!(town.typed(&["task", "why", &new]).contains("Cancelled by ada"));
+    assert_eq!(town.typed(&["task", "logs", &new, "--follow"]), "");
+    let listed = town.typed(&["task", "list", "--status", "failed,canceled"]);
+    assert!(listed.contains(&id) && listed.contains(&new), "{listed}");
+    town.typed(&["task", "discard", &id]);
+    let rules = said(&run(&["rules", "--store", &town.store], town.dir.path()));
+    assert!(rules.contains("task_fence") && rules.contains("pods.fence_seconds = 1800"), "{rules}");
+}
