@@ -1,7 +1,7 @@
 //! The numbers that shells run by. Defaults are the kernel's named limits.
 
 use std::time::Duration;
-use tenure_kernel::limits;
+use tenure_kernel::{commit::Commit, limits, stream::NewEvent};
 
 /// Settings of a server or a worker.
 #[derive(Clone, Debug)]
@@ -26,6 +26,8 @@ pub struct EngineConfig {
     pub segment_events: u64,
     /// Names of events that are counted when they are committed, for whoever reads the meter.
     pub counted_events: &'static [&'static str],
+    /// Events that are counted by labels that they and the entity's state carry.
+    pub labelled_events: &'static [Labelled],
     /// Nobody outside listens, by the word of whoever set no bus: what would leave the store is not written at all. A
     /// row that is inserted, read and thrown away costs as much as one that is sent.
     pub mute: bool,
@@ -33,6 +35,19 @@ pub struct EngineConfig {
     /// is counted under those too.
     pub timer_rules: &'static [TimerRule],
 }
+
+/// An event that is counted by labels.
+#[derive(Clone, Copy, Debug)]
+pub struct Labelled {
+    /// Its name.
+    pub event: &'static str,
+    /// The labels, in an order that whoever reads them knows; `None`: it is not counted. The last one is the one of
+    /// which there may be any number (a tenant): when there are too many it becomes [`OTHER`].
+    pub labels: fn(&Commit, &NewEvent) -> Option<Vec<String>>,
+}
+
+/// The last label of what is counted together.
+pub const OTHER: &str = "other";
 
 /// A timer that is a rule of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +73,7 @@ impl Default for EngineConfig {
             retention: Duration::from_secs(30 * 24 * 3600),
             segment_events: limits::SEGMENT_EVENTS,
             counted_events: &[],
+            labelled_events: &[],
             mute: false,
             timer_rules: &[],
         }

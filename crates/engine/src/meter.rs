@@ -1,6 +1,7 @@
 //! What a process has done since it started, counted where it happens: a handful of atomics beside the pipeline,
 //! which `/metrics` reads. Nothing is decided by them, nothing waits for them, and they read no clock of their own.
 
+use crate::config::{Labelled, OTHER};
 use std::{
     collections::BTreeMap,
     sync::{
@@ -108,6 +109,9 @@ pub struct Commits {
     pub refused: Counter,
 }
 
+/// Different last labels of an event that are counted apart; more are counted together.
+const LABELS_MAX: usize = 100;
+
 /// Everything that is counted.
 #[derive(Debug)]
 pub struct Meter {
@@ -160,6 +164,8 @@ pub struct Meter {
     /// Pulses that could not be left.
     pub pulses_failed: Counter,
     events: Vec<(&'static str, Counter)>,
+    labelled: &'static [Labelled],
+    by_labels: Mutex<BTreeMap<(&'static str, Vec<String>), u64>>,
     rules: Mutex<BTreeMap<(&'static str, &'static str), Fired>>,
 }
 
@@ -174,13 +180,13 @@ pub struct Fired {
 
 impl Default for Meter {
     fn default() -> Self {
-        Meter::counting(&[])
+        Meter::counting(&[], &[])
     }
 }
 
 impl Meter {
-    /// A meter that also counts committed events of these names.
-    pub fn counting(events: &[&'static str]) -> Self {
+    /// A meter that also counts committed events of these names, and of those by labels.
+    pub fn counting(events: &[&'static str], labelled: &'static [Labelled]) -> Self {
         Meter {
             commits: Commits::default(),
             batch_ops: Histogram::new(BATCH_BOUNDS),
@@ -207,8 +213,17 @@ impl Meter {
             pulses: Counter::default(),
             pulses_failed: Counter::default(),
             events: events.iter().map(|name| (*name, Counter::default())).collect(),
+            labelled,
+            by_labels: Mutex::default(),
             rules: Mutex::default(),
         }
+    }
+
+    /// How often an event was committed, by its labels.
+    pub fn labelled(&self, event: &str) -> Vec<(Vec<String>, u64)> {
+        let rows = self.by_labels.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = rows.iter().filter(|((name, _), _)| *name == event);
+        of.map(|((_, labels), count)| (labels.clone(), *count)).collect()
     }
 
     /// How often an event was committed; zero for one that is not counted.
@@ -294,7 +309,29 @@ impl Meter {
             if let Some((_, count)) = self.events.iter().find(|(name, _)| *name == event.name) {
                 count.one();
             }
+            if let Some(row) = self.labelled.iter().find(|l| l.event == event.name)
+                && let Some(labels) = (row.labels)(commit, event)
+            {
+                self.count_labels(row.event, labels);
+            }
         }
+    }
+
+    fn count_labels(&self, event: &'static str, mut labels: Vec<String>) {
+        let mut rows = self.by_labels.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = |labels: &Vec<String>| {
+            rows.keys().any(|(name, l)| *name == event && l.last() == labels.last())
+        };
+        if !known(&labels) {
+            let lasts = rows.keys().filter(|(name, _)| *name == event).map(|(_, l)| l.last());
+            let lasts: std::collections::BTreeSet<_> = lasts.collect();
+            if lasts.len() >= LABELS_MAX
+                && let Some(last) = labels.last_mut()
+            {
+                *last = OTHER.to_owned();
+            }
+        }
+        *rows.entry((event, labels)).or_default() += 1;
     }
 }
 
@@ -309,6 +346,21 @@ mod tests {
             h.record(value);
         }
         assert_eq!(h.read(), (vec![(1, 2), (10, 4), (100, 5)], 6, 1_024));
+    }
+
+    #[test]
+    fn labels_of_which_there_are_too_many_are_counted_together() {
+        let meter = Meter::default();
+        for n in 0..LABELS_MAX + 5 {
+            meter.count_labels("failed", vec!["oom".into(), format!("tenant-{n}")]);
+        }
+        meter.count_labels("failed", vec!["app".into(), "tenant-0".into()]);
+        meter.count_labels("other_event", vec!["x".into()]);
+        let rows = meter.labelled("failed");
+        assert_eq!(rows.len(), LABELS_MAX + 2);
+        let other = vec!["oom".to_owned(), OTHER.to_owned()];
+        assert!(rows.contains(&(other, 5)), "{rows:?}");
+        assert!(rows.contains(&(vec!["app".to_owned(), "tenant-0".to_owned()], 1)));
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl Pipeline {
             flights_max: config.flights.max(1),
             queue: Mutex::default(),
             mute: config.mute,
-            meter: Meter::counting(config.counted_events),
+            meter: Meter::counting(config.counted_events, config.labelled_events),
         });
         Pipeline { inner, gathers: false }
     }

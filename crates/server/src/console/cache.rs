@@ -7,7 +7,9 @@ use std::{
     time::Duration,
 };
 use tenure_jobs::model::TABLE;
-use tenure_kernel::{error::StoreError, ids::SessionId, sessions::Session, store::HeadFilter};
+use tenure_kernel::{
+    error::StoreError, ids::SessionId, sessions::Session, store::HeadFilter, table::Table,
+};
 use tokio::sync::Semaphore;
 
 /// Heads of one status that are counted; more are `100+`. A count costs reading them.
@@ -25,6 +27,8 @@ pub(super) struct Glance {
     pub sessions: Vec<Session>,
     /// By status, in the order of the machine's table; [`COUNTED_MAX`] and one mean more.
     pub counts: Vec<(&'static str, usize)>,
+    /// The same of tasks.
+    pub tasks: Vec<(&'static str, usize)>,
 }
 
 impl Glance {
@@ -63,18 +67,12 @@ impl Console {
             return Ok(glance);
         }
         let store = app.pipeline().store();
-        let mut counts = Vec::new();
-        for status in TABLE.statuses {
-            let filter = HeadFilter {
-                kind: Some(TABLE.kind.into()),
-                status: Some(status.name.into()),
-                tenant: caller.tenant.clone(),
-                newest_first: true,
-                ..HeadFilter::default()
-            };
-            counts.push((status.name, store.heads(filter, COUNTED_MAX + 1).await?.len()));
-        }
-        let glance = Arc::new(Glance { sessions: store.live_sessions().await?, counts });
+        let counts = count(app, caller, &TABLE).await?;
+        let tasks = match app.tasks() {
+            Some(_) => count(app, caller, &tenure_pods::task::table::TABLE).await?,
+            None => Vec::new(),
+        };
+        let glance = Arc::new(Glance { sessions: store.live_sessions().await?, counts, tasks });
         let mut kept = self.kept();
         if kept.len() >= KEPT_MAX {
             kept.clear();
@@ -87,4 +85,25 @@ impl Console {
         // Nothing panics under this lock.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// How many entities of a kind are in each status.
+async fn count(
+    app: &App,
+    caller: &Caller,
+    table: &'static Table,
+) -> Result<Vec<(&'static str, usize)>, StoreError> {
+    let mut counts = Vec::new();
+    for status in table.statuses {
+        let filter = HeadFilter {
+            kind: Some(table.kind.into()),
+            status: Some(status.name.into()),
+            tenant: caller.tenant.clone(),
+            newest_first: true,
+            ..HeadFilter::default()
+        };
+        let found = app.pipeline().store().heads(filter, COUNTED_MAX + 1).await?;
+        counts.push((status.name, found.len()));
+    }
+    Ok(counts)
 }

@@ -18,11 +18,12 @@ const STYLE: &str = include_str!("style.css");
 const SCRIPT: &str = include_str!("live.js");
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'%3E%3Crect width='16' height='16' rx='4' fill='%232456c4'/%3E%3Cpath d='M4 5h8M8 5v7' stroke='white' stroke-width='2'/%3E%3C/svg%3E";
 
-/// Where a page belongs in the navigation. Tasks, files and rules get their line with their pages.
+/// Where a page belongs in the navigation. Files and rules get their line with their pages.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Jobs,
     Agents,
+    Tasks,
     Lines,
     Workers,
     Flows,
@@ -32,6 +33,7 @@ pub(super) enum Place {
 const PLACES: &[(Place, &str, &str)] = &[
     (Place::Jobs, "/jobs", "Jobs"),
     (Place::Agents, "/agents", "Agents"),
+    (Place::Tasks, "/tasks", "Tasks"),
     (Place::Lines, "/lines", "Lines"),
     (Place::Workers, "/workers", "Workers"),
     (Place::Flows, "/flows", "Flows"),

@@ -2,7 +2,7 @@
 //! A stream looks once a second, at one head for a job and at one page of heads for a list, and sends what now
 //! looks different. That costs the same however busy the server is, and needs no bell.
 
-use super::{agents, cache::Console, guard::Viewer, job, list, list::Filters, turn};
+use super::{agents, cache::Console, guard::Viewer, job, list, list::Filters, task, tasks, turn};
 use crate::{
     App, Caller, Problem,
     extract::{Named, Params},
@@ -38,6 +38,8 @@ enum Subject {
     Agents,
     Agent { tenant: String, name: String },
     Turn { id: EntityId, seen: Option<Box<(Mark, turn::Shown)>> },
+    Tasks(tasks::Filters),
+    Task(EntityId),
 }
 
 /// What of a head says that the history has grown, or that mail waits.
@@ -102,6 +104,26 @@ pub(super) async fn turn(
     Named(id): Named<EntityId>,
 ) -> Response {
     watch(app, caller, console, Subject::Turn { id, seen: None })
+}
+
+/// `GET /console/live/tasks`.
+pub(super) async fn tasks(
+    State(app): State<App>,
+    Viewer(caller): Viewer,
+    Extension(console): Extension<Arc<Console>>,
+    Params(filters): Params<tasks::Filters>,
+) -> Response {
+    watch(app, caller, console, Subject::Tasks(filters))
+}
+
+/// `GET /console/live/tasks/{id}`.
+pub(super) async fn task(
+    State(app): State<App>,
+    Viewer(caller): Viewer,
+    Extension(console): Extension<Arc<Console>>,
+    Named(id): Named<EntityId>,
+) -> Response {
+    watch(app, caller, console, Subject::Task(id))
 }
 
 fn watch(app: App, caller: Caller, console: Arc<Console>, subject: Subject) -> Response {
@@ -191,6 +213,17 @@ impl Watch {
             }
             Subject::Agent { tenant, name } => {
                 Ok(agents::parts(&agents::read(app, console, caller, tenant, name).await?))
+            }
+            Subject::Tasks(filters) => {
+                let listing = tasks::read(app, console, caller, filters).await?;
+                Ok(tasks::parts(&listing, filters))
+            }
+            // Its log grows without the task itself: it is read anew each time. Its history is short.
+            Subject::Task(id) => {
+                let shown = task::read(app, console, caller, *id).await?;
+                let mut parts = task::parts(&shown);
+                parts.push(task::corner(&shown));
+                Ok(parts)
             }
             Subject::Turn { id, seen } => {
                 let store = app.pipeline().store();

@@ -12,6 +12,7 @@
 //! | [`actions`] | what the buttons do |
 //! | [`live`] | changes, as server-sent events |
 //! | [`agents`], [`turn`] | agents, one agent, one turn of it |
+//! | [`tasks`], [`task`] | tasks with the budgets of their tenants, one task with its attempts |
 //! | [`lines`] | schedules, gates, rate limits |
 //! | [`places`] | workers, flows |
 //!
@@ -33,6 +34,8 @@ mod moves;
 mod places;
 mod svg;
 mod tables;
+mod task;
+mod tasks;
 mod text;
 mod turn;
 
@@ -63,6 +66,12 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .route("/console/live/agents", get(live::agents))
         .route("/console/live/agents/{name}", get(live::agent))
         .route("/console/live/turns/{id}", get(live::turn))
+        .route("/tasks", get(tasks::page))
+        .route("/tasks/budgets/{tenant}", post(tasks::set_budget))
+        .route("/tasks/{id}", get(task::page))
+        .route("/tasks/{id}/{action}", post(task::act))
+        .route("/console/live/tasks", get(live::tasks))
+        .route("/console/live/tasks/{id}", get(live::task))
         .route("/lines", get(lines::page))
         .route("/lines/schedules/{action}", post(lines::act))
         .route("/workers", get(places::workers))

@@ -146,8 +146,8 @@ fn for_a_page(text: &str, chars_max: usize) -> Markup {
 
 /// A status with a sign and a word, so that colour is never alone.
 pub(super) fn pill(status: &str, big: bool) -> Markup {
-    let sign = match status {
-        "queued" => "○",
+    let sign = match status.to_ascii_lowercase().as_str() {
+        "queued" | "pending" => "○",
         "running" => "▶",
         "waiting" => "◷",
         "parked" => "‖",
@@ -157,7 +157,7 @@ pub(super) fn pill(status: &str, big: bool) -> Markup {
         "dispatched" => "◌",
         "suspended" => "◷",
         "idle" => "○",
-        "completed" | "success" => "✓",
+        "completed" | "success" | "succeeded" => "✓",
         "partial" => "◐",
         "timeout" => "⏱",
         "failed" => "✕",
@@ -170,8 +170,14 @@ pub(super) fn pill(status: &str, big: bool) -> Markup {
 /// A status as a class name: only what the machine's table knows is one.
 fn word(status: &str) -> &str {
     let known = tenure_jobs::model::TABLE.statuses.iter().find(|s| s.name == status);
-    // Agents and turns look like the jobs that they resemble.
+    // Agents, turns and tasks look like the jobs that they resemble.
     let alike = match status {
+        "PENDING" | "QUEUED" => Some("queued"),
+        "RUNNING" => Some("running"),
+        "RETRYING" => Some("retrying"),
+        "SUCCEEDED" => Some("completed"),
+        "FAILED" => Some("failed"),
+        "CANCELED" => Some("cancelled"),
         "dispatched" | "idle" | "removed" => Some("queued"),
         "suspended" => Some("waiting"),
         "success" => Some("completed"),

@@ -8,6 +8,7 @@
 //! A key of one tenant is refused, as the numbers are everybody's.
 
 mod page;
+mod tasks;
 mod text;
 
 use crate::{ApiCode, App, Caller, Problem, keys::Scope};
@@ -17,6 +18,7 @@ use axum::{
     response::IntoResponse,
 };
 use std::{sync::Arc, time::Duration};
+use tenure_engine::config::Labelled;
 use tenure_jobs::{Job, ask, view};
 use tenure_kernel::{
     error::StoreError,
@@ -55,7 +57,17 @@ pub const COUNTED_EVENTS: &[&str] = &[
     "turn_canceled",
     "item_dead",
     "item_settled",
+    "task_created",
+    "task_succeeded",
+    "task_failed",
+    "task_canceled",
+    "pod_wanted",
+    "retry_granted",
+    "retry_deferred",
 ];
+
+/// Committed events that are counted by labels, for [`tenure_engine::config::EngineConfig::labelled_events`].
+pub const LABELLED_EVENTS: &[Labelled] = tasks::LABELLED;
 
 /// What a server says about itself.
 #[derive(Clone, Debug, Default)]
@@ -114,6 +126,7 @@ struct Last {
     look: Option<(Duration, Arc<Look>)>,
     asking: Option<(Duration, Asking)>,
     ended: Option<(Duration, Asking)>,
+    letters: Option<(Duration, usize)>,
 }
 
 type Look = Result<Seen, String>;
@@ -130,6 +143,7 @@ struct Seen {
     asking: Asking,
     /// What failed jobs have left unknown: it stays until somebody says what became of it.
     ended: Asking,
+    tasks: tasks::Seen,
     took: Duration,
     /// The clock of this machine less the store's, in microseconds.
     skew_us: Option<i64>,
@@ -183,7 +197,8 @@ impl Looks {
         let fresh = |(at, asking): (Duration, Asking)| (began - at < ASKED_AGAIN).then_some(asking);
         let remembered = last.asking.and_then(fresh);
         let ended = last.ended.and_then(fresh);
-        let look = match first(look(app, remembered, ended), rt.sleep(PATIENCE)).await {
+        let letters = last.letters.filter(|(at, _)| began - *at < ASKED_AGAIN).map(|(_, n)| n);
+        let look = match first(look(app, remembered, ended, letters), rt.sleep(PATIENCE)).await {
             First::Left(seen) => {
                 seen.map(|s| Seen { took: rt.mono() - began, ..s }).map_err(|e| e.to_string())
             }
@@ -191,6 +206,9 @@ impl Looks {
         };
         if let (Ok(seen), None) = (&look, ended) {
             last.ended = Some((rt.mono(), seen.ended));
+        }
+        if let (Ok(seen), None) = (&look, letters) {
+            last.letters = Some((rt.mono(), seen.tasks.dead_letters));
         }
         match &look {
             Ok(seen) if remembered.is_none() => last.asking = Some((rt.mono(), seen.asking)),
@@ -207,6 +225,7 @@ async fn look(
     app: &App,
     remembered: Option<Asking>,
     ended: Option<Asking>,
+    letters: Option<usize>,
 ) -> Result<Seen, StoreError> {
     let store = app.pipeline().store();
     let lanes: Vec<u16> = (0..limits::LANES).collect();
@@ -238,6 +257,7 @@ async fn look(
     };
     Ok(Seen {
         ended,
+        tasks: tasks::look(app, letters).await?,
         tallies: store.tallies().await?,
         next_due,
         past_bound: late.iter().filter(past).count(),

@@ -17,6 +17,7 @@ pub(super) fn page(app: &App, look: &Look) -> String {
     carried(&mut page, meter);
     jobs(&mut page, meter);
     turns(&mut page, meter);
+    super::tasks::counted(&mut page, meter);
     rules(&mut page, meter);
     bells(&mut page, app, meter);
     bus(&mut page, app, meter);
@@ -26,6 +27,7 @@ pub(super) fn page(app: &App, look: &Look) -> String {
         store(&mut page, seen);
         open(&mut page, seen);
         waiting(&mut page, seen);
+        super::tasks::stored(&mut page, &seen.tasks);
         clock(&mut page, seen);
     }
     page.done()

@@ -126,7 +126,7 @@ pub fn diagnose(f: &Findings) -> Vec<Diagnosis> {
     all.extend(alive::bus(f));
     all.extend([alive::bells(f), alive::rules(f), alive::workers(f, &times), alive::queues(f)]);
     all.extend([people::attention(f), people::effects(f), people::dead_letters(f)]);
-    all.push(people::turns(f));
+    all.extend([people::turns(f), people::tasks(f)]);
     all.extend(settings::database(f));
     all.extend(settings::places(f));
     all.extend(settings::settings(f, &times));

@@ -34,6 +34,8 @@ pub struct Findings {
     pub jobs: Jobs,
     /// Turns of agents.
     pub turns: Turns,
+    /// Tasks.
+    pub tasks: Tasks,
     /// API keys that are valid.
     pub keys: usize,
     /// What the server said, if one was asked; or why it did not answer.
@@ -118,6 +120,19 @@ pub struct Turns {
     /// Turns that wait for a worker: dispatched, or resumed and taken by nobody.
     pub waiting: usize,
     /// The target and the id of the one that has waited longest, and since when.
+    pub longest: Option<(String, EntityId, Timestamp)>,
+}
+
+/// What was seen of tasks.
+#[derive(Clone, Debug, Default)]
+pub struct Tasks {
+    /// Failed ones that nobody has replayed or put aside, and the newest of them.
+    pub dead_letters: usize,
+    /// The newest of them.
+    pub newest_dead: Option<EntityId>,
+    /// Pods that no executor has taken.
+    pub unclaimed: usize,
+    /// The queue and the id of the one that has waited longest, and since when.
     pub longest: Option<(String, EntityId, Timestamp)>,
 }
 

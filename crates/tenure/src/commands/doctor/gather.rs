@@ -4,7 +4,7 @@
 use super::{
     Failure,
     chains::{self, Extent},
-    findings::{Alive, Asking, Findings, Jobs, Late, Marked, Turns, Unknown},
+    findings::{Alive, Asking, Findings, Jobs, Late, Marked, Tasks, Turns, Unknown},
     places, server,
 };
 use crate::{
@@ -74,6 +74,7 @@ pub(super) async fn gather(settings: &Settings, options: &Doctor) -> Result<Find
         marked: marked(&*store).await?,
         jobs: jobs(&store).await?,
         turns: turns(&*store).await?,
+        tasks: tasks(&store).await?,
         keys: active_keys(&*store).await?,
         server,
         bus: try_bus(settings, BUS_PATIENCE).await,
@@ -187,6 +188,29 @@ async fn turns(store: &dyn Store) -> Result<Turns, StoreError> {
         }
     }
     Ok(turns)
+}
+
+async fn tasks(store: &Arc<dyn Store>) -> Result<Tasks, StoreError> {
+    let letters =
+        tenure_pods::desk::letters::dead_letters(store, None, None, LISTED_MAX, |_| true).await?;
+    let mut tasks = Tasks {
+        dead_letters: letters.tasks.len(),
+        newest_dead: letters.tasks.first().map(|(head, _)| head.id),
+        ..Tasks::default()
+    };
+    let wanted = HeadFilter {
+        kind: Some(tenure_pods::pod::Pod::TABLE.kind.into()),
+        status: Some(tenure_pods::pod::table::WANTED.into()),
+        ..HeadFilter::default()
+    };
+    for head in store.heads(wanted, LISTED_MAX).await? {
+        tasks.unclaimed += 1;
+        let since = head.ready_at.unwrap_or(head.changed_at);
+        if tasks.longest.as_ref().is_none_or(|(_, _, at)| since < *at) {
+            tasks.longest = Some((head.queue.clone(), head.id, since));
+        }
+    }
+    Ok(tasks)
 }
 
 async fn active_keys(store: &dyn Store) -> Result<usize, StoreError> {

@@ -101,6 +101,34 @@ pub(super) fn turns(f: &Findings) -> Diagnosis {
     numbers(d.page("turns-wait"))
 }
 
+/// What tasks wait for that only a person can give: somebody who looks at a failed one, or an executor.
+pub(super) fn tasks(f: &Findings) -> Diagnosis {
+    let t = &f.tasks;
+    let numbers =
+        |d: Diagnosis| d.number("dead_letters", t.dead_letters).number("unclaimed", t.unclaimed);
+    let mut parts = Vec::new();
+    let mut d = Diagnosis::warning("tasks", "");
+    if let Some(newest) = t.newest_dead {
+        let n = plural(t.dead_letters, "failed task");
+        parts.push(format!("{n} that nobody has dealt with, the newest {newest}"));
+        d = d.remedy("`tenure task dead-letters`; then `tenure task replay ID`, or `discard`");
+    }
+    // An executor that is there takes a pod at once.
+    if let Some((queue, pod, since)) = &t.longest
+        && f.health.now.since(*since) > f.stuck_after
+    {
+        let waits = waits(t.unclaimed as u64, "pod");
+        let long = ago(f, *since);
+        parts.push(format!("{waits} for an executor; {pod} in queue {queue:?} for {long}"));
+        d = d.remedy("start one where the cluster can be reached: `tenure executor`");
+    }
+    if parts.is_empty() {
+        return numbers(Diagnosis::ok("tasks", "no task waits for a person or in vain"));
+    }
+    d.says = parts.join("; ");
+    numbers(d.page("tasks-fail"))
+}
+
 pub(super) fn dead_letters(f: &Findings) -> Diagnosis {
     let n = f.jobs.dead_letters;
     let Some(newest) = f.jobs.newest_dead_letter else {

@@ -3,7 +3,7 @@
 use super::{
     chains::Chains,
     diagnose::{Diagnosis, Verdict, diagnose},
-    findings::{Alive, Asking, Findings, Jobs, Late, Marked, Turns, Unknown},
+    findings::{Alive, Asking, Findings, Jobs, Late, Marked, Tasks, Turns, Unknown},
     places::Place,
     server::ServerSays,
 };
@@ -75,6 +75,7 @@ fn healthy() -> Findings {
         marked: Vec::new(),
         jobs: Jobs::default(),
         turns: Turns::default(),
+        tasks: Tasks::default(),
         keys: 0,
         server: None,
         bus: None,
@@ -363,6 +364,16 @@ fn what_waits_for_a_person_is_listed() {
     ill("failed", Verdict::Warning, &["at least 200 failed jobs"], |f| {
         (f.jobs.dead_letters, f.jobs.more_dead_letters) = (200, true);
         f.jobs.newest_dead_letter = Some(ago(5));
+    });
+}
+
+#[test]
+fn tasks_that_wait_for_a_person_or_in_vain_are_named() {
+    ill("tasks", Verdict::Warning, &["2 failed tasks", "tenure task dead-letters"], |f| {
+        (f.tasks.dead_letters, f.tasks.newest_dead) = (2, Some(id(4)));
+    });
+    ill("tasks", Verdict::Warning, &["1 pod waits", "tenure executor"], |f| {
+        (f.tasks.unclaimed, f.tasks.longest) = (1, Some(("pods".into(), id(4), ago(60))));
     });
 }
 

@@ -1,0 +1,442 @@
+//! One task: why it is where it is, every attempt with its pod and its verdict, what its container wrote.
+
+use super::{
+    agents::presser,
+    cache::{Console, Glance},
+    guard::{Presser, Viewer, said, see_other},
+    job::bad,
+    layout::{Page, Place, workers},
+    text::{age, clock, excerpt, moment, pill, short, span, value},
+};
+use crate::{
+    App, Caller, Problem,
+    extract::{Named, Params},
+    keys::Scope,
+    tasks::{TaskName, desk},
+};
+use axum::{
+    Extension,
+    body::Bytes,
+    extract::{Path, State},
+    http::StatusCode,
+    response::Response,
+};
+use maud::{Markup, html};
+use serde::Deserialize;
+use std::{collections::HashMap, sync::Arc};
+use tenure_kernel::{ids::EntityId, time::Timestamp};
+use tenure_pods::{
+    task::{
+        decide::RetryNow,
+        model::{CancelAsk, Ended},
+        table::{CANCELED, FAILED, RETRYING},
+    },
+    verdict::Cause,
+    view::{self, AttemptView, TaskDetail, TaskView, TimelineEntry},
+};
+
+/// How much of the sentence a page shows.
+const WHY_CHARS_MAX: usize = 600;
+/// Lines of the timeline that it shows, the newest.
+const LINES_MAX: usize = 300;
+/// Attempts that it shows, the newest.
+const ATTEMPTS_MAX: usize = 50;
+/// Characters of the log that it shows, the last.
+const LOG_CHARS_MAX: usize = 16_000;
+
+/// A link to a task.
+pub(super) fn task_link(id: EntityId) -> Markup {
+    html! { a href={ "/tasks/" (id) } title=(id) { code { (short(id)) } } }
+}
+
+/// A cause as a tag, with its class.
+pub(super) fn cause(ended: &Ended) -> Markup {
+    let class = serde_json::to_value(ended.class).unwrap_or_default();
+    html! {
+        @if let Some(cause) = ended.cause { span.tag { (Cause::name(cause)) } }
+        @if let Some(class) = class.as_str() { " " span.small.dim { (class) } }
+        @if let Some(code) = ended.exit_code { " " span.small { "exit " (code) } }
+    }
+}
+
+/// Everything a page about a task shows.
+pub(super) struct Shown {
+    detail: TaskDetail,
+    log: Option<(u32, String, bool)>,
+    now: Timestamp,
+    glance: Arc<Glance>,
+    may_press: bool,
+}
+
+/// What came of the last press.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Asked {
+    did: Option<String>,
+}
+
+/// Reads a task, if it is theirs to see.
+pub(super) async fn read(
+    app: &App,
+    console: &Console,
+    caller: &Caller,
+    id: EntityId,
+) -> Result<Shown, Problem> {
+    let store = app.pipeline().store();
+    let (head, state) = desk(app)?.task(caller.tenant.as_deref(), id).await?;
+    let detail = view::detail(store, &head).await?;
+    let log = log(app, id, state.attempt).await?;
+    let glance = console.glance(app, caller).await?;
+    let may_press = caller.may(Scope::Write);
+    Ok(Shown { detail, log, now: store.now().await?, glance, may_press })
+}
+
+/// The end of what the container of the last attempt wrote, and whether more will come.
+async fn log(
+    app: &App,
+    id: EntityId,
+    attempt: u32,
+) -> Result<Option<(u32, String, bool)>, Problem> {
+    let (store, mut from, mut text) = (app.pipeline().store(), 1, String::new());
+    loop {
+        let Some(page) = view::logs(store, id, attempt.max(1), from).await? else {
+            return Ok(None);
+        };
+        text.push_str(&page.text);
+        if page.cut {
+            text.push_str("\n… more was written than is kept …\n");
+        }
+        text.extend(page.tail);
+        // Only the end is shown: what lies before it need not be kept.
+        let chars = text.chars().count();
+        if chars > LOG_CHARS_MAX {
+            text = text.chars().skip(chars - LOG_CHARS_MAX).collect();
+        }
+        if !page.more {
+            return Ok(Some((page.attempt, text, page.over)));
+        }
+        from = page.next;
+    }
+}
+
+/// `GET /tasks/{id}`.
+pub(super) async fn page(
+    State(app): State<App>,
+    Viewer(caller): Viewer,
+    Extension(console): Extension<Arc<Console>>,
+    id: Result<Named<TaskName>, Problem>,
+    asked: Result<Params<Asked>, Problem>,
+) -> Response {
+    let id = match id {
+        Ok(Named(TaskName(id))) => id,
+        Err(problem) => return said(&problem),
+    };
+    let shown = match read(&app, &console, &caller, id).await {
+        Ok(shown) => shown,
+        Err(problem) => return said(&problem),
+    };
+    let did = asked.ok().and_then(|Params(asked)| asked.did);
+    let notice = match did.as_deref() {
+        Some("cancel") => "The task was asked to end; its pod is stopped first.",
+        Some("retry") => "The next attempt does not wait for its pause any more.",
+        Some("replay") => "This is the new task; the old one stays as it ended.",
+        Some("discard") => "It is no dead letter any more.",
+        _ => "",
+    };
+    let notice = html! { @if !notice.is_empty() { div.box.good role="status" { (notice) } } };
+    respond(&shown, &caller, notice, StatusCode::OK)
+}
+
+fn respond(shown: &Shown, caller: &Caller, notice: Markup, status: StatusCode) -> Response {
+    let task = &shown.detail.task;
+    let id = task.id;
+    let body = html! {
+        div.crumb { a href="/tasks" { "Tasks" } " / " span.mono { (id) } }
+        div id="notice" { (notice) }
+        @for (id, part) in parts(shown) { div id=(id) { (maud::PreEscaped(part)) } }
+    };
+    Page {
+        title: format!("Task {} {}", excerpt(&task.name, 40).0, short(id)),
+        place: Place::Tasks,
+        live: (!task.is_final).then(|| format!("/console/live/tasks/{id}")),
+        now: shown.now,
+        glance: Some(&shown.glance),
+        caller: Some(caller),
+        body,
+    }
+    .respond(status)
+}
+
+/// The parts of the page, in order.
+pub(super) fn parts(shown: &Shown) -> Vec<(&'static str, String)> {
+    let detail = &shown.detail;
+    vec![
+        ("top", top(detail, shown.now).into_string()),
+        ("moves", moves(shown).into_string()),
+        ("attempts", attempts(detail, shown.now).into_string()),
+        ("log", written(shown).into_string()),
+        ("order", order(detail).into_string()),
+        ("timeline", timeline(detail).into_string()),
+    ]
+}
+
+/// For the corner of the page.
+pub(super) fn corner(shown: &Shown) -> (&'static str, String) {
+    ("glance", workers(&shown.glance).into_string())
+}
+
+fn fact(name: &str, what: Markup) -> Markup {
+    html! { div { dt { (name) } dd { (what) } } }
+}
+
+/// The time until something; the script counts it down.
+fn until(at: Timestamp, now: Timestamp) -> Markup {
+    let words = if at > now { span(at.since(now)) } else { "now".to_owned() };
+    html! { time datetime=(at) title=(moment(at)) data-until=(at.as_micros() / 1_000) { (words) } }
+}
+
+fn top(detail: &TaskDetail, now: Timestamp) -> Markup {
+    let task = &detail.task;
+    let sentence = view::why(task, now).replace('`', "");
+    let name = if task.name.is_empty() { "Task" } else { &task.name };
+    html! {
+        div.head {
+            (pill(&task.status, true))
+            @if task.cancel.is_some() && !task.is_final { span.pill.retrying { "being cancelled" } }
+            @if detail.dead_letter { span.pill.bad { "dead letter" } }
+            h1 { (excerpt(name, 100).0) }
+            @if !task.tenant.is_empty() { span.tag { (excerpt(&task.tenant, 60).0) } }
+        }
+        p.why { (excerpt(&sentence, WHY_CHARS_MAX).0) }
+        @if let Some(fault) = &task.fault { (bad("A rule fails on this task:", fault)) }
+        dl.facts.small {
+            (fact("ordered", html! { (age(task.created_at, now)) " ago" }))
+            @if task.is_final { (fact("took", html! { (span(task.changed_at.since(task.created_at))) })) }
+            @if task.task_id != task.id.to_string() { (fact("task id", html! { code { (excerpt(&task.task_id, 80).0) } })) }
+            @if !task.workflow_id.is_empty() { (fact("workflow", html! { (excerpt(&task.workflow_id, 80).0) })) }
+            (fact("attempt", html! { (task.attempt) @if !task.external { " of at most " (task.attempts_max) } }))
+            @if task.external { (fact("pods", html! { "made elsewhere, and watched" })) }
+            @if !task.cluster.is_empty() { (fact("cluster", html! { (excerpt(&task.cluster, 60).0) })) }
+            @if let Some(look) = &task.tended { (fact("executor", html! { @match &look.executor { Some(name) => (excerpt(name, 60).0), None => span.dim { "none (" (look.status) ")" } } })) }
+            @if task.deferred > 0 { (fact("put off by the budget", html! { (task.deferred) " times" })) }
+            @if let Some(of) = task.retry_of { (fact("replays", task_link(of))) }
+            @if let Some(new) = detail.replayed_as { (fact("replayed as", task_link(new))) }
+            @if let Some(by) = &detail.discarded_by { (fact("put aside by", html! { (excerpt(by, 80).0) })) }
+            @if let Some(by) = task.must_end_by { @if !task.is_final { (fact("ends by", html! { (moment(by)) })) } }
+        }
+        @if let Some(result) = &task.result { div.card { div.cap { h2 { "Result" } } div.in { pre { (excerpt(result, 4_000).0) } } } }
+        @if !task.next_rules.is_empty() {
+            div.card { div.cap { h2 { "Rules that look at it next" } } table { tbody {
+                @for rule in task.next_rules.iter().take(6) { tr {
+                    td { code { (rule.rule) } }
+                    td.right.nowrap { (until(rule.at, now)) }
+                } }
+            } } }
+        }
+    }
+}
+
+/// What a person may do where the task stands, and nothing else.
+fn moves(shown: &Shown) -> Markup {
+    let task = &shown.detail.task;
+    let replays = [FAILED, CANCELED].contains(&task.status.as_str()) && !task.external;
+    let retries = task.status == RETRYING
+        && task.cancel.is_none()
+        && !task.external
+        && task.waits_for.as_deref() != Some("start");
+    let cancels = !task.is_final && task.cancel.is_none();
+    if !(replays || retries || cancels || shown.detail.dead_letter) {
+        return html! {};
+    }
+    if !shown.may_press {
+        return html! { p.small.dim { "This key may look and not touch: the buttons need the scope write." } };
+    }
+    let to = |action: &str| format!("/tasks/{}/{action}", task.id);
+    html! {
+        div.card { div.quiet {
+            @if retries && !task.pod_may_run { form method="post" action=(to("retry")) { button.go { "Retry now" } } }
+            @if retries && task.pod_may_run {
+                details id="vouch" {
+                    summary { "Retry although the old pod may still run" }
+                    form method="post" action=(to("retry")) {
+                        input type="hidden" name="fenced" value="true";
+                        p.small { "Look first: if the pod still runs, the task runs twice. Press only if you have seen that it is gone." }
+                        button.no { "I have seen that it is gone" }
+                    }
+                }
+            }
+            @if replays { form method="post" action=(to("replay")) { button.go { "Replay as a new task" } } }
+            @if shown.detail.dead_letter { form method="post" action=(to("discard")) { button { "Put aside" } } }
+            @if cancels {
+                form method="post" action=(to("cancel")) {
+                    input name="why" aria-label="why" placeholder="why" size="24";
+                    button.no { "Cancel" }
+                }
+            }
+        } }
+    }
+}
+
+fn attempts(detail: &TaskDetail, now: Timestamp) -> Markup {
+    let hidden = detail.attempts.len().saturating_sub(ATTEMPTS_MAX);
+    html! {
+        div.card {
+            div.cap { h2 { "Attempts" } span.small.dim { (detail.attempts.len()) } }
+            @if detail.attempts.is_empty() { div.in.dim { "No pod was asked for or seen yet." } }
+            @else {
+                @if hidden > 0 { div.in.dim { (hidden) " older attempts are not shown." } }
+                div.scroll { table {
+                    thead { tr { th { "#" } th { "Verdict" } th { "Pod" } th { "Rule" } th { "What was said" } th.right { "Took" } } }
+                    tbody { @for attempt in detail.attempts.iter().skip(hidden) { (self::attempt(&detail.task, attempt, now)) } }
+                } }
+            }
+        }
+    }
+}
+
+fn attempt(task: &TaskView, attempt: &AttemptView, now: Timestamp) -> Markup {
+    let status = attempt.ended.as_ref().and_then(|e| e.status).map(|s| s.name());
+    let running = if attempt.running_at.is_some() { "RUNNING" } else { "QUEUED" };
+    let status = status.unwrap_or(running);
+    let from = attempt.running_at.or(attempt.begun_at);
+    let took = from.map(|from| span(attempt.ended_at.unwrap_or(now).since(from)));
+    let name = attempt.pod.as_ref().filter(|p| !p.name.is_empty());
+    let begun = attempt.executor.as_ref().and_then(|e| e.name.clone());
+    let last = attempt.attempt == task.attempt;
+    html! {
+        tr {
+            td { (attempt.attempt) }
+            td {
+                (pill(status, false))
+                @if let Some(ended) = &attempt.ended { " " (cause(ended)) }
+                @if attempt.ended.as_ref().is_some_and(|e| e.disrupted) { " " span.pill.retrying { "disrupted" } }
+                @if let Some(signal) = attempt.ended.as_ref().and_then(|e| e.signal) { " " span.small { "signal " (signal) } }
+            }
+            td {
+                @match (name, begun) {
+                    (Some(pod), _) => { code { (excerpt(&pod.namespace, 63).0) "/" (excerpt(&pod.name, 100).0) } @if let Some(node) = &pod.node { div.small.dim { "on " (excerpt(node, 80).0) } } }
+                    (None, Some(name)) => { code { (excerpt(&name, 160).0) } }
+                    (None, None) => { span.dim { "none yet" } }
+                }
+                @if attempt.ended.is_some() && !attempt.pod_over { div { span.pill.attention { "may still run" } } }
+                @if let Some(how) = &attempt.fenced { div.small.dim { "over: " (excerpt(how, 120).0) } }
+            }
+            td { @if let Some(ended) = &attempt.ended { @if !ended.rule.is_empty() { code { (excerpt(&ended.rule, 60).0) } } } }
+            td {
+                @if let Some(ended) = &attempt.ended {
+                    @if !ended.reason.is_empty() { span.tag { (excerpt(&ended.reason, 60).0) } " " }
+                    (excerpt(&ended.message, 300).0)
+                    @if attempt.filled_in { div.small.dim { "details came late" } }
+                } @else if last { span.dim { "under way" } }
+                @if attempt.deferred > 0 { div.small { "the budget put the next one off " (attempt.deferred) " times" } }
+                @if let Some(why) = attempt.no_retry { div.small { "no further attempt: " (why.words()) } }
+            }
+            td.right.nowrap { @if let Some(took) = took { (took) @if attempt.ended_at.is_none() { " so far" } } }
+        }
+    }
+}
+
+fn written(shown: &Shown) -> Markup {
+    html! {
+        @if let Some((attempt, text, over)) = &shown.log {
+            @if !text.is_empty() {
+                div.card {
+                    div.cap { h2 { "Log of attempt " (attempt) } @if !over { span.pill.running { "▶ is read" } } span.small { a href={ "/v1/tasks/" (shown.detail.task.id) "/logs" } { "all of it, from the API" } } }
+                    div.in.scroll { pre { (text) } }
+                }
+            }
+        }
+    }
+}
+
+fn order(detail: &TaskDetail) -> Markup {
+    let api = format!("/v1/tasks/{}", detail.task.id);
+    html! {
+        @if let Some(order) = &detail.order {
+            div.card {
+                div.cap { h2 { "What was ordered" } }
+                div.in {
+                    @if order.template.is_null() { p.dim { "No pod: its pods are made elsewhere." } }
+                    @else { (value(&order.template, &api)) }
+                    details id="policy" { summary { "Retry policy" } (value(&serde_json::to_value(&order.retry).unwrap_or_default(), &api)) }
+                }
+            }
+        }
+    }
+}
+
+fn timeline(detail: &TaskDetail) -> Markup {
+    let hidden = detail.timeline.len().saturating_sub(LINES_MAX);
+    html! {
+        div.card {
+            div.cap { h2 { "What happened" } span.small { a href={ "/v1/tasks/" (detail.task.id) "/events" } { "events, from the API" } } }
+            @if hidden > 0 { div.in.dim { (hidden) " older lines are not shown." } }
+            div.scroll { table {
+                thead { tr { th { "#" } th { "Time" } th { "By" } th { "What" } th { "Rule" } } }
+                tbody { @for entry in detail.timeline.iter().skip(hidden) { (line(entry)) } }
+            } }
+        }
+    }
+}
+
+fn line(entry: &TimelineEntry) -> Markup {
+    html! {
+        tr {
+            td.dim { @if let Some(version) = entry.version { (version) } }
+            td.nowrap.mono title=(entry.at) { (clock(entry.at)) }
+            td { span.tag { (entry.by) } }
+            td { (excerpt(&entry.text, 300).0) div.small.dim { (excerpt(&entry.event, 80).0) } }
+            td { @if let Some(rule) = &entry.rule { span.pill.retrying { (excerpt(rule, 60).0) } } }
+        }
+    }
+}
+
+/// `POST /tasks/{id}/{action}`.
+pub(super) async fn act(
+    State(app): State<App>,
+    Presser(caller): Presser,
+    Extension(console): Extension<Arc<Console>>,
+    Path((id, action)): Path<(String, String)>,
+    body: Bytes,
+) -> Response {
+    let Ok(id) = id.parse::<EntityId>() else {
+        return said(&Problem::not_found(format!("task {id:?}")));
+    };
+    let fields: HashMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
+    match carry_out(&app, &caller, id, &action, &fields).await {
+        Ok(to) => see_other(&format!("/tasks/{to}?did={action}")),
+        Err(no) => match read(&app, &console, &caller, id).await {
+            Ok(shown) => {
+                let notice = bad(&format!("Nothing was done. {}:", no.code().title()), no.detail());
+                respond(&shown, &caller, notice, no.status())
+            }
+            Err(problem) => said(&problem),
+        },
+    }
+}
+
+/// Where to go from there.
+async fn carry_out(
+    app: &App,
+    caller: &Caller,
+    id: EntityId,
+    action: &str,
+    fields: &HashMap<String, String>,
+) -> Result<EntityId, Problem> {
+    let (desk, tenant, by) = (desk(app)?, caller.tenant.as_deref(), presser(caller));
+    let text = |name: &str| fields.get(name).map(|v| v.trim()).filter(|v| !v.is_empty());
+    match action {
+        "cancel" => {
+            let ask = CancelAsk { by, why: text("why").map(str::to_owned) };
+            desk.cancel(tenant, id, ask).await?;
+        }
+        "retry" => {
+            let fenced = text("fenced") == Some("true");
+            desk.retry_now(tenant, id, RetryNow { by, fenced }).await?;
+        }
+        "replay" => return Ok(desk.replay(tenant, id, None, by.as_deref()).await?.task),
+        "discard" => drop(desk.discard(tenant, id, None, by.as_deref()).await?),
+        other => return Err(Problem::not_found(format!("action {other:?}"))),
+    }
+    Ok(id)
+}
