@@ -5,6 +5,7 @@
 //! | [`order`] | a new task |
 //! | [`template`] | what is wrong with the pod of a new task, before anything is written |
 //! | [`reports`] | what collectors saw, many at once; tasks that nobody ordered are taken in |
+//! | [`hint`] | what was heard on the channel, where nobody vouches for which pod is meant |
 //! | [`asks`] | cancel, retry now |
 //! | [`letters`] | tasks that failed: replay, or put aside |
 //! | [`budgets`] | what the retries of a tenant may cost |
@@ -15,6 +16,7 @@
 
 pub mod asks;
 pub mod budgets;
+pub mod hint;
 pub mod letters;
 pub mod order;
 pub mod reports;
@@ -22,6 +24,7 @@ pub mod template;
 
 pub use asks::{Answer, Outcome};
 pub use budgets::BudgetView;
+pub use hint::Hinted;
 pub use order::{Order, Ordered};
 pub use reports::{ReportAnswer, ReportOutcome, Reporter};
 

@@ -146,6 +146,19 @@ impl Desk {
         join_all(sending).await.into_iter().collect()
     }
 
+    /// Takes one report that may name no pod. What stands behind it is looked at by whoever calls.
+    pub(super) async fn report_unnamed(
+        &self,
+        report: &Report,
+        from: &Reporter,
+    ) -> Result<ReportAnswer, DeskError> {
+        if let Some(why) = texts(report) {
+            return Ok(ReportAnswer::refused(report.key(), why));
+        }
+        let footing = self.footing(report.task(), report, from).await?;
+        self.tell(report, footing, from).await
+    }
+
     /// What can be said to a task.
     async fn footing(
         &self,
@@ -298,8 +311,8 @@ fn mislabelled(report: &Report) -> String {
     format!("the pod says that it is of tenant {tenant:?}, and task {task:?} is of another")
 }
 
-/// What is wrong with a report.
-fn problem(report: &Report) -> Option<String> {
+/// What is wrong with the texts of a report.
+fn texts(report: &Report) -> Option<String> {
     let max = crate::task::model::limits::NAME_BYTES_MAX;
     let texts = [
         ("task_id", &report.task_id),
@@ -314,8 +327,19 @@ fn problem(report: &Report) -> Option<String> {
     if report.task_id.is_empty() {
         return Some("task_id is empty".to_owned());
     }
-    if report.pod.uid.is_empty() || report.pod.uid.len() > UID_BYTES_MAX {
-        return Some(format!("pod.uid has 1 to {UID_BYTES_MAX} bytes"));
+    if report.pod.uid.len() > UID_BYTES_MAX {
+        return Some(format!("pod.uid is longer than {UID_BYTES_MAX} bytes"));
+    }
+    None
+}
+
+/// What is wrong with a report.
+fn problem(report: &Report) -> Option<String> {
+    if let Some(why) = texts(report) {
+        return Some(why);
+    }
+    if report.pod.uid.is_empty() {
+        return Some("pod.uid is empty: nobody could tell which pod it is about".to_owned());
     }
     if report.verdict.status.is_none() {
         return Some("verdict.status is null: there is nothing to report".to_owned());

@@ -214,6 +214,10 @@ impl<'a> Desk<'a> {
         if state.pod.as_ref().is_some_and(|p| p.uid == uid) {
             return Place::Current;
         }
+        // A hint that named no pod was the first to tell of this attempt: the pod that is named now is the one.
+        if self.unnamed() && report.attempt.is_none_or(|a| a == cur) {
+            return Place::Current;
+        }
         let other = || Place::Neither(format!("pod {uid} is not the pod of attempt {cur}"));
         if state.external {
             let ended = state.ended.is_some() || cur == 0;
@@ -235,6 +239,11 @@ impl<'a> Desk<'a> {
         }
     }
 
+    /// The attempt's pod was told of, and nobody has said which it is.
+    fn unnamed(&self) -> bool {
+        self.state.ended.is_none() && self.state.pod.as_ref().is_some_and(|p| p.uid.is_empty())
+    }
+
     fn report(&mut self, report: &Report) {
         let Some(status) = report.verdict.status else {
             return self.note("a report without a status");
@@ -249,7 +258,7 @@ impl<'a> Desk<'a> {
             }
             Place::Current => {}
         }
-        if self.state.pod.is_none() {
+        if self.state.pod.is_none() || (self.unnamed() && !report.pod.uid.is_empty()) {
             self.say(TaskEvent::PodCreated { pod: clipped(&report.pod) });
         }
         let over = report.over || report.terminated_reason.is_some();

@@ -29,8 +29,9 @@ use tenure_kernel::{
 use tenure_pods::{
     budget::BudgetTerms,
     desk::{
-        Defaults, Desk, DeskError, Order, Outcome, ReportOutcome, Reporter, letters::dead_letters,
+        Defaults, Desk, DeskError, Hinted, Order, Outcome, ReportOutcome, Reporter, letters::dead_letters,
     },
+    envelope::TaskEvent,
     pod::{POD_WORD, PodWord, Says},
     report::{PodName, Report, TerminatedReason, task_of_label},
     task::{Task, TaskState, decide::RetryNow, model::CancelAsk},
@@ -578,4 +579,50 @@ fn views_are_read_back_as_they_were_written() {
     let view: Value = json!({ "attempt": 1, "text": "x", "next": 2, "more": false, "cut": false, "tail": null, "over": true });
     let page: tenure_pods::view::LogPage = serde_json::from_value(view.clone()).unwrap();
     assert_eq!(serde_json::to_value(page).unwrap(), view);
+}
+
+#[tokio::test]
+async fn a_foreign_collector_is_heard_and_never_taken_for_more_than_it_says() {
+    on_both(|town| async move {
+        let heard = |task: &str, status: &str| TaskEvent {
+            task_id: task.into(),
+            workflow_id: "wf".into(),
+            status: status.into(),
+            tenant_id: Some(TENANT.into()),
+            ..TaskEvent::default()
+        };
+        let told = async |event: TaskEvent| match town.desk.hint(&event).await.unwrap() {
+            Hinted::Told(answer) => answer.outcome,
+            Hinted::Ignored(why) => panic!("{why}"),
+        };
+        let task = task_of_label("foreign");
+        assert_eq!(told(heard("foreign", "RUNNING")).await, ReportOutcome::Adopted);
+        assert_eq!(told(heard("foreign", "RUNNING")).await, ReportOutcome::Duplicate);
+        town.until_status(task, "RUNNING").await;
+        // A collector that knows which pod it is says so, and is believed from then on.
+        let known = pod("real");
+        let mut seen = report(task, &known, 1, verdict(TaskStatus::Running));
+        (seen.task_id, seen.attempt) = ("foreign".into(), None);
+        assert_eq!(town.report(seen.clone()).await, ReportOutcome::Accepted);
+        town.until("its pod", async || {
+            town.state(task).await.pod.is_some_and(|p| p.uid == "real")
+        })
+        .await;
+        assert_eq!(town.state(task).await.attempt, 1, "it is the same attempt");
+        let mut end = heard("foreign", "FAILED");
+        end.exit_code = Some(3);
+        assert_eq!(told(end).await, ReportOutcome::Accepted);
+        town.until_status(task, "FAILED").await;
+        assert_eq!(town.state(task).await.ended.unwrap().exit_code, Some(3));
+        let late = town.desk.hint(&heard("foreign", "SUCCEEDED")).await.unwrap();
+        assert_eq!(late, Hinted::Ignored("the task is over"));
+
+        let (ours, _) = town.running(|_| {}).await;
+        let end = town.desk.hint(&heard(&ours.to_string(), "FAILED")).await.unwrap();
+        assert!(matches!(end, Hinted::Ignored(why) if why.contains("executor")), "{end:?}");
+        let odd = town.desk.hint(&heard("foreign", "PAUSED")).await.unwrap();
+        assert!(matches!(odd, Hinted::Ignored(_)), "{odd:?}");
+        assert_eq!(town.head(ours).await.status.name(), "RUNNING");
+    })
+    .await;
 }
