@@ -29,7 +29,8 @@ use tenure_kernel::{
 use tenure_pods::{
     budget::BudgetTerms,
     desk::{
-        Defaults, Desk, DeskError, Hinted, Order, Outcome, ReportOutcome, Reporter, letters::dead_letters,
+        Defaults, Desk, DeskError, Hinted, Order, Outcome, ReportOutcome, Reporter,
+        letters::dead_letters,
     },
     envelope::TaskEvent,
     pod::{POD_WORD, PodWord, Says},
@@ -604,10 +605,8 @@ async fn a_foreign_collector_is_heard_and_never_taken_for_more_than_it_says() {
         let mut seen = report(task, &known, 1, verdict(TaskStatus::Running));
         (seen.task_id, seen.attempt) = ("foreign".into(), None);
         assert_eq!(town.report(seen.clone()).await, ReportOutcome::Accepted);
-        town.until("its pod", async || {
-            town.state(task).await.pod.is_some_and(|p| p.uid == "real")
-        })
-        .await;
+        town.until("its pod", async || town.state(task).await.pod.is_some_and(|p| p.uid == "real"))
+            .await;
         assert_eq!(town.state(task).await.attempt, 1, "it is the same attempt");
         let mut end = heard("foreign", "FAILED");
         end.exit_code = Some(3);

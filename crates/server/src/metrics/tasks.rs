@@ -111,7 +111,8 @@ pub(super) fn counted(page: &mut Page, meter: &Meter) {
     }
     // Also while there is none: an alert about a metric that is not there never fires.
     let crossed = word(NoRetry::CapacityThreshold);
-    let crossed = why.iter().filter(|((reason, _), _)| *reason == crossed).map(|(_, n)| n).sum::<u64>();
+    let crossed =
+        why.iter().filter(|((reason, _), _)| *reason == crossed).map(|(_, n)| n).sum::<u64>();
     page.counter(
         "tenure_task_capacity_crossed_total",
         "Tasks that nodes turned away for want of room (OutOfcpu, OutOfmemory, …) more often than pods.rejected_capacity_max.",
