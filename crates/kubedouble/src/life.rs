@@ -171,37 +171,36 @@ fn waiting(reason: &str, message: &str) -> Value {
     waiting
 }
 
-struct Page<'a> {
+struct Page<'a, 'b> {
     pod: &'a Object,
-    status: &'a mut Value,
+    status: &'b mut Value,
     now: &'a str,
 }
 
-impl Page<'_> {
-    fn containers(&self, list: &str) -> Vec<Value> {
-        let list = self.pod.at(&format!("/spec/{list}"));
-        list.and_then(Value::as_array).cloned().unwrap_or_default()
+impl<'a> Page<'a, '_> {
+    fn containers(&self, list: &str) -> &'a [Value] {
+        let list = self.pod.at("/spec").and_then(|s| s.get(list)?.as_array());
+        list.map_or(&[], Vec::as_slice)
     }
 
-    fn names(&self, list: &str) -> Vec<String> {
-        let text = |c: &Value| c["name"].as_str().unwrap_or_default().to_owned();
-        self.containers(list).iter().map(text).collect()
+    fn names(&self, list: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+        self.containers(list).iter().map(|c| c["name"].as_str().unwrap_or_default())
     }
 
     /// The container that was named, or the first of its list.
     fn pick(&self, name: &str, list: &str) -> String {
         if name.is_empty() {
-            self.names(list).into_iter().next().unwrap_or_default()
+            self.names(list).next().unwrap_or_default().to_owned()
         } else {
             name.to_owned()
         }
     }
 
     /// Init containers that are to run as long as the pod.
-    fn sidecars(&self) -> Vec<String> {
+    fn sidecars(&self) -> Vec<&'a str> {
         let list = self.containers("initContainers");
         let always = list.iter().filter(|c| c["restartPolicy"] == "Always");
-        always.filter_map(|c| Some(c["name"].as_str()?.to_owned())).collect()
+        always.filter_map(|c| c["name"].as_str()).collect()
     }
 
     fn condition(&mut self, kind: &str, state: &str, reason: &str, message: &str) {
@@ -238,7 +237,7 @@ impl Page<'_> {
     }
 
     fn creating(&mut self) {
-        let init = self.names("initContainers");
+        let init = self.containers("initContainers");
         self.status["phase"] = json!("Pending");
         self.status["startTime"] = json!(self.now);
         self.status["hostIP"] = json!("10.0.0.1");
@@ -324,16 +323,16 @@ impl Page<'_> {
         let sidecars = self.sidecars();
         for name in self.names("initContainers") {
             if sidecars.contains(&name) {
-                self.state(&name, json!({"running": {"startedAt": now}}));
-            } else if !self.has_ended(&name) {
-                self.terminate(&name, 0, "", "");
-                if let Some(status) = self.status_of(&name) {
+                self.state(name, json!({"running": {"startedAt": now}}));
+            } else if !self.has_ended(name) {
+                self.terminate(name, 0, "", "");
+                if let Some(status) = self.status_of(name) {
                     status["ready"] = json!(true);
                 }
             }
         }
         for name in self.names("containers") {
-            self.state(&name, json!({"running": {"startedAt": now}}));
+            self.state(name, json!({"running": {"startedAt": now}}));
         }
         self.status["phase"] = json!("Running");
         self.status["podIP"] = json!("10.244.0.5");
@@ -345,7 +344,7 @@ impl Page<'_> {
 
     fn ready(&mut self, ready: bool) {
         for name in self.names("containers") {
-            if let Some(status) = self.status_of(&name) {
+            if let Some(status) = self.status_of(name) {
                 let running = status["state"]["running"].is_object();
                 status["ready"] = json!(ready && running);
             }
@@ -361,7 +360,7 @@ impl Page<'_> {
     fn readiness(&mut self) {
         let mut unready = Vec::new();
         for name in self.names("containers") {
-            if self.status_of(&name).is_none_or(|s| s["ready"] != true) {
+            if self.status_of(name).is_none_or(|s| s["ready"] != true) {
                 unready.push(name);
             }
         }
@@ -378,7 +377,7 @@ impl Page<'_> {
     fn initialized(&mut self) {
         let mut open = Vec::new();
         for name in self.names("initContainers") {
-            let done = self.status_of(&name).is_some_and(|s| {
+            let done = self.status_of(name).is_some_and(|s| {
                 s["state"]["terminated"]["exitCode"] == 0 || s["state"]["running"].is_object()
             });
             if !done {
@@ -400,18 +399,17 @@ impl Page<'_> {
         let mut codes = Vec::new();
         let mut failed_at_start = false;
         for name in self.names("initContainers") {
-            if let Some(code) = self.code_of(&name)
+            if let Some(code) = self.code_of(name)
                 && code != 0
                 && !sidecars.contains(&name)
             {
                 failed_at_start = true;
             }
         }
-        let names = self.names("containers");
-        for name in &names {
+        for name in self.names("containers") {
             codes.extend(self.code_of(name));
         }
-        let all_ended = codes.len() == names.len();
+        let all_ended = codes.len() == self.containers("containers").len();
         let good = codes.iter().all(|c| *c == 0);
         let ended = match policy.as_str() {
             "Never" => failed_at_start || all_ended,
@@ -425,8 +423,8 @@ impl Page<'_> {
             return;
         }
         for name in sidecars {
-            if !self.has_ended(&name) {
-                self.terminate(&name, 0, "", "");
+            if !self.has_ended(name) {
+                self.terminate(name, 0, "", "");
             }
         }
         let phase = if good && !failed_at_start { "Succeeded" } else { "Failed" };
@@ -453,9 +451,9 @@ impl Page<'_> {
     fn stop_all(&mut self, exit_code: i32) {
         for list in ["initContainers", "containers"] {
             for name in self.names(list) {
-                let Some(status) = self.status_of(&name) else { continue };
+                let Some(status) = self.status_of(name) else { continue };
                 if status["state"]["running"].is_object() {
-                    self.terminate(&name, exit_code, "", "");
+                    self.terminate(name, exit_code, "", "");
                 } else if list == "containers" && !status["state"]["terminated"].is_object() {
                     let words = "The container could not be located when the pod was terminated";
                     self.state(

@@ -125,6 +125,7 @@ pub(crate) fn read(
             };
             if cut {
                 *done = true;
+                tokio::task::yield_now().await;
                 return Some((Err(io::Error::other("cut by the test")), state));
             }
             *done = over || reading.left == Some(0);
