@@ -457,7 +457,7 @@ impl<'a> Page<'a, '_> {
                 } else if list == "containers" && !status["state"]["terminated"].is_object() {
                     let words = "The container could not be located when the pod was terminated";
                     self.state(
-                        &name,
+                        name,
                         json!({"terminated": {
                             "exitCode": 137, "reason": "ContainerStatusUnknown", "message": words,
                             "startedAt": null, "finishedAt": null,
