@@ -639,13 +639,10 @@ impl<'a> Judge<'a> {
             Some(TerminatedReason::SystemEviction | TerminatedReason::NodeLost)
         );
         verdict.disrupted |= driven_out && outside.row.cause != Some(Cause::RejectedPressure);
-        if outside.since.is_none() {
-            verdict.since = self
-                .main_end()
-                .and_then(look::finished)
-                .or_else(|| self.look.began())
-                .or_else(|| self.look.created())
-                .or(Some(self.now));
+        if outside.since.is_none()
+            && let Some(finished) = self.main_end().and_then(look::finished)
+        {
+            verdict.since = Some(finished);
         }
         verdict
     }
@@ -669,7 +666,7 @@ impl<'a> Judge<'a> {
             message: cut(message, MESSAGE_MAX),
             detail: row.detail.clone().or_else(|| pressure(row.cause, message)),
             rule: row.rule().into_owned(),
-            since: since.or(Some(self.now)),
+            since: since.or_else(|| self.look.some_time()).or(Some(self.now)),
             ..Verdict::default()
         };
         if let (Some(main), Some(end)) = (self.look.main_status(), self.main_end()) {

@@ -125,9 +125,22 @@ impl<'a> Look<'a> {
         at(&self.holds(kind)?.last_transition_time)
     }
 
+    /// Whether it has a node. Only kubelets write container statuses and start times, so an object that was cut down to
+    /// those had one too.
     pub fn has_node(&self) -> bool {
-        self.spec.and_then(|s| s.node_name.as_deref()).is_some_and(|n| !n.is_empty())
-            || self.holds("PodScheduled").is_some()
+        if self.spec.and_then(|s| s.node_name.as_deref()).is_some_and(|n| !n.is_empty()) {
+            return true;
+        }
+        match self.condition("PodScheduled").map(|c| c.status.as_str()) {
+            Some("True") => true,
+            Some(_) => false,
+            None => {
+                !self.statuses().is_empty()
+                    || !self.init_statuses().is_empty()
+                    || self.began().is_some()
+                    || ["Running", "Unknown"].contains(&self.phase())
+            }
+        }
     }
 
     pub fn is_gated(&self) -> bool {
@@ -162,6 +175,16 @@ impl<'a> Look<'a> {
             .unwrap_or(GRACE_DEFAULT_SECONDS);
         let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
         Some(Deletion { began: due - grace, due })
+    }
+
+    /// A time that the object has for its end, where the end itself has none: the same for whoever looks.
+    pub fn some_time(&self) -> Option<Timestamp> {
+        let unready = self.condition("Ready").filter(|c| c.status != "True");
+        unready
+            .and_then(|c| at(&c.last_transition_time))
+            .or_else(|| self.deletion().map(|d| d.began))
+            .or_else(|| self.began())
+            .or_else(|| self.created())
     }
 
     /// Since when a pod that has a node is being started.
