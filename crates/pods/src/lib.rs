@@ -5,8 +5,10 @@
 
 pub mod access;
 pub mod budget;
+pub mod collect;
 pub mod desk;
 pub mod envelope;
+pub mod follow;
 pub mod pod;
 pub mod report;
 pub mod rules;

@@ -1,6 +1,6 @@
 //! What pods say: fixtures for every row, and what holds for all objects.
 
-mod cases;
+pub mod cases;
 mod fixtures;
 mod properties;
 mod reasons;

@@ -1,0 +1,571 @@
+//! What is known of every pod, and what is new about it. Pure: what was seen goes in, what is to be said comes out.
+//!
+//! Per pod it keeps whose it is, the lean facts that a verdict needs (as JSON, a kilobyte), the last verdict (which latches), and the key of
+//! what was said. With the facts it can judge again when time has passed, when a node has died, and when the pod is not there
+//! any more; the object itself is never kept.
+
+use super::{
+    area::Area,
+    saying::Saying,
+    spool::Mark,
+    who::{self, Unlabelled, Who},
+};
+use crate::{
+    follow::LeanPod,
+    report::{Report, TerminatedReason},
+    verdict::{
+        Departure, Gone, NodeView, Policy, TaskStatus, Verdict, main_container, verdict_of_deleted,
+        verdict_on,
+    },
+};
+use k8s_openapi::api::core::v1::Pod;
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap, VecDeque},
+    time::Duration,
+};
+use tenure_kernel::time::Timestamp;
+
+/// A timer that is due and changes nothing is not asked again before this.
+const AGAIN: Duration = Duration::from_secs(1);
+/// While another one speaks, so much of what we would have said is kept.
+const UNSAID_MAX: usize = 20_000;
+
+/// Something to do.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Act {
+    /// Say it.
+    Say(Box<Saying>),
+    /// Ask the API server for this pod by name: nobody can tell whether it is gone.
+    Ask(PodRef),
+}
+
+/// A pod that has to be asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PodRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The one that is meant.
+    pub uid: String,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Tally {
+    /// Objects that said nothing new.
+    pub repeats: u64,
+    /// Timers that were served.
+    pub timers: u64,
+    /// Objects without a task's labels.
+    pub unlabelled: u64,
+    /// Pods that no longer fit the selector.
+    pub left: u64,
+    /// Pods that were missing in a list.
+    pub absent: u64,
+}
+
+struct Said {
+    key: Box<str>,
+    status: Option<TaskStatus>,
+    over: bool,
+}
+
+struct Record {
+    who: Who,
+    node: Option<Box<str>>,
+    facts: Box<[u8]>,
+    last: Option<Box<Verdict>>,
+    said: Option<Said>,
+    check: Option<Timestamp>,
+    list: u32,
+    /// It was said to be over, and its facts are gone.
+    done: bool,
+}
+
+/// See the module.
+pub struct Core {
+    policy: Policy,
+    area: Area,
+    name: String,
+    pods: HashMap<Box<str>, Record>,
+    timers: BinaryHeap<Reverse<(Timestamp, Box<str>)>>,
+    /// What a sweeper leaves to others for a while.
+    later: BinaryHeap<Reverse<Later>>,
+    waits: u64,
+    nodes: HashMap<Box<str>, (NodeView, u32)>,
+    nodes_known: bool,
+    list: u32,
+    node_list: u32,
+    active: bool,
+    unsaid: VecDeque<(Timestamp, Box<Saying>)>,
+    unsaid_for: Duration,
+    tally: Tally,
+}
+
+struct Later {
+    at: Timestamp,
+    order: u64,
+    saying: Box<Saying>,
+}
+
+impl PartialEq for Later {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+impl Eq for Later {}
+impl PartialOrd for Later {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Later {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.order).cmp(&(other.at, other.order))
+    }
+}
+
+impl Core {
+    /// Knows nothing yet. `name` is who saw it, in reports.
+    pub fn new(policy: Policy, area: Area, name: &str) -> Self {
+        Core {
+            policy,
+            area,
+            name: name.to_owned(),
+            pods: HashMap::new(),
+            timers: BinaryHeap::new(),
+            later: BinaryHeap::new(),
+            waits: 0,
+            nodes: HashMap::new(),
+            nodes_known: false,
+            list: 0,
+            node_list: 0,
+            active: true,
+            unsaid: VecDeque::new(),
+            unsaid_for: Duration::from_secs(60),
+            tally: Tally::default(),
+        }
+    }
+
+    /// What was known before a restart. With `said` nothing is said again that was said then.
+    pub fn load(&mut self, marks: Vec<Mark>, said: bool) {
+        for mark in marks {
+            let pod = LeanPod::recall(mark.facts.as_bytes()).0;
+            let Ok(who) = Who::of(&pod) else { continue };
+            let status = mark.last.as_ref().and_then(|l| l.status);
+            let before = Said { key: mark.said.into(), status, over: mark.over };
+            let record = Record {
+                who,
+                node: who::node(&pod).map(Box::from),
+                facts: mark.facts.into_bytes().into(),
+                last: mark.last.map(Box::new),
+                said: Some(before).filter(|s| said && !s.key.is_empty()),
+                check: None,
+                list: 0,
+                done: mark.over && said,
+            };
+            self.pods.insert(mark.uid.into(), record);
+        }
+    }
+
+    /// What is known now.
+    pub fn marks(&self) -> impl Iterator<Item = Mark> {
+        self.pods.iter().map(|(uid, record)| Mark {
+            uid: uid.to_string(),
+            said: record.said.as_ref().map(|s| s.key.to_string()).unwrap_or_default(),
+            over: record.said.as_ref().is_some_and(|s| s.over),
+            facts: String::from_utf8_lossy(&record.facts).into_owned(),
+            last: record.last.as_deref().cloned(),
+        })
+    }
+
+    /// A list begins.
+    pub fn list_began(&mut self) {
+        self.list += 1;
+    }
+
+    /// A pod is there, or is like this now.
+    pub fn seen(&mut self, pod: &LeanPod, now: Timestamp) -> Vec<Act> {
+        let Some(uid) = who::uid(&pod.0) else { return Vec::new() };
+        let who = match (Who::of(&pod.0), self.pods.get(uid)) {
+            (Ok(who), _) => who,
+            // It had its labels before; an end that is seen is not lost for want of a label.
+            (Err(_), Some(known)) => known.who.clone(),
+            (Err(Unlabelled(label)), None) => {
+                self.tally.unlabelled += 1;
+                let (namespace, name) = (&pod.0.metadata.namespace, &pod.0.metadata.name);
+                tracing::debug!(label, ?namespace, ?name, "a pod without a label is passed over");
+                return Vec::new();
+            }
+        };
+        let list = self.list;
+        let record = self.pods.entry(uid.into()).or_insert_with(|| Record {
+            who: who.clone(),
+            node: None,
+            facts: Box::default(),
+            last: None,
+            said: None,
+            check: None,
+            list,
+            done: false,
+        });
+        record.who = who;
+        record.list = list;
+        record.node = who::node(&pod.0).map(Box::from);
+        let uid = uid.to_owned();
+        self.judge(&uid, pod, true, now)
+    }
+
+    /// Judges a pod as it is, says what is new, and sets its timer.
+    fn judge(&mut self, uid: &str, pod: &LeanPod, fresh: bool, now: Timestamp) -> Vec<Act> {
+        let Some(record) = self.pods.get(uid) else { return Vec::new() };
+        let view = self.view(record.node.as_deref());
+        let verdict = verdict_on(&pod.0, record.last.as_deref(), now, &self.policy, view.as_ref());
+        // That stays, too: a phase that goes back brings no container back.
+        let over =
+            record.said.as_ref().is_some_and(|s| s.over) || is_over(&pod.0, &verdict, &self.policy);
+        let report = self.report(record, &pod.0, verdict.clone(), over, None, now);
+        let key = report.key();
+        let news = is_news(record.said.as_ref(), &report, &key);
+        let check = verdict
+            .next_check_at
+            .map(|at| at.max(now + if fresh { Duration::ZERO } else { AGAIN }));
+        let Some(record) = self.pods.get_mut(uid) else { return Vec::new() };
+        if fresh && !record.done {
+            record.facts = pod.remember(&self.policy.cancel_annotation).into();
+        }
+        if check != record.check
+            && let Some(at) = check
+        {
+            self.timers.push(Reverse((at, uid.into())));
+        }
+        record.check = check;
+        let status = verdict.status;
+        record.last = Some(Box::new(verdict));
+        if !news {
+            self.tally.repeats += u64::from(fresh);
+            return Vec::new();
+        }
+        record.said = Some(Said { key: key.into(), status, over });
+        if over && self.active {
+            // Nothing can follow, not even that it is gone: whose it is, is enough.
+            record.facts = pod.identity().into();
+            record.done = true;
+        }
+        let wait = self.area.wait(report.pod.node.as_deref(), view.as_ref());
+        self.say(Saying { report, channel: true }, wait, now)
+    }
+
+    fn say(&mut self, mut saying: Saying, wait: Duration, now: Timestamp) -> Vec<Act> {
+        if !self.active {
+            while self.unsaid.len() >= UNSAID_MAX
+                || self.unsaid.front().is_some_and(|(at, _)| *at + self.unsaid_for < now)
+            {
+                self.unsaid.pop_front();
+            }
+            self.unsaid.push_back((now, Box::new(saying)));
+            return Vec::new();
+        }
+        if wait.is_zero() {
+            return vec![Act::Say(Box::new(saying))];
+        }
+        // Whoever is closer has told the channel.
+        saying.channel = false;
+        self.waits += 1;
+        let order = self.waits;
+        self.later.push(Reverse(Later { at: now + wait, order, saying: Box::new(saying) }));
+        Vec::new()
+    }
+
+    /// A pod was deleted, or no longer fits the selector.
+    pub fn deleted(&mut self, pod: &LeanPod, now: Timestamp) -> Vec<Act> {
+        // An end that was never seen before is the pod's own, and is told as such: a finalizer can hold an object until
+        // long after its end.
+        let mut acts = Vec::new();
+        if ["Succeeded", "Failed"].contains(&who::phase(&pod.0)) {
+            acts = self.seen(pod, now);
+        }
+        if let Some(uid) = who::uid(&pod.0) {
+            let uid = uid.to_owned();
+            if !self.pods.contains_key(uid.as_str()) && Who::of(&pod.0).is_ok() {
+                // Never seen, and gone already.
+                let list = self.list;
+                if let Ok(who) = Who::of(&pod.0) {
+                    let node = who::node(&pod.0).map(Box::from);
+                    let (facts, last, said, check) = (Box::default(), None, None, None);
+                    let record = Record { who, node, facts, last, said, check, list, done: false };
+                    self.pods.insert(uid.as_str().into(), record);
+                }
+            }
+            acts.extend(self.departed(&uid, pod, Gone::Event, now));
+        }
+        acts
+    }
+
+    fn departed(&mut self, uid: &str, pod: &LeanPod, gone: Gone, now: Timestamp) -> Vec<Act> {
+        let Some(record) = self.pods.get(uid) else { return Vec::new() };
+        if record.said.as_ref().is_some_and(|s| s.over) {
+            self.pods.remove(uid);
+            return Vec::new();
+        }
+        let view = self.view(record.node.as_deref());
+        let last = record.last.as_deref();
+        match verdict_of_deleted(&pod.0, gone, last, now, &self.policy, view.as_ref()) {
+            Departure::LeftSelector => {
+                self.tally.left += 1;
+                tracing::info!(uid, "a pod left the selector; nothing more is said about it");
+                self.pods.remove(uid);
+                Vec::new()
+            }
+            Departure::Ask => vec![Act::Ask(PodRef {
+                namespace: pod.0.metadata.namespace.clone().unwrap_or_default(),
+                name: pod.0.metadata.name.clone().unwrap_or_default(),
+                uid: uid.to_owned(),
+            })],
+            Departure::Ended(verdict) => {
+                let why = verdict.terminated_reason().unwrap_or(TerminatedReason::ExternalDelete);
+                let report = self.report(record, &pod.0, verdict, true, Some(why), now);
+                let wait = self.area.wait(report.pod.node.as_deref(), view.as_ref());
+                self.pods.remove(uid);
+                self.say(Saying { report, channel: false }, wait, now)
+            }
+        }
+    }
+
+    /// The list is complete: what was known and is not in it, is gone or was never ours.
+    pub fn list_complete(&mut self, now: Timestamp) -> Vec<Act> {
+        let missing: Vec<Box<str>> =
+            self.pods.iter().filter(|(_, r)| r.list != self.list).map(|(u, _)| u.clone()).collect();
+        let mut acts = Vec::new();
+        for uid in missing {
+            self.tally.absent += 1;
+            let Some(record) = self.pods.get(&uid) else { continue };
+            let pod = LeanPod::recall(&record.facts);
+            acts.extend(self.departed(&uid, &pod, Gone::Absent, now));
+        }
+        acts
+    }
+
+    /// The answer to [`Act::Ask`]: the pod of that name, if there is one.
+    pub fn answered(
+        &mut self,
+        asked: &PodRef,
+        found: Option<&LeanPod>,
+        now: Timestamp,
+    ) -> Vec<Act> {
+        let same = found.filter(|pod| who::uid(&pod.0) == Some(asked.uid.as_str()));
+        match same {
+            Some(pod) if self.area.covers(&pod.0) => self.seen(pod, now),
+            Some(_) => {
+                if self.pods.remove(asked.uid.as_str()).is_some() {
+                    self.tally.left += 1;
+                }
+                Vec::new()
+            }
+            None => {
+                let Some(record) = self.pods.get(asked.uid.as_str()) else { return Vec::new() };
+                let pod = LeanPod::recall(&record.facts);
+                self.departed(&asked.uid, &pod, Gone::Missing, now)
+            }
+        }
+    }
+
+    /// When [`Core::tick`] has something to do.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        let later = self.later.peek().map(|Reverse(l)| l.at);
+        match (timer, later) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Time has passed.
+    pub fn tick(&mut self, now: Timestamp) -> Vec<Act> {
+        let mut acts = Vec::new();
+        while let Some(Reverse((at, _))) = self.timers.peek()
+            && *at <= now
+        {
+            let Some(Reverse((at, uid))) = self.timers.pop() else { break };
+            let Some(record) = self.pods.get_mut(&uid).filter(|r| r.check == Some(at)) else {
+                continue;
+            };
+            record.check = None;
+            self.tally.timers += 1;
+            let pod = LeanPod::recall(&record.facts);
+            acts.extend(self.judge(&uid, &pod, false, now));
+        }
+        while let Some(Reverse(first)) = self.later.peek()
+            && first.at <= now
+        {
+            if let Some(Reverse(later)) = self.later.pop() {
+                acts.push(Act::Say(later.saying));
+            }
+        }
+        acts
+    }
+
+    fn view(&self, node: Option<&str>) -> Option<NodeView> {
+        let node = node.filter(|_| self.nodes_known)?;
+        Some(self.nodes.get(node).map_or(NodeView::MISSING, |(view, _)| *view))
+    }
+
+    /// A list of nodes begins.
+    pub fn nodes_began(&mut self) {
+        self.node_list += 1;
+    }
+
+    /// A node is like this now.
+    pub fn node(&mut self, name: &str, view: NodeView, now: Timestamp) -> Vec<Act> {
+        let before = self.nodes.insert(name.into(), (view, self.node_list));
+        if !self.nodes_known || before.is_some_and(|(b, _)| b == view) {
+            return Vec::new();
+        }
+        self.judge_where(|node| node == Some(name), now)
+    }
+
+    /// A node was deleted.
+    pub fn node_deleted(&mut self, name: &str, now: Timestamp) -> Vec<Act> {
+        if self.nodes.remove(name).is_none() || !self.nodes_known {
+            return Vec::new();
+        }
+        self.judge_where(|node| node == Some(name), now)
+    }
+
+    /// The list of nodes is complete.
+    pub fn nodes_complete(&mut self, now: Timestamp) -> Vec<Act> {
+        let list = self.node_list;
+        let before = self.nodes.len();
+        self.nodes.retain(|_, (_, seen)| *seen == list);
+        if self.nodes_known && self.nodes.len() == before {
+            return Vec::new();
+        }
+        self.nodes_known = true;
+        self.judge_where(|node| node.is_some(), now)
+    }
+
+    fn judge_where(&mut self, fits: impl Fn(Option<&str>) -> bool, now: Timestamp) -> Vec<Act> {
+        let uids: Vec<Box<str>> = self
+            .pods
+            .iter()
+            .filter(|(_, r)| fits(r.node.as_deref()) && r.said.as_ref().is_none_or(|s| !s.over))
+            .map(|(uid, _)| uid.clone())
+            .collect();
+        let mut acts = Vec::new();
+        for uid in uids {
+            let Some(record) = self.pods.get(&uid) else { continue };
+            let pod = LeanPod::recall(&record.facts);
+            acts.extend(self.judge(&uid, &pod, false, now));
+        }
+        acts
+    }
+
+    /// Whether we are the one who speaks. Who begins to speak says everything that the last one may not have said any more.
+    pub fn set_active(&mut self, active: bool, now: Timestamp) -> Vec<Act> {
+        if self.active == active {
+            return Vec::new();
+        }
+        self.active = active;
+        if !active {
+            return Vec::new();
+        }
+        let recent = self.unsaid.drain(..).filter(|(at, _)| *at + self.unsaid_for >= now);
+        let mut acts: Vec<Act> = recent.map(|(_, saying)| Act::Say(saying)).collect();
+        // Nothing of it was said by us. What we said before we fell silent keeps its mark if it was over.
+        for record in self.pods.values_mut() {
+            if !record.done {
+                record.said = None;
+            }
+        }
+        acts.extend(self.judge_where(|_| true, now));
+        acts
+    }
+
+    /// These were dropped and never told: they are news again when they are next seen.
+    pub fn forget(&mut self, dropped: &[Saying]) {
+        for saying in dropped {
+            if let Some(record) = self.pods.get_mut(saying.report.pod.uid.as_str())
+                && record.said.as_ref().is_some_and(|s| *s.key == saying.report.key())
+            {
+                record.said = None;
+            }
+        }
+    }
+
+    fn report(
+        &self,
+        record: &Record,
+        pod: &Pod,
+        verdict: Verdict,
+        over: bool,
+        terminated_reason: Option<TerminatedReason>,
+        now: Timestamp,
+    ) -> Report {
+        let result = result_of(pod, &verdict, &self.policy);
+        Report {
+            task_id: record.who.task.to_string(),
+            workflow_id: record.who.workflow.to_string(),
+            tenant_id: record.who.tenant.to_string(),
+            pod: who::name_of(pod),
+            attempt: record.who.attempt,
+            verdict,
+            over,
+            terminated_reason,
+            result,
+            seen_at: now,
+            collector: self.name.clone(),
+        }
+    }
+
+    /// Pods that are known.
+    pub fn pods(&self) -> usize {
+        self.pods.len()
+    }
+
+    /// What was counted.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+}
+
+/// Whether this has to be said, after what was said.
+fn is_news(said: Option<&Said>, report: &Report, key: &str) -> bool {
+    let Some(status) = report.verdict.status else { return false };
+    match said {
+        None => true,
+        // Restarts within a pod and its ways to its end move `since`; it runs all the same.
+        Some(said) if status == TaskStatus::Running => said.status.is_none(),
+        Some(said) => *said.key != *key,
+    }
+}
+
+/// No container of the task runs in it any more, and none will.
+fn is_over(pod: &Pod, verdict: &Verdict, policy: &Policy) -> bool {
+    if ["Succeeded", "Failed"].contains(&who::phase(pod)) {
+        return verdict.is_final();
+    }
+    let never = pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()) == Some("Never");
+    verdict.is_final() && never && main_end(pod, policy).is_some()
+}
+
+fn main_end<'a>(
+    pod: &'a Pod,
+    policy: &Policy,
+) -> Option<&'a k8s_openapi::api::core::v1::ContainerStateTerminated> {
+    let main = main_container(pod, policy)?;
+    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+    statuses.iter().find(|s| s.name == main)?.state.as_ref()?.terminated.as_ref()
+}
+
+/// What the main container left, if it ended well.
+fn result_of(pod: &Pod, verdict: &Verdict, policy: &Policy) -> Option<String> {
+    if verdict.status != Some(TaskStatus::Succeeded) {
+        return None;
+    }
+    main_end(pod, policy)?.message.clone().filter(|m| !m.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,350 @@
+use super::*;
+use crate::verdict::{Cause, NodeReady};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_micros(1_700_000_000_000_000) + Duration::from_secs(seconds)
+}
+
+const WELL: NodeView = NodeView { exists: true, ready: NodeReady::Yes, out_of_service: false };
+
+fn labels(task: &str) -> Value {
+    json!({ "flowforge.io/workload": "true", "flowforge.io/task-id": task, "flowforge.io/workflow-id": "w",
+        "flowforge.io/tenant-id": "acme", "flowforge.io/attempt": "2" })
+}
+
+fn pod(task: &str, node: &str, status: Value) -> LeanPod {
+    let pod = json!({
+        "metadata": { "name": task, "namespace": "n", "uid": format!("u-{task}"), "labels": labels(task),
+            "creationTimestamp": "2023-11-14T22:13:20Z" },
+        "spec": { "nodeName": node, "restartPolicy": "Never", "containers": [{ "name": "main" }] },
+        "status": status,
+    });
+    serde_json::from_value(pod).unwrap()
+}
+
+fn pending(task: &str, node: &str) -> LeanPod {
+    pod(task, node, json!({ "phase": "Pending" }))
+}
+
+fn running(task: &str) -> LeanPod {
+    let state = json!({ "running": { "startedAt": "2023-11-14T22:13:21Z" } });
+    pod(
+        task,
+        "n1",
+        json!({ "phase": "Running", "containerStatuses": [{ "name": "main", "state": state }] }),
+    )
+}
+
+fn ended(task: &str, code: i32) -> LeanPod {
+    let phase = if code == 0 { "Succeeded" } else { "Failed" };
+    let reason = if code == 0 { "Completed" } else { "Error" };
+    let state = json!({ "terminated": { "exitCode": code, "reason": reason,
+        "startedAt": "2023-11-14T22:13:21Z", "finishedAt": "2023-11-14T22:13:30Z" } });
+    pod(
+        task,
+        "n1",
+        json!({ "phase": phase, "containerStatuses": [{ "name": "main", "state": state }] }),
+    )
+}
+
+fn deleting(mut pod: LeanPod) -> LeanPod {
+    let time = serde_json::from_value(json!("2023-11-14T22:13:40Z")).unwrap();
+    pod.0.metadata.deletion_timestamp = Some(time);
+    pod
+}
+
+fn core() -> Core {
+    Core::new(Policy::default(), Area::cluster(), "here")
+}
+
+fn said(acts: &[Act]) -> Vec<String> {
+    let one = |act: &Act| match act {
+        Act::Ask(pod) => format!("ask {}", pod.name),
+        Act::Say(saying) => {
+            let r = &saying.report;
+            let how = if r.terminated_reason.is_some() {
+                " gone"
+            } else if r.over {
+                " over"
+            } else {
+                ""
+            };
+            let to = if saying.channel { "" } else { " quietly" };
+            format!("{} {}{how}{to}", r.task_id, r.verdict.status.unwrap().name())
+        }
+    };
+    acts.iter().map(one).collect()
+}
+
+#[test]
+fn what_is_new_is_said_once() {
+    let mut core = core();
+    assert!(core.seen(&pending("a", "n1"), at(1)).is_empty());
+    assert_eq!(said(&core.seen(&running("a"), at(2))), ["a RUNNING"]);
+    assert!(core.seen(&running("a"), at(3)).is_empty());
+    let acts = core.seen(&ended("a", 3), at(4));
+    assert_eq!(said(&acts), ["a FAILED over"]);
+    let Act::Say(saying) = &acts[0] else { panic!() };
+    let report = &saying.report;
+    assert_eq!(
+        (report.attempt, report.collector.as_str(), report.seen_at),
+        (Some(2), "here", at(4))
+    );
+    assert!(core.seen(&running("a"), at(5)).is_empty(), "the end stays");
+    assert!(core.deleted(&deleting(ended("a", 3)), at(6)).is_empty());
+    assert_eq!((core.pods(), core.tally().repeats), (0, 4));
+}
+
+#[test]
+fn an_absent_pod_is_asked_for_unless_it_was_going() {
+    let mut core = core();
+    core.list_began();
+    for task in ["a", "b", "c"] {
+        core.seen(&running(task), at(1));
+    }
+    core.seen(&deleting(running("d")), at(1));
+    assert!(core.list_complete(at(1)).is_empty());
+    core.list_began();
+    core.seen(&running("c"), at(2));
+    let mut acts = said(&core.list_complete(at(2)));
+    acts.sort();
+    assert_eq!(acts, ["ask a", "ask b", "d FAILED gone quietly"]);
+    let asked =
+        |task: &str| PodRef { namespace: "n".into(), name: task.into(), uid: format!("u-{task}") };
+    assert!(
+        core.answered(&asked("a"), Some(&running("a")), at(3)).is_empty(),
+        "it is there after all"
+    );
+    let mut other = running("b");
+    other.0.metadata.uid = Some("u-other".into());
+    assert_eq!(said(&core.answered(&asked("b"), Some(&other), at(3))), ["b FAILED gone quietly"]);
+    assert_eq!(core.pods(), 2);
+    // Without its label it is none of ours, and may run on.
+    let mut bare = running("a");
+    bare.0.metadata.labels = None;
+    assert!(core.answered(&asked("a"), Some(&bare), at(4)).is_empty());
+    assert_eq!(core.pods(), 1);
+}
+
+#[test]
+fn a_list_that_began_anew_misses_nobody() {
+    let mut core = core();
+    core.list_began();
+    core.seen(&running("a"), at(1));
+    core.list_complete(at(1));
+    core.list_began();
+    core.list_began();
+    core.seen(&running("a"), at(2));
+    assert!(core.list_complete(at(2)).is_empty());
+}
+
+#[test]
+fn silence_is_judged_when_it_is_due() {
+    let mut core = core();
+    core.seen(&pending("a", "n1"), at(1));
+    let due = core.next_due().unwrap();
+    assert!(core.tick(due - Duration::from_secs(1)).is_empty());
+    assert_eq!(said(&core.tick(due)), ["a FAILED"]);
+    assert!(core.tick(due + 100 * MINUTE).is_empty());
+    assert_eq!(core.tally().timers, 1);
+}
+
+#[test]
+fn a_dead_node_is_noticed_without_a_word_from_its_pods() {
+    let mut core = core();
+    core.nodes_began();
+    core.node("n1", WELL, at(0));
+    core.seen(&running("a"), at(1));
+    core.nodes_complete(at(1));
+    let silent = NodeView { ready: NodeReady::Silent(Some(at(10))), ..WELL };
+    assert!(core.node("n1", silent, at(20)).is_empty());
+    let due = core.next_due().unwrap();
+    let acts = core.tick(due);
+    assert_eq!(said(&acts), ["a FAILED"]);
+    let Act::Say(saying) = &acts[0] else { panic!() };
+    assert_eq!(saying.report.verdict.cause, Some(Cause::NodeLost));
+    // One that comes back in time changes nothing.
+    core.seen(&running("b"), at(30));
+    let due = core.next_due().unwrap();
+    assert!(core.node("n1", WELL, at(31)).is_empty());
+    assert!(core.tick(due + MINUTE).is_empty());
+}
+
+#[test]
+fn a_sweeper_leaves_to_others_what_they_can_see() {
+    let mut core = Core::new(Policy::default(), Area::sweeper(MINUTE), "sweeper");
+    core.nodes_began();
+    core.node("n1", WELL, at(0));
+    core.nodes_complete(at(0));
+    assert!(core.seen(&running("a"), at(1)).is_empty());
+    assert!(core.deleted(&deleting(running("b")), at(2)).is_empty());
+    assert_eq!(said(&core.deleted(&deleting(pending("c", "")), at(3))), ["c FAILED gone quietly"]);
+    assert!(core.tick(at(60)).is_empty());
+    assert_eq!(said(&core.tick(at(70))), ["a RUNNING quietly", "b FAILED gone quietly"]);
+    // A node that is not well: at once, and on the channel too.
+    core.node("n1", NodeView { ready: NodeReady::No, ..WELL }, at(80));
+    assert_eq!(said(&core.seen(&ended("a", 1), at(81))), ["a FAILED over"]);
+}
+
+#[test]
+fn one_that_begins_to_speak_says_what_the_last_one_may_not_have_said() {
+    let mut core = core();
+    core.set_active(false, at(0));
+    assert!(core.seen(&running("a"), at(1)).is_empty());
+    assert!(core.seen(&ended("b", 0), at(1)).is_empty());
+    assert!(core.deleted(&deleting(running("old")), at(1)).is_empty());
+    assert!(core.deleted(&deleting(running("c")), at(90)).is_empty());
+    let mut acts = said(&core.set_active(true, at(100)));
+    assert_eq!(acts.remove(0), "c FAILED gone quietly");
+    acts.sort();
+    assert_eq!(acts, ["a RUNNING", "b SUCCEEDED over"]);
+    assert!(core.set_active(true, at(101)).is_empty());
+}
+
+#[test]
+fn what_was_dropped_is_news_again() {
+    let mut core = core();
+    let acts = core.seen(&running("a"), at(1));
+    let Act::Say(saying) = &acts[0] else { panic!() };
+    core.forget(&[(**saying).clone()]);
+    assert_eq!(said(&core.seen(&running("a"), at(2))), ["a RUNNING"]);
+}
+
+#[test]
+fn what_was_known_is_known_after_a_restart() {
+    let mut core = core();
+    core.list_began();
+    core.seen(&running("a"), at(1));
+    core.seen(&ended("b", 0), at(1));
+    core.seen(&running("c"), at(1));
+    let marks: Vec<Mark> = core.marks().collect();
+    let mut again = self::core();
+    again.load(marks.clone(), true);
+    again.list_began();
+    assert!(again.seen(&running("a"), at(2)).is_empty());
+    assert!(again.seen(&ended("b", 0), at(2)).is_empty());
+    assert_eq!(said(&again.list_complete(at(2))), ["ask c"]);
+    // Whoever listens to a channel may have missed it.
+    let mut loud = self::core();
+    loud.load(marks, false);
+    assert_eq!(said(&loud.seen(&running("a"), at(2))), ["a RUNNING"]);
+    assert_eq!(said(&loud.seen(&ended("b", 0), at(2))), ["b SUCCEEDED over"]);
+}
+
+#[test]
+fn a_pod_that_lost_its_labels_is_still_known() {
+    let mut core = core();
+    core.seen(&running("a"), at(1));
+    let mut bare = ended("a", 1);
+    bare.0.metadata.labels.as_mut().unwrap().remove("flowforge.io/task-id");
+    assert_eq!(said(&core.seen(&bare, at(2))), ["a FAILED over"]);
+    let mut stray = running("x");
+    stray.0.metadata.labels.as_mut().unwrap().remove("flowforge.io/workflow-id");
+    assert!(core.seen(&stray, at(3)).is_empty());
+    assert_eq!((core.pods(), core.tally().unlabelled), (1, 1));
+}
+
+/// What one pod costs: its record, its facts, its verdict, and what was said.
+#[test]
+fn a_live_pod_costs_less_than_four_kilobytes() {
+    let mut core = core();
+    core.seen(&running("0190b5e0-1234-7abc-8def-0123456789ab"), at(1));
+    let record = core.pods.values().next().unwrap();
+    let verdict = record.last.as_ref().unwrap();
+    let texts = verdict.message.capacity() + verdict.reason.capacity() + verdict.rule.capacity();
+    let who = &record.who;
+    let bytes = size_of::<Record>()
+        + size_of::<Verdict>()
+        + texts
+        + record.facts.len()
+        + record.said.as_ref().map_or(0, |s| s.key.len())
+        + who.task.len()
+        + who.workflow.len()
+        + who.tenant.len()
+        + 2 * 36;
+    assert!(bytes < 2_048, "{bytes}");
+}
+
+proptest! {
+    /// Whatever is seen in whatever order: the first end of a pod stays, nobody runs after an end, and that a pod is over is said
+    /// once (or twice, if it was gone before its end was seen).
+    #[test]
+    fn an_end_is_said_once_and_stays(steps in proptest::collection::vec((0u8..12, 0usize..3, 1u64..4_000), 1..80)) {
+        let mut core = core();
+        let tasks = ["a", "b", "c"];
+        let mut told: HashMap<String, Vec<Report>> = HashMap::new();
+        let mut now = 0;
+        let mut there: [Option<LeanPod>; 3] = [None, None, None];
+        let mut gone = [false; 3];
+        core.list_began();
+        for (what, which, later) in steps {
+            now += later;
+            let task = tasks[which];
+            // A pod that is gone does not come back under its uid.
+            if gone[which] && what < 8 {
+                continue;
+            }
+            let object = match what {
+                0 => Some(pending(task, "")),
+                1 => Some(pending(task, "n1")),
+                2 => Some(running(task)),
+                3 => Some(ended(task, 0)),
+                4 => Some(ended(task, 9)),
+                5 => Some(deleting(running(task))),
+                6 => Some(deleting(ended(task, 143))),
+                _ => None,
+            };
+            let acts = match (what, object) {
+                (_, Some(object)) => {
+                    let acts = core.seen(&object, at(now));
+                    there[which] = Some(object);
+                    acts
+                }
+                (7, _) => {
+                    gone[which] = true;
+                    core.deleted(&deleting(there[which].take().unwrap_or_else(|| running(task))), at(now))
+                }
+                (8, _) => core.tick(at(now)),
+                (9, _) => {
+                    core.list_began();
+                    let mut acts: Vec<Act> =
+                        there.iter().flatten().flat_map(|p| core.seen(p, at(now))).collect();
+                    acts.extend(core.list_complete(at(now)));
+                    acts
+                }
+                (10, _) => {
+                    gone[which] = true;
+                    there[which] = None;
+                    let asked = PodRef { namespace: "n".into(), name: task.into(), uid: format!("u-{task}") };
+                    core.answered(&asked, None, at(now))
+                }
+                _ => {
+                    let marks = core.marks().collect();
+                    core = self::core();
+                    core.load(marks, true);
+                    core.list_began();
+                    Vec::new()
+                }
+            };
+            for act in acts {
+                if let Act::Say(saying) = act {
+                    told.entry(saying.report.task_id.clone()).or_default().push(saying.report);
+                }
+            }
+        }
+        for (task, reports) in &told {
+            let first = reports.iter().position(|r| r.verdict.is_final()).unwrap_or(reports.len());
+            for end in &reports[first..] {
+                let same = (end.verdict.status, end.verdict.cause);
+                prop_assert_eq!(same, (reports[first].verdict.status, reports[first].verdict.cause), "{}: {:?}", task, reports);
+            }
+            let keys: std::collections::BTreeSet<String> = reports.iter().map(Report::key).collect();
+            prop_assert_eq!(keys.len(), reports.len(), "{}: {:?}", task, reports);
+            prop_assert!(reports.iter().filter(|r| r.over).count() <= 2, "{}: {:?}", task, reports);
+        }
+    }
+}

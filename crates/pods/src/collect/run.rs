@@ -1,0 +1,667 @@
+//! A collector that runs: followers, the core, the spool and the sinks, put together.
+
+use super::{
+    area::Area,
+    core::{Act, Core, PodRef, Tally},
+    lease::Election,
+    meter::Meter,
+    saying::{Saying, SinkId},
+    send::deliver,
+    sink::Sink,
+    spool::{Mark, Spool, SpoolOptions, SpoolState},
+};
+use crate::{
+    follow::{self, FollowPolicy, LeanNode, LeanPod, Pulse, Scope, Seen, Source, Trouble, ask},
+    verdict::{NodeView, Policy},
+};
+use futures_util::{
+    FutureExt as _, StreamExt as _, future::AbortHandle, future::abortable, stream,
+};
+use kube::Client;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+use tenure_kernel::{
+    runtime::{BoxFuture, Clock, First, Rt, first},
+    time::Timestamp,
+};
+use tokio::sync::{mpsc, watch};
+
+/// Events that lie between the follower and the core.
+const INBOX: usize = 1_024;
+/// Events that become one write of the spool.
+const BATCH: usize = 512;
+/// The longest the core sleeps.
+const TICK: Duration = Duration::from_secs(1);
+/// Pods that are asked for by name at once.
+const ASKS: usize = 8;
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// How often what is known of pods is written down while nothing else makes it worth while.
+const MARKS_EVERY: Duration = Duration::from_secs(60);
+
+/// Called at named points (`seen`, `spooled`, `publish`, `published`, `marked`), so that a test can end the process there.
+pub type Probe = Arc<dyn Fn(&'static str) -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// Asks for pods by name.
+pub trait Asker: Send + Sync {
+    /// The pod of that name, if there is one.
+    fn ask<'a>(&'a self, pod: &'a PodRef) -> BoxFuture<'a, Result<Option<LeanPod>, Trouble>>;
+}
+
+/// Asks the API server.
+pub struct KubeAsker(pub Client);
+
+impl Asker for KubeAsker {
+    fn ask<'a>(&'a self, pod: &'a PodRef) -> BoxFuture<'a, Result<Option<LeanPod>, Trouble>> {
+        Box::pin(async move {
+            let scope = Scope::core("pods", &pod.namespace);
+            ask(&self.0, &scope, &pod.name).await
+        })
+    }
+}
+
+/// What a collector is made of.
+pub struct Parts {
+    /// Its pods.
+    pub pods: Arc<dyn Source<LeanPod>>,
+    /// The nodes, if it sees them.
+    pub nodes: Option<Arc<dyn Source<LeanNode>>>,
+    /// For pods that are not there any more.
+    pub asker: Arc<dyn Asker>,
+    /// Whom it tells.
+    pub sinks: Vec<Arc<dyn Sink>>,
+    /// Who speaks, if there are several.
+    pub election: Option<Arc<dyn Election>>,
+    /// The world.
+    pub rt: Rt,
+    /// The time of day, as pods write it.
+    pub clock: Arc<dyn Clock>,
+    /// For tests.
+    pub probe: Option<Probe>,
+}
+
+/// How it works.
+#[derive(Clone, Debug)]
+pub struct CollectOptions {
+    /// Who saw it, in reports.
+    pub name: String,
+    /// Which pods.
+    pub area: Area,
+    /// What pods mean.
+    pub policy: Policy,
+    /// How they are followed.
+    pub follow: FollowPolicy,
+    /// What waits.
+    pub spool: SpoolOptions,
+    /// How long it may take to tell the rest when it is asked to end.
+    pub drain: Duration,
+}
+
+/// How a sink is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SinkState {
+    /// Which one.
+    pub id: SinkId,
+    /// What is wrong with it, while something is.
+    pub trouble: Option<String>,
+}
+
+/// How a collector is.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CollectorState {
+    /// It has seen everything once, and there is room for more.
+    pub ready: bool,
+    /// Why it is not.
+    pub not_ready: Option<String>,
+    /// A list was finished.
+    pub synced: bool,
+    /// It is the one that speaks.
+    pub active: bool,
+    /// Pods that it knows.
+    pub pods: usize,
+    /// Since something was heard of the pods.
+    pub watch_age: Option<Duration>,
+    /// Lists.
+    pub relists: u64,
+    /// Watches.
+    pub watches: u64,
+    /// Silent ones.
+    pub silences: u64,
+    /// Answers of 410.
+    pub expired: u64,
+    /// Requests that came to nothing.
+    pub troubles: u64,
+    /// Objects that could not be read.
+    pub unreadable: u64,
+    /// What is wrong with the API server, while something is.
+    pub trouble: Option<String>,
+    /// What the core counted.
+    pub tally: Tally,
+    /// What waits.
+    pub spool: SpoolState,
+    /// The age of the oldest that waits.
+    pub spool_age: Duration,
+    /// The sinks.
+    pub sinks: Vec<SinkState>,
+}
+
+pub(super) struct Shared {
+    spool: Mutex<Spool>,
+    pub meter: Meter,
+    pub rt: Rt,
+    pub clock: Arc<dyn Clock>,
+    pub changed: watch::Sender<u64>,
+    draining: AtomicBool,
+    stop: watch::Sender<bool>,
+    active: AtomicBool,
+    probe: Option<Probe>,
+    pods: Pulse,
+    nodes: Option<Pulse>,
+    silence: Duration,
+    seen: Mutex<(usize, Tally)>,
+    sinks: Mutex<BTreeMap<SinkId, Option<String>>>,
+}
+
+impl Shared {
+    pub fn spool(&self) -> MutexGuard<'_, Spool> {
+        self.spool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub async fn at(&self, point: &'static str) {
+        if let Some(probe) = &self.probe {
+            probe(point).await;
+        }
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Relaxed)
+    }
+
+    pub fn tell_change(&self) {
+        self.changed.send_modify(|n| *n += 1);
+    }
+
+    pub fn sink_failed(&self, id: SinkId, why: String) {
+        let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = sinks.insert(id, Some(why.clone()));
+        if before != Some(Some(why.clone())) {
+            tracing::warn!(sink = id.name(), %why, "reports wait in the spool");
+        }
+    }
+
+    pub fn sink_answered(&self, id: SinkId) {
+        let mut sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Some(_)) = sinks.insert(id, None) {
+            tracing::info!(sink = id.name(), "reports are taken again");
+        }
+    }
+
+    fn state(&self) -> CollectorState {
+        let (pods, tally) = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let spool = self.spool().state();
+        let sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        let sinks: Vec<SinkState> =
+            sinks.iter().map(|(id, t)| SinkState { id: *id, trouble: t.clone() }).collect();
+        let synced = self.pods.is_synced() && self.nodes.as_ref().is_none_or(Pulse::is_synced);
+        let watch_age = self.pods.heard_at().map(|at| self.rt.mono().saturating_sub(at));
+        let stale = watch_age.is_none_or(|age| age > self.silence * 3);
+        let not_ready = if spool.full {
+            Some("the spool is full: nothing more is read until a sink takes something".to_owned())
+        } else if !synced {
+            let why =
+                self.pods.trouble().unwrap_or_else(|| "the first list is not done".to_owned());
+            Some(format!("not synced: {why}"))
+        } else if stale {
+            let why = self.pods.trouble().unwrap_or_else(|| "the watch is silent".to_owned());
+            Some(format!("nothing heard of pods for too long: {why}"))
+        } else {
+            None
+        };
+        CollectorState {
+            ready: not_ready.is_none(),
+            not_ready,
+            synced,
+            active: self.active.load(Ordering::Relaxed),
+            pods,
+            watch_age,
+            relists: self.pods.lists(),
+            watches: self.pods.watches(),
+            silences: self.pods.silences(),
+            expired: self.pods.expired(),
+            troubles: self.pods.troubles(),
+            unreadable: self.pods.unreadable(),
+            trouble: self.pods.trouble(),
+            tally,
+            spool_age: spool.oldest.map_or(Duration::ZERO, |at| self.clock.now().since(at)),
+            spool,
+            sinks,
+        }
+    }
+}
+
+/// A collector that runs. Dropping it ends it at once, as a crash would; [`Collector::stop`] lets it tell the rest.
+pub struct Collector {
+    shared: Arc<Shared>,
+    tasks: Vec<AbortHandle>,
+    done: Vec<watch::Receiver<bool>>,
+    drain: Duration,
+    election: Option<Arc<dyn Election>>,
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl Collector {
+    /// Opens the spool and begins. Fails only where the spool can not be opened.
+    pub fn start(options: CollectOptions, parts: Parts) -> io::Result<Collector> {
+        let ids: Vec<SinkId> = parts.sinks.iter().map(|s| s.id()).collect();
+        let (spool, marks) = Spool::open(options.spool.clone(), &ids)?;
+        let state = spool.state();
+        if state.lost_bytes > 0 {
+            tracing::warn!(bytes = state.lost_bytes, "a torn end of the spool was cut off");
+        }
+        if state.depth > 0 {
+            tracing::info!(reports = state.depth, "the spool has reports of an earlier run");
+        }
+        let shared = Arc::new(Shared {
+            spool: Mutex::new(spool),
+            meter: Meter::default(),
+            rt: parts.rt.clone(),
+            clock: parts.clock.clone(),
+            changed: watch::Sender::new(0),
+            draining: AtomicBool::new(false),
+            stop: watch::Sender::new(false),
+            active: AtomicBool::new(parts.election.is_none()),
+            probe: parts.probe.clone(),
+            pods: Pulse::default(),
+            nodes: parts.nodes.as_ref().map(|_| Pulse::default()),
+            silence: options.follow.silence,
+            seen: Mutex::default(),
+            sinks: Mutex::new(ids.iter().map(|id| (*id, None)).collect()),
+        });
+        let mut collector = Collector {
+            shared,
+            tasks: Vec::new(),
+            done: Vec::new(),
+            drain: options.drain,
+            election: parts.election.clone(),
+        };
+        let mut core = Core::new(options.policy, options.area, &options.name);
+        // The server remembers what it was told; whoever listens to the channel may not have been there.
+        core.load(marks, ids.contains(&SinkId::Server));
+        if parts.election.is_some() {
+            core.set_active(false, parts.clock.now());
+        }
+        collector.begin(core, &options.follow, parts);
+        Ok(collector)
+    }
+
+    fn begin(&mut self, core: Core, policy: &FollowPolicy, parts: Parts) {
+        let shared = self.shared.clone();
+        let (pods_to, pods) = mpsc::channel(INBOX);
+        let (nodes_to, nodes) = mpsc::channel(INBOX);
+        let (rest_to, rest) = mpsc::channel(INBOX);
+        for sink in parts.sinks {
+            let future = deliver(shared.clone(), sink);
+            self.run(future, true);
+        }
+        let (rt, source, at) = (parts.rt.clone(), parts.pods, shared.clone());
+        let own = policy.clone();
+        self.run(async move { follow::run(&*source, own, rt, pods_to, &at.pods).await }, false);
+        if let Some(source) = parts.nodes {
+            let (rt, at, own) = (parts.rt.clone(), shared.clone(), policy.clone());
+            let following = async move {
+                if let Some(pulse) = &at.nodes {
+                    follow::run(&*source, own, rt, nodes_to, pulse).await;
+                }
+            };
+            self.run(following, false);
+        } else {
+            drop(nodes_to);
+        }
+        if let Some(election) = parts.election {
+            self.run(stand(shared.clone(), election, rest_to.clone()), false);
+        }
+        let (asks_to, asks) = mpsc::unbounded_channel();
+        self.run(answer(shared.clone(), parts.asker, asks, rest_to), false);
+        let seeing = Seeing {
+            shared,
+            core,
+            pods,
+            nodes: Some(nodes).filter(|n| !n.is_closed()),
+            rest,
+            asks: asks_to,
+            marked: Duration::ZERO,
+        };
+        self.run(seeing.run(), true);
+    }
+
+    fn run(&mut self, future: impl Future<Output = ()> + Send + 'static, awaited: bool) {
+        let (done, is_done) = watch::channel(false);
+        let (running, handle) = abortable(future);
+        self.tasks.push(handle);
+        if awaited {
+            self.done.push(is_done);
+        }
+        self.shared.rt.spawn(Box::pin(running.map(move |_| {
+            let _ = done.send(true);
+        })));
+    }
+
+    /// How it is.
+    pub fn state(&self) -> CollectorState {
+        self.shared.state()
+    }
+
+    /// Its metrics, for Prometheus.
+    pub fn metrics(&self) -> String {
+        self.shared.meter.text(&self.shared.state())
+    }
+
+    /// Asks for its state from elsewhere, for as long as it runs.
+    pub fn watcher(&self) -> impl Fn() -> (CollectorState, String) + Send + Sync + 'static {
+        let shared = self.shared.clone();
+        move || {
+            let state = shared.state();
+            let text = shared.meter.text(&state);
+            (state, text)
+        }
+    }
+
+    /// Waits until something changed: something was seen, or taken.
+    pub async fn changed(&self) {
+        let mut changed = self.shared.changed.subscribe();
+        // Its sender lives in `self`.
+        let _ = changed.changed().await;
+    }
+
+    /// Sees nothing more, tells what it can within its time, and leaves the rest in the spool. How many reports that is.
+    pub async fn stop(mut self) -> usize {
+        self.shared.stop.send_replace(true);
+        let mut done = std::mem::take(&mut self.done);
+        // The core first: what it has seen is to be told.
+        if let Some(mut seeing) = done.pop() {
+            let _ = first(seeing.wait_for(|d| *d), self.shared.rt.sleep(self.drain)).await;
+        }
+        self.shared.draining.store(true, Ordering::Relaxed);
+        self.shared.tell_change();
+        let all = async {
+            for mut sink in done {
+                let _ = sink.wait_for(|d| *d).await;
+            }
+        };
+        let _ = first(all, self.shared.rt.sleep(self.drain)).await;
+        if let Some(election) = self.election.take() {
+            let leaving = election.leave(self.shared.clock.now());
+            let _ = first(leaving, self.shared.rt.sleep(TICK)).await;
+        }
+        self.shared.spool().state().depth
+    }
+}
+
+/// What else the core is told.
+enum Rest {
+    Answer(PodRef, Option<LeanPod>),
+    Active(bool),
+}
+
+async fn stand(shared: Arc<Shared>, election: Arc<dyn Election>, to: mpsc::Sender<Rest>) {
+    loop {
+        let speaks = election.stand(shared.clock.now()).await;
+        shared.active.store(speaks, Ordering::Relaxed);
+        if to.send(Rest::Active(speaks)).await.is_err() {
+            return;
+        }
+        shared.rt.sleep(election.every()).await;
+    }
+}
+
+/// Asks for pods by name until there is an answer.
+async fn answer(
+    shared: Arc<Shared>,
+    asker: Arc<dyn Asker>,
+    asks: mpsc::UnboundedReceiver<PodRef>,
+    to: mpsc::Sender<Rest>,
+) {
+    let asks = stream::unfold(asks, |mut asks| async { Some((asks.recv().await?, asks)) });
+    let one = |pod: PodRef| async {
+        loop {
+            match asker.ask(&pod).await {
+                Ok(found) => return to.send(Rest::Answer(pod, found)).await.is_ok(),
+                Err(trouble) => {
+                    tracing::debug!(%trouble, name = pod.name, "a pod can not be asked for; again");
+                    shared.rt.sleep(ASK_AGAIN).await;
+                }
+            }
+        }
+    };
+    asks.map(one)
+        .buffer_unordered(ASKS)
+        .take_while(|told| std::future::ready(*told))
+        .collect::<Vec<_>>()
+        .await;
+}
+
+struct Seeing {
+    shared: Arc<Shared>,
+    core: Core,
+    pods: mpsc::Receiver<Seen<LeanPod>>,
+    nodes: Option<mpsc::Receiver<Seen<LeanNode>>>,
+    rest: mpsc::Receiver<Rest>,
+    asks: mpsc::UnboundedSender<PodRef>,
+    marked: Duration,
+}
+
+enum Heard {
+    Pod(Option<Seen<LeanPod>>),
+    Node(Option<Seen<LeanNode>>),
+    Rest(Option<Rest>),
+    Time,
+    Stop,
+}
+
+impl Seeing {
+    async fn run(mut self) {
+        let mut asked: BTreeSet<String> = BTreeSet::new();
+        let mut stop = self.shared.stop.subscribe();
+        loop {
+            let heard = self.hear(&mut stop).await;
+            let now = self.shared.clock.now();
+            let mut acts = match heard {
+                Heard::Stop | Heard::Pod(None) => break,
+                Heard::Pod(Some(seen)) => self.see_all(seen, now),
+                Heard::Node(Some(seen)) => self.see_node(seen, now),
+                Heard::Node(None) => {
+                    self.nodes = None;
+                    Vec::new()
+                }
+                Heard::Rest(Some(Rest::Answer(pod, found))) => {
+                    asked.remove(&pod.uid);
+                    self.core.answered(&pod, found.as_ref(), now)
+                }
+                Heard::Rest(Some(Rest::Active(active))) => self.core.set_active(active, now),
+                Heard::Rest(None) | Heard::Time => Vec::new(),
+            };
+            acts.extend(self.core.tick(now));
+            self.shared.at("seen").await;
+            let mut sayings = Vec::new();
+            for act in acts {
+                match act {
+                    Act::Say(saying) => {
+                        self.shared.meter.saw(&saying);
+                        sayings.push(*saying);
+                    }
+                    Act::Ask(pod) => {
+                        if asked.insert(pod.uid.clone()) {
+                            // Whoever asks lives as long as this does.
+                            let _ = self.asks.send(pod);
+                        }
+                    }
+                }
+            }
+            if !self.push(&sayings, now, &mut stop).await {
+                // Told to stop with no room: what was not written down is seen again after the restart, because the marks of
+                // before are kept.
+                return;
+            }
+            if !sayings.is_empty() {
+                self.shared.at("spooled").await;
+            }
+            self.keep(now, false);
+        }
+        let now = self.shared.clock.now();
+        self.keep(now, true);
+    }
+
+    async fn hear(&mut self, stop: &mut watch::Receiver<bool>) -> Heard {
+        let now = self.shared.clock.now();
+        let due = self.core.next_due().map_or(TICK, |at| at.since(now)).min(TICK);
+        let pause = async {
+            self.shared.rt.sleep(due).await;
+            Heard::Time
+        };
+        let nodes = async {
+            match &mut self.nodes {
+                Some(nodes) => Heard::Node(nodes.recv().await),
+                None => std::future::pending().await,
+            }
+        };
+        let rest = async {
+            match self.rest.recv().await {
+                Some(rest) => Heard::Rest(Some(rest)),
+                None => std::future::pending().await,
+            }
+        };
+        let pods = async { Heard::Pod(self.pods.recv().await) };
+        let stopped = async {
+            let _ = stop.wait_for(|s| *s).await;
+            Heard::Stop
+        };
+        let others = first(first(nodes, rest), pause);
+        match first(stopped, first(pods, others)).await {
+            First::Left(heard) => heard,
+            First::Right(First::Left(heard)) => heard,
+            First::Right(First::Right(First::Left(First::Left(heard) | First::Right(heard)))) => {
+                heard
+            }
+            First::Right(First::Right(First::Right(heard))) => heard,
+        }
+    }
+
+    /// This one, and what else has come by now: one write for all of them.
+    fn see_all(&mut self, seen: Seen<LeanPod>, now: Timestamp) -> Vec<Act> {
+        let mut acts = self.see(seen, now);
+        let mut more = 1;
+        while more < BATCH
+            && acts.len() < BATCH
+            && let Ok(seen) = self.pods.try_recv()
+        {
+            acts.extend(self.see(seen, now));
+            more += 1;
+        }
+        acts
+    }
+
+    fn see(&mut self, seen: Seen<LeanPod>, now: Timestamp) -> Vec<Act> {
+        match seen {
+            Seen::ListBegan => {
+                self.core.list_began();
+                Vec::new()
+            }
+            Seen::Listed(pods) => pods.iter().flat_map(|p| self.core.seen(p, now)).collect(),
+            Seen::ListComplete => self.core.list_complete(now),
+            Seen::Changed(pod) => self.core.seen(&pod, now),
+            Seen::Deleted(pod) => self.core.deleted(&pod, now),
+        }
+    }
+
+    fn see_node(&mut self, seen: Seen<LeanNode>, now: Timestamp) -> Vec<Act> {
+        let name = |node: &LeanNode| node.0.metadata.name.clone().unwrap_or_default();
+        match seen {
+            Seen::ListBegan => {
+                self.core.nodes_began();
+                Vec::new()
+            }
+            Seen::Listed(nodes) => nodes
+                .iter()
+                .flat_map(|n| self.core.node(&name(n), NodeView::of(&n.0), now))
+                .collect(),
+            Seen::ListComplete => self.core.nodes_complete(now),
+            Seen::Changed(n) => self.core.node(&name(&n), NodeView::of(&n.0), now),
+            Seen::Deleted(n) => self.core.node_deleted(&name(&n), now),
+        }
+    }
+
+    /// Puts it into the spool, and waits for room as long as it takes. `false`: told to stop before there was any.
+    async fn push(
+        &mut self,
+        sayings: &[Saying],
+        now: Timestamp,
+        stop: &mut watch::Receiver<bool>,
+    ) -> bool {
+        if sayings.is_empty() {
+            return true;
+        }
+        let mut changed = self.shared.changed.subscribe();
+        loop {
+            let mut dropped = Vec::new();
+            let pushed = {
+                let mut spool = self.shared.spool();
+                let mut pushed = spool.push(sayings, now);
+                if pushed.is_err() {
+                    dropped = spool.relieve(&mut marks_without(&self.core, sayings));
+                    pushed = spool.push(sayings, now);
+                }
+                pushed
+            };
+            self.core.forget(&dropped);
+            if pushed.is_ok() {
+                self.shared.tell_change();
+                return true;
+            }
+            let room = changed.changed();
+            let stopped = stop.wait_for(|s| *s);
+            if let First::Left(_) = first(stopped, room).await {
+                return false;
+            }
+        }
+    }
+
+    fn keep(&mut self, now: Timestamp, last: bool) {
+        *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner) =
+            (self.core.pods(), self.core.tally());
+        let mono = self.shared.rt.mono();
+        let old = mono.saturating_sub(self.marked) >= MARKS_EVERY;
+        let mut spool = self.shared.spool();
+        let dropped = spool.expire(now);
+        if last || old || spool.wants_marks() {
+            self.marked = mono;
+            spool.keep(&mut self.core.marks());
+        }
+        drop(spool);
+        self.core.forget(&dropped);
+    }
+}
+
+/// What is known, as long as these are not in the spool yet: they are still to be said after a restart, those about pods
+/// that are gone too.
+fn marks_without<'a>(core: &'a Core, sayings: &'a [Saying]) -> impl Iterator<Item = Mark> + 'a {
+    let uids: BTreeSet<&str> = sayings.iter().map(|s| s.report.pod.uid.as_str()).collect();
+    let known = core.marks().map(move |mut mark| {
+        if uids.contains(mark.uid.as_str()) {
+            mark.said = String::new();
+            mark.over = false;
+        }
+        mark
+    });
+    known.chain(sayings.iter().filter_map(Saying::unsaid_mark))
+}

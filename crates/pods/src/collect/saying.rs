@@ -1,0 +1,105 @@
+//! One thing to be told, and to whom.
+
+use super::spool::Mark;
+use crate::{
+    follow::LeanPod,
+    report::{Report, labels},
+};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Who has to be told.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum SinkId {
+    /// The channel of the seed. A hint.
+    Channel = 0,
+    /// The server's API. Durable.
+    Server = 1,
+}
+
+impl SinkId {
+    /// As it is called in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SinkId::Channel => "channel",
+            SinkId::Server => "server",
+        }
+    }
+}
+
+/// One thing to be told.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Saying {
+    /// What.
+    pub report: Report,
+    /// Also on the channel, not only to the server.
+    pub channel: bool,
+}
+
+impl Saying {
+    /// The bits of those who have to be told.
+    pub(super) fn wants(&self) -> u8 {
+        let bit = |sink: SinkId| 1 << (sink as u8);
+        bit(SinkId::Server) | if self.channel { bit(SinkId::Channel) } else { 0 }
+    }
+
+    /// Nothing follows it, for this pod.
+    pub fn is_final(&self) -> bool {
+        self.report.over || self.report.verdict.is_final()
+    }
+
+    /// A pod that is gone and of which nobody was told, as if it were still there: it is missed after a restart.
+    pub(super) fn unsaid_mark(&self) -> Option<Mark> {
+        self.report.terminated_reason?;
+        Some(Mark {
+            uid: self.report.pod.uid.clone(),
+            said: String::new(),
+            over: false,
+            facts: String::from_utf8(pod_of(&self.report).remember("")).unwrap_or_default(),
+            last: Some(self.report.verdict.clone()),
+        })
+    }
+
+    /// What is known of the pod, once this was told.
+    pub(super) fn mark_in(&self, marks: &mut BTreeMap<String, Mark>) {
+        let report = &self.report;
+        let uid = &report.pod.uid;
+        if report.terminated_reason.is_some() {
+            marks.remove(uid);
+            return;
+        }
+        let mark = marks.entry(uid.clone()).or_insert_with(|| Mark {
+            uid: uid.clone(),
+            said: String::new(),
+            over: false,
+            facts: String::from_utf8(pod_of(report).remember("")).unwrap_or_default(),
+            last: None,
+        });
+        mark.said = report.key();
+        mark.over = report.over;
+        mark.last = Some(report.verdict.clone());
+    }
+}
+
+/// As much of a pod as a report tells of it.
+fn pod_of(report: &Report) -> LeanPod {
+    let mut pod = Pod::default();
+    let text = |t: &str| Some(t.to_owned()).filter(|t| !t.is_empty());
+    pod.metadata.name = text(&report.pod.name);
+    pod.metadata.namespace = text(&report.pod.namespace);
+    pod.metadata.uid = text(&report.pod.uid);
+    let attempt = report.attempt.map(|a| a.to_string()).unwrap_or_default();
+    let known = [
+        (labels::WORKLOAD, "true"),
+        (labels::TASK_ID, &report.task_id),
+        (labels::WORKFLOW_ID, &report.workflow_id),
+        (labels::TENANT_ID, &report.tenant_id),
+        (labels::ATTEMPT, &attempt),
+    ];
+    let known = known.iter().filter(|(_, v)| !v.is_empty());
+    pod.metadata.labels = Some(known.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect());
+    pod.spec = Some(PodSpec { node_name: report.pod.node.clone(), ..PodSpec::default() });
+    LeanPod(Box::new(pod))
+}

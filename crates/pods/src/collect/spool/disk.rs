@@ -1,0 +1,304 @@
+//! The files of a spool: segments that are only ever written at their end, and the marks.
+
+use super::frame::{self, MAGIC, Mark, Record};
+use std::{
+    collections::BTreeMap,
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write as _},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
+
+const MARKS: &str = "marks";
+const LOCK: &str = "lock";
+
+/// Where an entry is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub segment: u64,
+    pub offset: u64,
+    pub length: u32,
+}
+
+struct Segment {
+    file: File,
+    bytes: u64,
+    /// Entries in it that are still needed.
+    live: usize,
+}
+
+/// A directory of segments; the last one is written to.
+pub(super) struct Disk {
+    directory: PathBuf,
+    segments: BTreeMap<u64, Segment>,
+    segment_bytes: u64,
+    _lock: File,
+}
+
+/// What was found when it was opened.
+pub(super) struct Found {
+    pub disk: Disk,
+    pub records: Vec<(Record, Place)>,
+    pub marks: Vec<Mark>,
+    /// The first report that the marks know nothing of.
+    pub marked: u64,
+    /// Bytes that could not be read: a torn end, or damage.
+    pub lost_bytes: u64,
+}
+
+impl Disk {
+    pub fn open(directory: &Path, segment_bytes: u64) -> io::Result<Found> {
+        fs::create_dir_all(directory)?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(directory.join(LOCK))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::ResourceBusy,
+                    "another collector uses it: every collector needs a directory of its own",
+                ));
+            }
+            Err(TryLockError::Error(e)) => return Err(e),
+        }
+        let mut names: Vec<u64> = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            let name = entry?.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if let Some(number) = name.strip_suffix(".spool").and_then(|n| n.parse().ok()) {
+                names.push(number);
+            }
+        }
+        names.sort_unstable();
+        let mut disk = Disk {
+            directory: directory.to_owned(),
+            segments: BTreeMap::new(),
+            segment_bytes,
+            _lock: lock,
+        };
+        let (mut records, mut lost_bytes) = (Vec::new(), 0);
+        for number in names {
+            lost_bytes += disk.read_segment(number, &mut records)?;
+        }
+        if disk.segments.is_empty() {
+            disk.begin(1)?;
+        }
+        let (marked, marks) = disk.read_marks();
+        Ok(Found { disk, records, marks, marked, lost_bytes })
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.directory.join(format!("{number:020}.spool"))
+    }
+
+    fn begin(&mut self, number: u64) -> io::Result<()> {
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .open(self.path(number))?;
+        file.write_all(MAGIC)?;
+        self.segments.insert(number, Segment { file, bytes: MAGIC.len() as u64, live: 0 });
+        self.sync_directory()
+    }
+
+    /// The name of a new file is not durable before its directory is.
+    fn sync_directory(&self) -> io::Result<()> {
+        File::open(&self.directory)?.sync_all()
+    }
+
+    /// Reads what is whole and cuts off the rest; how much that was.
+    fn read_segment(&mut self, number: u64, records: &mut Vec<(Record, Place)>) -> io::Result<u64> {
+        let path = self.path(number);
+        let bytes = fs::read(&path)?;
+        let mut at = MAGIC.len();
+        if bytes.get(..at) != Some(MAGIC) {
+            // Died while it was begun, or not ours: out of the way, but kept.
+            if bytes.len() > at {
+                fs::rename(&path, path.with_extension("damaged"))?;
+            } else {
+                fs::remove_file(&path)?;
+            }
+            return Ok(bytes.len() as u64);
+        }
+        let mut live = 0;
+        while let Some((payload, next)) = frame::take(&bytes, at) {
+            if let Some(record) = Record::decode(payload) {
+                live += usize::from(matches!(record, Record::Entry(_)));
+                let length = u32::try_from(next - at).unwrap_or(u32::MAX);
+                records.push((record, Place { segment: number, offset: at as u64, length }));
+            }
+            at = next;
+        }
+        let lost = bytes.len() - at;
+        let file = OpenOptions::new().read(true).write(true).open(&path)?;
+        if lost > 0 {
+            file.set_len(at as u64)?;
+        }
+        self.segments.insert(number, Segment { file, bytes: at as u64, live });
+        Ok(lost as u64)
+    }
+
+    /// Writes at the end of the last segment; the place of each. All or nothing.
+    pub fn append(&mut self, payloads: &[Vec<u8>], sync: bool) -> io::Result<Vec<Place>> {
+        let Some(last) = self.segments.last_entry() else {
+            return Err(io::Error::other("no segment"));
+        };
+        let number = *last.key();
+        let segment = last.into_mut();
+        let (mut out, mut places) = (Vec::new(), Vec::with_capacity(payloads.len()));
+        for payload in payloads {
+            let offset = segment.bytes + out.len() as u64;
+            frame::put(&mut out, payload);
+            let length = u32::try_from(frame::framed(payload.len())).unwrap_or(u32::MAX);
+            places.push(Place { segment: number, offset, length });
+        }
+        let written = segment.file.write_all_at(&out, segment.bytes);
+        let written = match written {
+            Ok(()) if sync => segment.file.sync_data(),
+            other => other,
+        };
+        if let Err(e) = written {
+            // What was written of it would be read after a restart; it is overwritten, or cut off, whatever comes first.
+            let _ = segment.file.set_len(segment.bytes);
+            return Err(e);
+        }
+        segment.bytes += out.len() as u64;
+        Ok(places)
+    }
+
+    pub fn read(&self, place: Place) -> io::Result<Option<Record>> {
+        let Some(segment) = self.segments.get(&place.segment) else { return Ok(None) };
+        let mut bytes = vec![0; place.length as usize];
+        segment.file.read_exact_at(&mut bytes, place.offset)?;
+        Ok(frame::take(&bytes, 0).and_then(|(payload, _)| Record::decode(payload)))
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.segments.values().map(|s| s.bytes).sum()
+    }
+
+    /// Entries of the last segment are many enough for a new one.
+    pub fn wants_rotation(&self) -> bool {
+        self.segments.last_key_value().is_some_and(|(_, s)| s.bytes >= self.segment_bytes)
+    }
+
+    /// Begins a new segment, with where everybody is, and removes those that nobody needs: the marks are newer.
+    pub fn rotate(&mut self, cursors: [u64; 2]) -> io::Result<()> {
+        let next = self.segments.last_key_value().map_or(1, |(number, _)| number + 1);
+        self.begin(next)?;
+        self.append(&[Record::Cursors(cursors).encode()], true)?;
+        self.sweep();
+        Ok(())
+    }
+
+    pub fn keep(&mut self, place: Place) {
+        if let Some(segment) = self.segments.get_mut(&place.segment) {
+            segment.live += 1;
+        }
+    }
+
+    pub fn forget(&mut self, place: Place) {
+        if let Some(segment) = self.segments.get_mut(&place.segment) {
+            segment.live = segment.live.saturating_sub(1);
+        }
+    }
+
+    pub fn last(&self) -> u64 {
+        self.segments.last_key_value().map_or(0, |(number, _)| *number)
+    }
+
+    pub fn bytes_of(&self, number: u64) -> u64 {
+        self.segments.get(&number).map_or(0, |s| s.bytes)
+    }
+
+    /// Removes segments that nobody needs; the last one stays.
+    fn sweep(&mut self) {
+        let last = self.segments.last_key_value().map(|(n, _)| *n);
+        let dead: Vec<u64> = self
+            .segments
+            .iter()
+            .filter(|(n, s)| s.live == 0 && Some(**n) != last)
+            .map(|(n, _)| *n)
+            .collect();
+        for number in dead {
+            // One that stays is read again after a restart, and what is in it is known to be taken.
+            if fs::remove_file(self.path(number)).is_ok() {
+                self.segments.remove(&number);
+            }
+        }
+    }
+
+    /// Writes a segment anew with these entries only; their new places, in order.
+    pub fn rewrite(
+        &mut self,
+        number: u64,
+        cursors: [u64; 2],
+        entries: &[Vec<u8>],
+    ) -> io::Result<Vec<Place>> {
+        let path = self.path(number);
+        let scratch = path.with_extension("new");
+        let mut out = MAGIC.to_vec();
+        frame::put(&mut out, &Record::Cursors(cursors).encode());
+        let mut places = Vec::with_capacity(entries.len());
+        for payload in entries {
+            let offset = out.len() as u64;
+            frame::put(&mut out, payload);
+            let length = u32::try_from(frame::framed(payload.len())).unwrap_or(u32::MAX);
+            places.push(Place { segment: number, offset, length });
+        }
+        let mut file =
+            OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&scratch)?;
+        file.write_all(&out)?;
+        file.sync_data()?;
+        fs::rename(&scratch, &path)?;
+        self.sync_directory()?;
+        let segment = Segment { file, bytes: out.len() as u64, live: entries.len() };
+        self.segments.insert(number, segment);
+        Ok(places)
+    }
+
+    /// Replaces the marks; they know of every report before `next`.
+    pub fn write_marks(&self, next: u64, marks: &mut dyn Iterator<Item = Mark>) -> io::Result<()> {
+        let path = self.directory.join(MARKS);
+        let scratch = path.with_extension("new");
+        let mut out = io::BufWriter::new(File::create(&scratch)?);
+        out.write_all(MAGIC)?;
+        let mut record = Vec::new();
+        frame::put(&mut record, &next.to_le_bytes());
+        out.write_all(&record)?;
+        for mark in marks {
+            record.clear();
+            frame::put(&mut record, &serde_json::to_vec(&mark)?);
+            out.write_all(&record)?;
+        }
+        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+        file.sync_data()?;
+        fs::rename(&scratch, &path)?;
+        self.sync_directory()
+    }
+
+    fn read_marks(&self) -> (u64, Vec<Mark>) {
+        let nothing = (0, Vec::new());
+        let Ok(bytes) = fs::read(self.directory.join(MARKS)) else { return nothing };
+        if bytes.get(..MAGIC.len()) != Some(MAGIC) {
+            return nothing;
+        }
+        let Some((number, mut at)) = frame::take(&bytes, MAGIC.len()) else { return nothing };
+        let Ok(number) = number.try_into().map(u64::from_le_bytes) else { return nothing };
+        let mut marks = Vec::new();
+        while let Some((payload, next)) = frame::take(&bytes, at) {
+            marks.extend(serde_json::from_slice::<Mark>(payload).ok());
+            at = next;
+        }
+        (number, marks)
+    }
+
+    pub fn sync(&self) -> io::Result<()> {
+        self.segments.last_key_value().map_or(Ok(()), |(_, s)| s.file.sync_data())
+    }
+}
