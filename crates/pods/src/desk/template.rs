@@ -149,13 +149,12 @@ mod tests {
 
     #[test]
     fn a_pod_is_taken_and_may_name_the_task() {
-        let container = json!({ "name": "main", "image": "busybox" });
-        let plain = json!({ "spec": { "containers": [container.clone()] } });
+        let plain = json!({ "spec": { "containers": [{ "name": "main", "image": "busybox" }] } });
         assert_eq!(check(&plain, None).unwrap(), Said::default());
         let whole = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": { "name": "train", "namespace": "ml", "labels": { "team": "a" } },
-            "spec": { "restartPolicy": "Never", "containers": [container] },
+            "spec": { "restartPolicy": "Never", "containers": [{ "name": "main", "image": "busybox" }] },
         });
         let said = check(&whole, Some("main")).unwrap();
         assert_eq!((said.name.as_deref(), said.namespace.as_deref()), (Some("train"), Some("ml")));

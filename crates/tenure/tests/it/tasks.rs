@@ -57,8 +57,10 @@ impl Town {
         let body = json!({ "reports": [report] });
         let url = format!("{}/v1/tasks/reports", self.world.service.url());
         let client = reqwest::Client::builder().no_proxy().build().expect("a client");
-        let answer = client.post(url).json(&body).send().await.expect("an answer");
-        let answer: Value = answer.json().await.expect("JSON");
+        let request = client.post(url).header("content-type", "application/json");
+        let answer = request.body(body.to_string()).send().await.expect("an answer");
+        let answer = answer.bytes().await.expect("a body");
+        let answer: Value = serde_json::from_slice(&answer).expect("JSON");
         answer["answers"][0]["outcome"].as_str().expect("an outcome").to_owned()
     }
 

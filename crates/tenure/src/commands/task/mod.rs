@@ -50,7 +50,7 @@ pub enum Action {
     Watch(One),
     /// Orders a task: a pod that is run until it ends well, or its retries are spent
     #[command(
-        after_help = "Example:\n  tenure task run @pod.json --name train --workflow nightly --wait\n  kubectl create job x --image=busybox --dry-run=client -o json | jq .spec.template | tenure task run -"
+        after_help = "Example:\n  tenure task run @pod.yaml --name train --workflow nightly --wait\n  kubectl create job x --image=busybox --dry-run=client -o json | jq .spec.template | tenure task run -"
     )]
     Run(Run),
     /// Does not wait any longer before the next attempt; orders one that failed or was cancelled once more
@@ -142,8 +142,8 @@ pub struct Dead {
 /// Options of `task run`.
 #[derive(Args, Clone, Debug)]
 pub struct Run {
-    /// The pod as JSON (metadata and spec); @FILE reads a file, - standard input. Without one, pods are made elsewhere and
-    /// only watched
+    /// The pod, as YAML or JSON (metadata and spec); @FILE reads a file, - standard input. Without one, pods are made
+    /// elsewhere and only watched
     pub template: Option<String>,
     /// For people, and a part of the pod's name [default: metadata.name of the pod]
     #[arg(long)]
@@ -311,6 +311,25 @@ pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<S
     }
 }
 
+/// A pod from an argument, a file or standard input; JSON is YAML too.
+fn pod(text: &str) -> Result<Value, Failure> {
+    let unreadable =
+        |what: &str, e: std::io::Error| Failure::System(format!("{what} can not be read: {e}"));
+    let (whence, text) = match (text, text.strip_prefix('@')) {
+        ("-", _) => {
+            let read = std::io::read_to_string(std::io::stdin());
+            ("standard input", read.map_err(|e| unreadable("standard input", e))?)
+        }
+        (_, Some(file)) => (file, std::fs::read_to_string(file).map_err(|e| unreadable(file, e))?),
+        (text, None) => ("the argument", text.to_owned()),
+    };
+    serde_yaml_ng::from_str(&text).map_err(|e| {
+        Failure::System(format!(
+            "{whence} is neither YAML nor JSON: {e}\n        give a pod (metadata and spec); @FILE reads a file, - standard input"
+        ))
+    })
+}
+
 impl Cli {
     /// The API's JSON, or the text.
     fn say(&self, answer: &Value, text: impl FnOnce() -> String) -> String {
@@ -378,7 +397,7 @@ impl Cli {
     }
 
     async fn order(&self, o: &Run) -> Result<String, Failure> {
-        let template = o.template.as_deref().map(|t| input(Some(t))).transpose()?;
+        let template = o.template.as_deref().map(pod).transpose()?;
         let retry = o.retry.as_deref().map(|r| input(Some(r))).transpose()?;
         let body = fields([
             ("template", template),
@@ -443,7 +462,7 @@ impl Cli {
         if task["is_final"] == true && status != "SUCCEEDED" {
             return self.replay(&id, None).await;
         }
-        let body = fields([("fenced", o.fenced.then(|| json!(true))), self.by()]);
+        let body = fields([("fenced", o.fenced.then_some(Value::Bool(true))), self.by()]);
         let answer = self.api.post(&["tasks", &id, "retry"], &body).await?;
         Ok(self.say(&answer, || text::outcome(&answer)))
     }
