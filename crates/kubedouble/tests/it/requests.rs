@@ -329,6 +329,16 @@ async fn a_disruption_budget_stands_in_the_way_of_evictions() {
     assert_eq!(status(error).0, 429);
     assert!(cluster.pod("p").is_some());
     cluster.block_evictions(false);
+    cluster.on_delete(tenure_kubedouble::OnDelete::WhenTold);
+    let at_once = EvictParams {
+        delete_options: Some(DeleteParams::default().grace_period(0)),
+        ..EvictParams::default()
+    };
+    pods(&cluster).evict("p", &at_once).await.unwrap();
+    let now =
+        cluster.pod("p").expect("the client misspells its options, and the server drops them");
+    assert_eq!(now["metadata"]["deletionGracePeriodSeconds"], 30);
+    cluster.on_delete(tenure_kubedouble::OnDelete::EndAtOnce { exit_code: 143 });
     pods(&cluster).evict("p", &EvictParams::default()).await.unwrap();
     assert_eq!(cluster.pod("p"), None);
 }
