@@ -1,6 +1,10 @@
 //! Settings: one file, overridden by the environment, overridden by flags. Every value knows who set
 //! it, and a bad one is refused at start with the key, the value and the fix.
 
+mod outside;
+
+pub use outside::{Kubernetes, other_variable};
+
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
 use tenure_agents::{desk::Defaults, rules::Rules};
@@ -38,6 +42,12 @@ enum Form {
     BusPrefix,
     /// Rows for the reason table of pods, as TOML.
     Reasons,
+    /// Where Redis is.
+    RedisAddresses,
+    /// The name of a namespace; may be empty.
+    Namespace,
+    /// The name of a node; may be empty.
+    NodeName,
     /// May be empty.
     Anything,
     /// A filter for log lines.
@@ -81,25 +91,25 @@ pub static KEYS: &[Key] = &[
         name: "bus.credentials_file",
         default: "",
         form: Form::Anything,
-        doc: "a file that proves to NATS who we are: a .creds file, or one line with USER:PASSWORD or a token",
+        doc: "a file that proves to the bus who we are: a .creds file of NATS, or one line with USER:PASSWORD or a token",
     },
     Key {
         name: "bus.jetstream",
         default: "false",
         form: Form::Switch,
-        doc: "whether events go to a JetStream, which keeps them and knows repetitions; the stream tenure_evt is made if none takes evt.>",
+        doc: "whether events go to a JetStream of NATS, which keeps them and knows repetitions; the stream tenure_evt is made if none takes evt.>",
     },
     Key {
         name: "bus.prefix",
         default: "",
         form: Form::BusPrefix,
-        doc: "stands before every subject on the bus, for several deployments on one NATS: acme.prod makes acme.prod.evt.agent.ID.task",
+        doc: "stands before every subject on the bus, for several deployments on one NATS or Redis: acme.prod makes acme.prod.evt.agent.ID.task",
     },
     Key {
         name: "bus.url",
         default: "",
         form: Form::BusUrl,
-        doc: "NATS servers that carry bells and agents' events, nats://HOST:PORT or tls://HOST:PORT, several with commas; empty: events are in the feed only",
+        doc: "NATS servers that carry bells and agents' events, nats://HOST:PORT or tls://HOST:PORT, or Redis servers that carry bells, redis:// or rediss://USER:PASSWORD@HOST:PORT, several with commas; without NATS events are in the feed only",
     },
     Key {
         name: "effects.directory",
@@ -160,6 +170,30 @@ pub static KEYS: &[Key] = &[
         default: "5",
         form: Form::Number(0, 1_000),
         doc: "lost workers after which a job is given up",
+    },
+    Key {
+        name: "kubernetes.in_cluster",
+        default: "false",
+        form: Form::Switch,
+        doc: "whether the collector and the executor run in the cluster, as the service account of their pod",
+    },
+    Key {
+        name: "kubernetes.kubeconfig",
+        default: "",
+        form: Form::Anything,
+        doc: "the kubeconfig of the collector and the executor; empty, and not in the cluster: where kubectl looks",
+    },
+    Key {
+        name: "kubernetes.namespace",
+        default: "",
+        form: Form::Namespace,
+        doc: "the namespace whose pods the collector follows; empty: all of them",
+    },
+    Key {
+        name: "kubernetes.node_name",
+        default: "",
+        form: Form::NodeName,
+        doc: "the node whose pods the collector follows; empty: those of the whole cluster",
     },
     Key {
         name: "llm.api_key_env",
@@ -474,6 +508,12 @@ pub static KEYS: &[Key] = &[
         doc: "how long after its time to end a pod may still be there before its node counts as lost",
     },
     Key {
+        name: "redis.addresses",
+        default: "127.0.0.1:6379",
+        form: Form::RedisAddresses,
+        doc: "where the collector tells what it saw (channel ff:events:task): HOST:PORT or redis://USER:PASSWORD@HOST:PORT, several with commas",
+    },
+    Key {
         name: "server.faults_before_attention",
         default: "5",
         form: Form::Number(1, 1_000),
@@ -655,6 +695,15 @@ pub enum BadConfig {
     NotAPair(String),
 }
 
+/// What `bus.url` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BusKind {
+    /// Carries bells and events.
+    Nats,
+    /// Carries bells.
+    Redis,
+}
+
 /// What is in force.
 #[derive(Clone, Debug)]
 pub struct Settings(BTreeMap<&'static str, (String, Origin)>);
@@ -671,6 +720,8 @@ impl Settings {
         if let Some(path) = file {
             settings.read_file(path)?;
         }
+        let environment: Vec<(String, String)> = environment.into_iter().collect();
+        outside::from_the_seed(&mut settings, &environment);
         for (name, value) in environment {
             let key = KEYS.iter().find(|k| variable(k.name) == name);
             if let Some(key) = key {
@@ -707,7 +758,9 @@ impl Settings {
             );
             return Err(BadConfig::UnknownKey { origin, key: name.to_owned(), hint });
         };
-        if let Some(problem) = problem_of(key.form, &value) {
+        let problem = problem_of(key.form, &value).filter(|_| !outside::is_of_few(key.name));
+        if let Some(problem) = problem {
+            let value = without_secrets(&value);
             return Err(BadConfig::BadValue { origin, key: key.name, value, problem });
         }
         self.0.insert(key.name, (value, origin));
@@ -739,6 +792,11 @@ impl Settings {
             );
             return Err(BadConfig::Together(text));
         }
+        if self.is_on("bus.jetstream") && self.bus() == Some(BusKind::Redis) {
+            let text = "bus.jetstream = \"true\" keeps events in NATS, and bus.url names a Redis, which carries bells only: \
+                        give nats://HOST:PORT, or leave bus.jetstream out";
+            return Err(BadConfig::Together(text.to_owned()));
+        }
         let (first, cap) =
             (self.seconds("pods.backoff_seconds"), self.seconds("pods.backoff_max_seconds"));
         if first > cap {
@@ -753,6 +811,15 @@ impl Settings {
         match self.pods().problem() {
             Some(problem) => Err(BadConfig::Together(format!("pods.*: {problem}"))),
             None => Ok(()),
+        }
+    }
+
+    /// Which bus there is, if any.
+    pub fn bus(&self) -> Option<BusKind> {
+        match self.text("bus.url") {
+            "" => None,
+            url if tenure_bell::redis::is_redis(url) => Some(BusKind::Redis),
+            _ => Some(BusKind::Nats),
         }
     }
 
@@ -936,7 +1003,8 @@ impl Settings {
             retention: Duration::from_secs(self.number("server.retention_days") * 86_400),
             counted_events: tenure_server::metrics::COUNTED_EVENTS,
             labelled_events: tenure_server::metrics::LABELLED_EVENTS,
-            mute: self.text("bus.url").is_empty(),
+            // Redis forgets what it carries: what would leave the store stays in the feed.
+            mute: self.bus() != Some(BusKind::Nats),
             timer_rules: &TIMERS,
             ..EngineConfig::default()
         }
@@ -952,6 +1020,21 @@ static TIMERS: std::sync::LazyLock<Vec<TimerRule>> = std::sync::LazyLock::new(||
 /// The environment variable of a key.
 pub fn variable(key: &str) -> String {
     format!("TENURE_{}", key.replace('.', "_").to_uppercase())
+}
+
+/// A value without the passwords in its addresses, for people.
+pub fn without_secrets(value: &str) -> String {
+    let one = |address: &str| -> String {
+        let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
+        match rest.rsplit_once('@') {
+            Some((login, rest)) if login.contains(':') => {
+                let user = login.split(':').next().unwrap_or_default();
+                format!("{scheme}://{user}:***@{rest}")
+            }
+            _ => address.to_owned(),
+        }
+    };
+    value.split(',').map(one).collect::<Vec<_>>().join(",")
 }
 
 fn flatten(prefix: &str, table: &toml::Table, out: &mut Vec<(String, String)>) {
@@ -1016,7 +1099,13 @@ fn problem_of(form: Form, value: &str) -> Option<String> {
             _ => Some("is neither true nor false".to_owned()),
         },
         Form::BusUrl if value.is_empty() => None,
+        Form::BusUrl if tenure_bell::redis::is_redis(value) => {
+            tenure_bell::redis::check_url(value).err()
+        }
         Form::BusUrl => tenure_bell::nats::check_url(value).err(),
+        Form::RedisAddresses => tenure_bell::redis::check_addresses(value).err(),
+        Form::Namespace => outside::problem_of_name(value, 63, "the name of a namespace"),
+        Form::NodeName => outside::problem_of_name(value, 253, "the name of a node"),
         Form::BusPrefix => tenure_bell::nats::check_prefix(value).err(),
         Form::Anything => None,
         Form::Reasons => reasons(value).err(),
@@ -1106,6 +1195,34 @@ mod tests {
         assert!(
             load(&[], &["bus.url=nats://h:4222, nats://g:4222", "bus.prefix=acme.prod"]).is_ok()
         );
+    }
+
+    #[test]
+    fn a_bus_is_nats_or_redis_and_redis_keeps_no_events() {
+        assert_eq!(load(&[], &[]).unwrap().bus(), None);
+        let nats = load(&[], &["bus.url=nats://h"]).unwrap();
+        assert_eq!((nats.bus(), nats.engine().mute), (Some(BusKind::Nats), false));
+        let redis = load(&[], &["bus.url=redis://u:p@h:6379/1,rediss://g"]).unwrap();
+        assert_eq!((redis.bus(), redis.engine().mute), (Some(BusKind::Redis), true));
+        let e = load(&[], &["bus.url=redis://h,nats://g"]).unwrap_err().to_string();
+        assert!(e.contains("bus.url") && e.contains("redis://HOST:PORT"), "{e}");
+        let e = load(&[], &["bus.url=redis://h", "bus.jetstream=true"]).unwrap_err().to_string();
+        assert!(e.contains("bus.jetstream") && e.contains("nats://HOST:PORT"), "{e}");
+    }
+
+    #[test]
+    fn passwords_in_addresses_are_not_shown() {
+        for (value, shown) in [
+            ("redis://u:p@h:1,redis://:q@g/3", "redis://u:***@h:1,redis://:***@g/3"),
+            ("postgres://me:pw@h/db", "postgres://me:***@h/db"),
+            ("postgres://me@h/db", "postgres://me@h/db"),
+            ("sqlite:.tenure", "sqlite:.tenure"),
+            ("127.0.0.1:6379", "127.0.0.1:6379"),
+        ] {
+            assert_eq!(without_secrets(value), shown);
+        }
+        let e = load(&[], &["bus.url=redis://u:s3cret@h:0"]).unwrap_err().to_string();
+        assert!(!e.contains("s3cret"), "{e}");
     }
 
     #[test]

@@ -1,12 +1,15 @@
 //! A store, its bell and its wire from settings.
 
-use crate::config::Settings;
+use crate::config::{BusKind, Settings};
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
-use tenure_bell::{Bus, BusOptions, InProcess, PgNotify, Standby, nats::Credentials};
+use tenure_bell::{
+    Bus, BusOptions, BusState, InProcess, PgNotify, RedisBell, Standby, nats::Credentials,
+    notify::BadBell,
+};
 use tenure_edge::{SystemClock, TokioRuntime};
 use tenure_kernel::{
     bell::Bell,
@@ -31,11 +34,58 @@ pub struct Opened {
     /// Where what leaves it goes: the bus, or nowhere where there is none.
     pub wire: Arc<dyn Wire>,
     /// The bus, where there is one.
-    pub bus: Option<Bus>,
+    pub bus: Option<AnyBus>,
     /// Batches that make sense at once: one for a store with one writer.
     pub flights: usize,
     /// What applications leave in the same database.
     pub intake: Option<Intake>,
+}
+
+/// A bus of either kind.
+#[derive(Clone)]
+pub enum AnyBus {
+    /// Carries bells and events.
+    Nats(Bus),
+    /// Carries bells.
+    Redis(RedisBell),
+}
+
+impl AnyBus {
+    async fn start(options: BusOptions, kind: BusKind, local: InProcess) -> Result<Self, BadBell> {
+        let clock = Arc::new(SystemClock);
+        match kind {
+            BusKind::Nats => Bus::start(options, local, clock).await.map(AnyBus::Nats),
+            BusKind::Redis => {
+                let rt = Arc::new(TokioRuntime::current());
+                RedisBell::start(options, local, clock, rt).map(AnyBus::Redis)
+            }
+        }
+    }
+
+    /// How it is.
+    pub fn state(&self) -> BusState {
+        match self {
+            AnyBus::Nats(bus) => bus.state(),
+            AnyBus::Redis(bell) => bell.state(),
+        }
+    }
+
+    async fn connected(&self) {
+        match self {
+            AnyBus::Nats(bus) => bus.connected().await,
+            AnyBus::Redis(bell) => bell.connected().await,
+        }
+    }
+
+    /// Its bell, with a database that stands in for it where there is one.
+    fn bell(&self, notify: Option<PgNotify>) -> Arc<dyn Bell> {
+        match (self.clone(), notify) {
+            (AnyBus::Nats(bus), Some(notify)) => Arc::new(Standby::new(bus, notify)),
+            (AnyBus::Redis(bell), Some(notify)) => Arc::new(Standby::new(bell, notify)),
+            (AnyBus::Nats(bus), None) => Arc::new(bus),
+            (AnyBus::Redis(bell), None) => Arc::new(bell),
+        }
+    }
 }
 
 /// The directory of a `sqlite:` URL.
@@ -53,14 +103,14 @@ const CHANNEL: &str = "tenure";
 pub async fn open(settings: &Settings, judge: Judge) -> Result<Opened, StoreError> {
     let url = settings.text("store.url");
     let incarnation = TokioRuntime::current().random();
-    let bad = |e: tenure_bell::notify::BadBell| StoreError::Refused(e.to_string());
+    let bad = |e: BadBell| StoreError::Refused(e.to_string());
     let local = InProcess::new();
     if let Some(dir) = sqlite_directory(url) {
         let store = SqliteStore::open(&dir, judge, Arc::new(SystemClock), incarnation)?;
         let store: Arc<dyn Store> = Arc::new(store);
         let bus = bus(settings, &store, local.clone()).await?;
         let bell: Arc<dyn Bell> = match &bus {
-            Some(bus) => Arc::new(bus.clone()),
+            Some(bus) => bus.bell(None),
             None => Arc::new(local),
         };
         return Ok(Opened { store, bell, wire: wire(&bus), bus, flights: 1, intake: None });
@@ -71,17 +121,17 @@ pub async fn open(settings: &Settings, judge: Judge) -> Result<Opened, StoreErro
     let notify = PgNotify::start_for(url, CHANNEL, local.clone()).map_err(bad)?;
     let bus = bus(settings, &store, local).await?;
     let bell: Arc<dyn Bell> = match &bus {
-        Some(bus) => Arc::new(Standby::new(bus.clone(), notify)),
+        Some(bus) => bus.bell(Some(notify)),
         None => Arc::new(notify),
     };
     Ok(Opened { store, bell, wire: wire(&bus), bus, flights: POSTGRES_FLIGHTS, intake })
 }
 
-/// Without a bus nobody outside listens, by the word of whoever set nothing: what would leave is in the feed.
-fn wire(bus: &Option<Bus>) -> Arc<dyn Wire> {
+/// Without a bus that carries events nobody outside listens, by the word of whoever set none: what would leave is in the feed.
+fn wire(bus: &Option<AnyBus>) -> Arc<dyn Wire> {
     match bus {
-        Some(bus) => Arc::new(bus.clone()),
-        None => Arc::new(Discard),
+        Some(AnyBus::Nats(bus)) => Arc::new(bus.clone()),
+        Some(AnyBus::Redis(_)) | None => Arc::new(Discard),
     }
 }
 
@@ -89,14 +139,12 @@ async fn bus(
     settings: &Settings,
     store: &Arc<dyn Store>,
     local: InProcess,
-) -> Result<Option<Bus>, StoreError> {
-    if settings.text("bus.url").is_empty() {
-        return Ok(None);
-    }
+) -> Result<Option<AnyBus>, StoreError> {
+    let Some(kind) = settings.bus() else { return Ok(None) };
     // What all servers of one store know, and no other store has.
     let name = format!("{:x}", incarnation(store).await?);
     let options = bus_options(settings, &name).map_err(StoreError::Refused)?;
-    let bus = Bus::start(options, local, Arc::new(SystemClock)).await;
+    let bus = AnyBus::start(options, kind, local).await;
     bus.map(Some).map_err(|e| StoreError::Refused(e.to_string()))
 }
 
@@ -121,14 +169,12 @@ fn bus_options(settings: &Settings, store: &str) -> Result<BusOptions, String> {
 
 /// Tries the bus of the settings, for `tenure doctor`; `None` where there is none.
 pub async fn try_bus(settings: &Settings, patience: Duration) -> Option<Result<(), String>> {
-    if settings.text("bus.url").is_empty() {
-        return None;
-    }
+    let kind = settings.bus()?;
     let options = match bus_options(settings, "doctor") {
         Ok(options) => options,
         Err(e) => return Some(Err(e)),
     };
-    let bus = match Bus::start(options, InProcess::new(), Arc::new(SystemClock)).await {
+    let bus = match AnyBus::start(options, kind, InProcess::new()).await {
         Ok(bus) => bus,
         Err(e) => return Some(Err(e.to_string())),
     };

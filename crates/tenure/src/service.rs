@@ -5,7 +5,7 @@ use crate::{
     commands::{Failure, judge, machines},
     config::{Key, Origin, Settings},
     drill::{self, breaks::Break},
-    open::open,
+    open::{AnyBus, open},
 };
 use std::{
     net::SocketAddr,
@@ -13,7 +13,6 @@ use std::{
     sync::{Arc, OnceLock},
 };
 use tenure_agents::drive::TurnCrew;
-use tenure_bell::Bus;
 use tenure_edge::{SystemClock, TokioRuntime, executor_of_this_process, is_known_dead, vitals};
 use tenure_engine::{
     config::EngineConfig,
@@ -328,7 +327,7 @@ fn about(settings: &Settings) -> About {
     }
 }
 
-fn ask_bus(bus: Bus) -> AskBus {
+fn ask_bus(bus: AnyBus) -> AskBus {
     AskBus(Arc::new(move || {
         let state = bus.state();
         BusVitals { connected: state.connected, connections: state.connections }

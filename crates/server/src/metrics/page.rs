@@ -217,7 +217,7 @@ fn bus(page: &mut Page, app: &App, meter: &Meter) {
     let vitals = app.options().about.bus.as_ref().map(|ask| (ask.0)());
     page.gauge(
         "tenure_bus_connected",
-        "1 if the bus (NATS) would take an event now, or if none is set.",
+        "1 if the bus (NATS, or Redis) would take what is for it now, or if none is set.",
     )
     .is(u8::from(vitals.is_none_or(|v| v.connected)));
     page.counter(

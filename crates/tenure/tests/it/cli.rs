@@ -1,6 +1,6 @@
 //! What a person types and reads.
 
-use crate::support::{complained, run, said};
+use crate::support::{complained, run, said, tenure};
 
 #[test]
 fn config_says_every_value_and_who_set_it() {
@@ -22,6 +22,37 @@ fn config_says_every_value_and_who_set_it() {
             .iter()
             .any(|r| r["key"] == "store.url" && r["variable"] == "TENURE_STORE_URL")
     );
+}
+
+#[test]
+fn config_says_which_of_the_seeds_variables_set_a_value_and_what_is_wrong_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let with = |args: &[&str]| {
+        let mut command = tenure();
+        command.env("FLOWFORGE_REDIS_ADDRESSES", "redis://u:s3cret@10.0.0.1:6379");
+        command.env("FLOWFORGE_KUBERNETES_IN_CLUSTER", "perhaps").env("NODE_NAME", "node-7");
+        command.args(args).current_dir(dir.path()).output().unwrap()
+    };
+    let output = with(&["config"]);
+    let text = said(&output);
+    let line = |key: &str| {
+        text.lines().find(|l| l.starts_with(key)).unwrap_or_else(|| panic!("{key} in {text}"))
+    };
+    assert!(output.status.success() && !text.contains("s3cret"), "{text}");
+    assert!(
+        line("redis.addresses = redis://u:***@10.0.0.1:6379").contains("FLOWFORGE_REDIS_ADDRESSES")
+    );
+    assert!(line("kubernetes.node_name = node-7").contains("environment NODE_NAME"));
+    assert!(line("problem: ").contains("FLOWFORGE_KUBERNETES_IN_CLUSTER"));
+    let rows: serde_json::Value =
+        serde_json::from_str(&said(&with(&["config", "--json"]))).unwrap();
+    let rows = rows.as_array().unwrap();
+    let row = |key: &str| rows.iter().find(|r| r["key"] == key).unwrap().clone();
+    assert_eq!(row("kubernetes.namespace")["other_variable"], "FLOWFORGE_KUBERNETES_NAMESPACE");
+    assert!(row("kubernetes.in_cluster")["problem"].as_str().unwrap().contains("neither true nor"));
+    assert!(row("redis.addresses")["problem"].is_null());
+    // Others do not mind.
+    assert!(with(&["sim", "--seed", "1"]).status.success());
 }
 
 #[test]

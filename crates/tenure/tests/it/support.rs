@@ -11,9 +11,12 @@ pub fn tenure() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
     command.stdin(Stdio::null());
     // Settings of whoever runs the tests must not reach the binary.
-    for (name, _) in
-        std::env::vars().filter(|(n, _)| n.starts_with("TENURE_") && !n.starts_with("TENURE_TEST_"))
-    {
+    let is_one = |name: &str| {
+        name.starts_with("TENURE_") && !name.starts_with("TENURE_TEST_")
+            || name.starts_with("FLOWFORGE_")
+            || name == "NODE_NAME"
+    };
+    for (name, _) in std::env::vars().filter(|(name, _)| is_one(name)) {
         command.env_remove(name);
     }
     command

@@ -8,6 +8,7 @@ use super::{
     findings::Findings,
     plural,
 };
+use crate::config::{BusKind, without_secrets};
 use serde_json::{Map, json};
 use std::time::Duration;
 
@@ -315,15 +316,17 @@ pub(super) fn bus(f: &Findings) -> Option<Diagnosis> {
         (_, Some(0.0)) => "the server is not connected to it".to_owned(),
         (Err(why), _) => format!("it does not answer this doctor: {why}"),
         (Ok(()), _) => {
-            let at = f.settings.text("bus.url");
+            let at = without_secrets(f.settings.text("bus.url"));
             return Some(numbers(Diagnosis::ok("bus", format!("{at} answers"))));
         }
     };
-    let says = format!(
-        "{trouble}: events wait in the outbox, and work on other servers begins up to one tick later"
-    );
+    let events = match f.settings.bus() {
+        Some(BusKind::Redis) => "",
+        Some(BusKind::Nats) | None => "events wait in the outbox, and ",
+    };
+    let says = format!("{trouble}: {events}work on other servers begins up to one tick later");
     let d = Diagnosis::warning("bus", says)
-        .remedy("see whether NATS runs at bus.url and lets these credentials in; nothing is lost, and everything goes on when it is back")
+        .remedy("see whether NATS, or Redis, runs at bus.url and lets these credentials in; nothing is lost, and everything goes on when it is back")
         .remedy("the server's log says `the bus does not work` with the reason");
     Some(numbers(d.page("the-bus-is-away")))
 }
