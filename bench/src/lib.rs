@@ -10,6 +10,7 @@ pub mod drain;
 pub mod growth;
 pub mod jobs;
 pub mod place;
+pub mod pods;
 pub mod raw;
 pub mod report;
 pub mod serial;

@@ -410,6 +410,24 @@ pub enum Suite {
         #[arg(long, default_value_t = 500)]
         jobs: usize,
     },
+    /// Changes of pods through a collector into the record of their tasks: memory per pod, a flood, and a steady rate
+    Pods {
+        /// Pods
+        #[arg(long, default_value_t = 5_000)]
+        pods: usize,
+        /// Changes of each pod in the flood
+        #[arg(long, default_value_t = 20)]
+        changes: usize,
+        /// Pods that end per second in the steady part
+        #[arg(long, default_value_t = 1_000.0)]
+        rate: f64,
+        /// How long the steady part takes
+        #[arg(long, default_value_t = 10.0)]
+        seconds: f64,
+        /// Publish to this Redis too
+        #[arg(long, value_name = "ADDRESS")]
+        redis: Option<String>,
+    },
     /// The worker of `bench calls`
     #[command(hide = true)]
     CallsPeer {

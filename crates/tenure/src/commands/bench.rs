@@ -8,7 +8,7 @@ use crate::{
 };
 use std::{path::Path, time::Duration};
 use tenure_bench::{
-    agents, aims, calls, claim, commit, drain, growth, jobs,
+    agents, aims, calls, claim, commit, drain, growth, jobs, pods,
     place::Place,
     report::{Case, Report, tell},
     serial, slow_disk, start,
@@ -242,6 +242,16 @@ async fn cases(place: &Place, suite: &Suite) -> Result<Vec<Case>, Failure> {
             let kit = jobs::Kit { flows, ..kit() };
             let options = calls::Options { jobs: *jobs };
             vec![calls::run(place, kit, POSTGRES_FLIGHTS, options).await?.case()]
+        }
+        Suite::Pods { pods, changes, rate, seconds, redis } => {
+            let options = pods::Options {
+                pods: (*pods).max(1),
+                changes: *changes,
+                rate: rate.max(1.0),
+                time: Duration::from_secs_f64(*seconds),
+                redis: redis.clone(),
+            };
+            pods::run(place, kit(), POSTGRES_FLIGHTS, &options).await?
         }
         Suite::Growth { finished, waiting, clients, seconds, snapshot_seconds } => {
             let options = growth::Options {
