@@ -21,13 +21,7 @@ use std::{
     time::Duration,
 };
 use tenure_engine::stop::stopper;
-use tenure_kernel::{
-    error::StoreError,
-    ids::EntityId,
-    runtime::Rt,
-    store::Store,
-    time::Timestamp,
-};
+use tenure_kernel::{error::StoreError, ids::EntityId, runtime::Rt, store::Store, time::Timestamp};
 use tenure_kubedouble::{Cluster, Life, Step};
 use tenure_pods::report::{labels, task_of_label};
 use tenure_server::{App, ServerOptions};
@@ -66,7 +60,12 @@ impl Drop for Collector {
 }
 
 impl Collector {
-    fn start(cluster: &Cluster, scratch: &Path, url: &str, options: &Options) -> Result<Self, StoreError> {
+    fn start(
+        cluster: &Cluster,
+        scratch: &Path,
+        url: &str,
+        options: &Options,
+    ) -> Result<Self, StoreError> {
         let program = std::env::current_exe().map_err(failed)?;
         let kubeconfig = cluster.kubeconfig(scratch);
         let mut command = Command::new(program);
@@ -85,15 +84,19 @@ impl Collector {
 
     /// Resident bytes.
     fn memory(&self) -> Result<f64, StoreError> {
-        let text = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).map_err(failed)?;
+        let text =
+            std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).map_err(failed)?;
         let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"));
-        let kib = line.and_then(|l| l.trim().strip_suffix(" kB")).and_then(|n| n.trim().parse::<f64>().ok());
+        let kib = line
+            .and_then(|l| l.trim().strip_suffix(" kB"))
+            .and_then(|n| n.trim().parse::<f64>().ok());
         kib.map(|k| k * 1024.0).ok_or_else(|| wrong("VmRSS can not be read".into()))
     }
 
     /// Seconds of processor time so far.
     fn processor(&self) -> Result<f64, StoreError> {
-        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).map_err(failed)?;
+        let text =
+            std::fs::read_to_string(format!("/proc/{}/stat", self.0.id())).map_err(failed)?;
         // The name in parentheses may have spaces in it; fields are counted from behind it.
         let rest = text.rsplit(')').next().unwrap_or_default();
         let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -151,7 +154,10 @@ async fn until<F: Future<Output = Result<bool, StoreError>>>(
 }
 
 /// When each task was recorded as ended, for those that are.
-async fn ends(store: &Arc<dyn Store>, tasks: &[EntityId]) -> Result<Vec<Option<Timestamp>>, StoreError> {
+async fn ends(
+    store: &Arc<dyn Store>,
+    tasks: &[EntityId],
+) -> Result<Vec<Option<Timestamp>>, StoreError> {
     let mut all = Vec::with_capacity(tasks.len());
     for task in tasks {
         let head = store.head(*task).await?;
@@ -160,7 +166,12 @@ async fn ends(store: &Arc<dyn Store>, tasks: &[EntityId]) -> Result<Vec<Option<T
     Ok(all)
 }
 
-async fn all_in(store: &Arc<dyn Store>, rt: &Rt, tasks: &[EntityId], status: &'static str) -> Result<(), StoreError> {
+async fn all_in(
+    store: &Arc<dyn Store>,
+    rt: &Rt,
+    tasks: &[EntityId],
+    status: &'static str,
+) -> Result<(), StoreError> {
     let mut left: Vec<EntityId> = tasks.to_vec();
     let began = rt.mono();
     while let Some(task) = left.last().copied() {

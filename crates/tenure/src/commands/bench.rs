@@ -8,8 +8,9 @@ use crate::{
 };
 use std::{path::Path, time::Duration};
 use tenure_bench::{
-    agents, aims, calls, claim, commit, drain, growth, jobs, pods,
+    agents, aims, calls, claim, commit, drain, growth, jobs,
     place::Place,
+    pods,
     report::{Case, Report, tell},
     serial, slow_disk, start,
 };
