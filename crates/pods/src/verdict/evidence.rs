@@ -78,7 +78,8 @@ fn state(status: &ContainerStatus) -> String {
         return format!("terminated {reason} with exit code {}{at}", end.exit_code)
             .replace("  ", " ");
     }
-    match look::running_since(status) {
+    let running = status.state.as_ref().and_then(|s| s.running.as_ref());
+    match running.map(|r| time(&r.started_at)).filter(|at| !at.is_empty()) {
         Some(since) => format!("running since {since}"),
         None => "running".to_owned(),
     }
