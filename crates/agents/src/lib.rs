@@ -38,6 +38,12 @@ pub fn wakeup_subject(target: &str) -> String {
     format!("cmd.agent.{target}.wakeup")
 }
 
+/// Whether this is the subject of an event about the agent of this name.
+pub fn is_event_of(agent: &str, subject: &str) -> bool {
+    let rest = subject.strip_prefix("evt.agent.").and_then(|r| r.strip_prefix(agent));
+    matches!(rest, Some(".task" | ".state" | ".step"))
+}
+
 /// Whether a text can be an agent's name or a target: one token of a subject.
 pub fn is_token(text: &str) -> bool {
     tenure_kernel::wakeup::is_target(text)
@@ -79,9 +85,9 @@ pub mod limits {
     pub const SUMMARY_BYTES_MAX: usize = 256;
     /// What somebody sends to an agent, as JSON.
     pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
-    /// A result that comes by message, as JSON: it is mail, and decided on from one row. The result of a job may be
-    /// as large as a job's output; it is read from the job.
-    pub const RESULT_BYTES_MAX: usize = 24 * 1024;
+    /// What is said to a turn, and what it says on a bus, as JSON: it is mail that is decided on from one row, or a message
+    /// that goes out whole. The result of a job may be as large as a job's output; it is read from the job.
+    pub const RESULT_BYTES_MAX: usize = tenure_kernel::limits::BODY_INLINE_BYTES_MAX;
     /// How deep turns may delegate.
     pub const DEPTH_MAX: u32 = 20;
 }
@@ -107,6 +113,18 @@ pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 mod tests {
     use super::*;
     use tenure_kernel::wakeup;
+
+    #[test]
+    fn an_agent_has_three_subjects() {
+        assert!(
+            is_event_of("ada", "evt.agent.ada.task") && is_event_of("ada", "evt.agent.ada.step")
+        );
+        for other in
+            ["evt.agent.ad.task", "evt.agent.adam.task", "evt.agent.ada", "evt.agent.ada.x"]
+        {
+            assert!(!is_event_of("ada", other), "{other}");
+        }
+    }
 
     /// A wake-up that the kernel did not know for one would wait for a bus.
     #[test]

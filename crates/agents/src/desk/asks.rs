@@ -49,9 +49,6 @@ pub struct Answer {
     pub item: String,
 }
 
-/// What is said by mail has to fit into it: a turn reads nothing else.
-pub const RESULT_BYTES_MAX: usize = kernel_limits::BODY_INLINE_BYTES_MAX;
-
 /// The longest idempotency key.
 pub const KEY_BYTES_MAX: usize = 200;
 
@@ -278,7 +275,7 @@ impl Desk {
 }
 
 pub(super) fn fits(what: &'static str, field: &'static str, body: &Value) -> Result<(), DeskError> {
-    within(what, field, "RESULT_BYTES_MAX", body, RESULT_BYTES_MAX)
+    within(what, field, "RESULT_BYTES_MAX", body, limits::RESULT_BYTES_MAX)
 }
 
 pub(super) fn over(head: &Head, kept: bool) -> DeskError {

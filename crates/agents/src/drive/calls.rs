@@ -294,7 +294,7 @@ fn call(
             ask_agent(ground, agent, &text, ordinal, must_end_in_ms)?
         }
         Run::External { subject: Some(_) } if too_large(&arguments) => {
-            let why = format!("the arguments are larger than {} bytes", limits::RESULT_BYTES_MAX);
+            let why = format!("the arguments are larger than {ARGUMENTS_BYTES_MAX} bytes");
             return Err(refused("bad_request", why));
         }
         Run::External { subject } => How::Outside(subject.as_ref().map(|subject| {
@@ -317,9 +317,12 @@ fn call(
     Ok((how, tool.timeout_ms, tool.after))
 }
 
+/// What a bus carries whole, less what stands around the arguments.
+const ARGUMENTS_BYTES_MAX: usize = limits::RESULT_BYTES_MAX - 2 * 1024;
+
 /// What is told on a bus goes there whole.
 fn too_large(arguments: &Value) -> bool {
-    serde_json::to_vec(arguments).is_ok_and(|b| b.len() > limits::RESULT_BYTES_MAX)
+    serde_json::to_vec(arguments).is_ok_and(|b| b.len() > ARGUMENTS_BYTES_MAX)
 }
 
 fn seconds_or(value: &Value, otherwise: Duration) -> u64 {

@@ -350,7 +350,8 @@ impl Far {
         let state = hand.state()?;
         let due = now.since(hand.head.changed_at) >= super::worker::progress_every(&state);
         if let (Some(note), true) = (note, due && holds(&hand.head, session, epoch)) {
-            let follows = Follows { decision: act::progress(&state, note), parks: false };
+            let follows =
+                Follows { decision: act::progress(&state, &hand.cx(), note), parks: false };
             hand.commit(follows, &[]).await?;
         }
         Ok(holds(&hand.head, session, epoch))

@@ -1,6 +1,6 @@
 //! Reading what a worker needs: a turn's history, agents, and results that were too large for mail.
 
-use super::conversation::Conversation;
+use super::{conversation::Conversation, profile};
 use crate::{
     agent::{Agent, AgentState, agent_id},
     turn::model::{Turn, TurnState},
@@ -82,6 +82,20 @@ pub async fn agent_at(
         return Ok(None);
     }
     decode_state::<Agent>(&head.state).map(Some).map_err(corrupt)
+}
+
+/// The subjects on which the tools of an agent are told, as its profile says now.
+pub async fn subjects_of(
+    store: &Arc<dyn Store>,
+    agent: EntityId,
+) -> Result<Vec<String>, StoreError> {
+    let Some(agent) = agent_at(store, agent).await? else { return Ok(Vec::new()) };
+    let Ok(profile) = profile::check(&agent.spec.profile) else { return Ok(Vec::new()) };
+    let subject = |tool: profile::ToolDef| match tool.run {
+        profile::Run::External { subject } => subject,
+        _ => None,
+    };
+    Ok(profile.tools.into_iter().filter_map(subject).collect())
 }
 
 /// What a job, a turn or a join has delivered. Of a join: one row per turn, each with what that turn delivered.

@@ -317,7 +317,7 @@ impl Run {
             }
             tracing::debug!(turn = %self.held.id(), %why, "the model is asked again");
             let state = self.state()?;
-            self.record(act::progress(&state, &format!("asking again: {why}"))).await?;
+            self.record(act::progress(&state, &self.cx(), &format!("asking again: {why}"))).await?;
             let nap = self.held.keeper().pipeline().rt().sleep(pause);
             self.beside(nap, None).await?;
         }
@@ -384,7 +384,7 @@ impl Run {
                 First::Right(First::Right(First::Right(()))) => {
                     let note = shown.as_ref().map(|s| s.note()).unwrap_or_default();
                     let state = self.state()?;
-                    self.record(act::progress(&state, &note)).await?;
+                    self.record(act::progress(&state, &self.cx(), &note)).await?;
                     nap = rt.sleep(every);
                 }
             }

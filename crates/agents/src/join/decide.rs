@@ -9,6 +9,7 @@ use crate::{
 use serde_json::{Value, json};
 use std::time::Duration;
 use tenure_kernel::{
+    ids::EntityId,
     machine::{Cx, Decision, Input, Machine, Undecided},
     mail::{Mail, kinds as kernel},
     outbox::{Message, Target},
@@ -167,9 +168,10 @@ impl Desk {
             self.state.tasks.iter().enumerate().map(row).collect::<Vec<_>>().into();
         let status = self.status();
         let open = self.state.tasks.iter().filter(|t| t.status.is_none());
+        let abandoned: Vec<EntityId> = open.map(|t| t.turn).collect();
         let stop = json!({ "by": "join", "why": "the join is over" });
-        let stops: Vec<Message> =
-            open.map(|t| Message::mail(t.turn, kinds::STOP, Body::json(&stop))).collect();
+        let stop = |turn: &EntityId| Message::mail(*turn, kinds::STOP, Body::json(&stop));
+        let stops: Vec<Message> = abandoned.iter().map(stop).collect();
         if let Some(asker) = self.state.asker {
             let error = why
                 .as_ref()
@@ -184,7 +186,7 @@ impl Desk {
             self.out.messages.push(Message::mail(asker.id, kinds::TURN_RESULT, Body::json(&told)));
         }
         self.out.messages.extend(stops);
-        self.say(JoinEvent::JoinEnded { status, why, results });
+        self.say(JoinEvent::JoinEnded { status, why, results, abandoned });
         self.out.regardless = true;
         self.over = true;
     }

@@ -104,6 +104,9 @@ pub enum JoinEvent {
         why: Option<String>,
         /// One row per task, in order.
         results: Value,
+        /// Turns that were not over: told to stop, and not waited for.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        abandoned: Vec<EntityId>,
     },
 }
 

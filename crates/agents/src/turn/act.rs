@@ -1,7 +1,7 @@
 //! What a worker does with a turn that it holds. Pure: the shells commit it under the worker's epoch.
 //!
 //! Every act is progress, and sets the clocks of rules 2.1 and 2.6 anew; a model that may take longer than they allow
-//! has its own time.
+//! has its own time, counted from when it was asked: signs of life do not make it longer.
 
 use super::{
     end::{Ending, end, state_event},
@@ -77,9 +77,9 @@ pub fn answer_ms(state: &TurnState, wait_ms: u64) -> u64 {
     wait_ms.saturating_sub(state.rules.tick_ms).max(wait_ms / 2).max(1)
 }
 
-/// The clocks that every progress sets anew.
-fn clocks(state: &TurnState, asking_ms: u64) -> Vec<TimerChange> {
-    let millis = |rule: u64| Duration::from_millis(rule.max(asking_ms));
+/// The clocks that every progress sets anew; `asking` is what is left of a call that may take longer than they allow.
+fn clocks(state: &TurnState, asking: Duration) -> Vec<TimerChange> {
+    let millis = |rule: u64| Duration::from_millis(rule).max(asking);
     let mut timers = vec![TimerChange::guard(timer::REAP, millis(state.rules.active_reap_ms))];
     let processing = on(state.rules.inbox_processing_ms);
     timers.extend(
@@ -135,10 +135,12 @@ pub fn start_step(
         true => (state.step, state.attempt + 1),
         false => (state.step + 1, 1),
     };
+    let asking = Duration::from_millis(timeout_ms);
+    let until = Some(cx.now + asking);
     let mut decision =
-        Decision::event(TurnEvent::StepStarted { step, attempt, timeout_ms, profile });
+        Decision::event(TurnEvent::StepStarted { step, attempt, timeout_ms, until, profile });
     decision.timers = taken(state);
-    decision.timers.append(&mut clocks(state, timeout_ms));
+    decision.timers.append(&mut clocks(state, asking));
     if state.step == 0 {
         decision.messages.push(state_event(state, cx, "running", state.turn_epoch, &json!({})));
     }
@@ -147,11 +149,12 @@ pub fn start_step(
 }
 
 /// The model is at it.
-pub fn progress(state: &TurnState, note: &str) -> Decision<TurnEvent> {
+pub fn progress(state: &TurnState, cx: &Cx, note: &str) -> Decision<TurnEvent> {
     let note = tenure_kernel::limits::clip(note, limits::ERROR_BYTES_MAX).to_owned();
     let mut decision = Decision::event(TurnEvent::ProgressMade { note });
     decision.timers = taken(state);
-    decision.timers.append(&mut clocks(state, state.asking_ms));
+    let left = state.asking_until.map_or(Duration::ZERO, |until| until.since(cx.now));
+    decision.timers.append(&mut clocks(state, left));
     decision
 }
 
@@ -225,7 +228,7 @@ pub fn suspend(
     decision.messages.push(step_event(state, cx, step, "completed"));
     let open = waits.iter().any(|w| !answered.iter().any(|a| a.wait == w.id));
     if !open && waits.is_empty() {
-        decision.timers.append(&mut clocks(state, 0));
+        decision.timers.append(&mut clocks(state, Duration::ZERO));
         decision.events.extend(answered.into_iter().map(TurnEvent::ResultApplied));
         return Suspended { decision, parks: false };
     }

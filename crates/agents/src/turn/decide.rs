@@ -119,10 +119,15 @@ impl Desk<'_> {
     }
 
     fn note(&mut self, mail: &Mail, why: &str) {
+        self.note_of(mail, why, None);
+    }
+
+    /// Mail of somebody who was asked under this number, and is over.
+    fn note_of(&mut self, mail: &Mail, why: &str, ordinal: Option<u32>) {
         // Nothing is said after the end.
         if !self.over {
             let (item, kind) = (mail.id.0.clone(), mail.kind.clone());
-            self.say(TurnEvent::ItemNoted { item, kind, why: why.to_owned() });
+            self.say(TurnEvent::ItemNoted { item, kind, why: why.to_owned(), ordinal });
         }
     }
 
@@ -246,7 +251,7 @@ impl Desk<'_> {
         match open.map(by) {
             Some(Some(applied)) => self.apply(applied),
             Some(None) => self.bury(mail, "not_by_message", "somebody else answers this wait"),
-            None => self.note(mail, "the wait is over"),
+            None => self.note_of(mail, "the wait is over", Some(ordinal)),
         }
     }
 
@@ -458,8 +463,9 @@ fn on_timer(state: &TurnState, name: &str, cx: &Cx) -> Decision<TurnEvent> {
     let fresh = state.step == 0 || state.resumed;
     match name {
         timer::PROCESSING if held => {
-            let patience = millis(state.rules.inbox_processing_ms.max(state.asking_ms));
-            not_yet(cx, since + patience).unwrap_or_else(|| {
+            let patience = since + millis(state.rules.inbox_processing_ms);
+            let until = state.asking_until.map_or(patience, |asking| asking.max(patience));
+            not_yet(cx, until).unwrap_or_else(|| {
                 let mut decision = Decision::event(TurnEvent::ItemsRequeued {});
                 decision.timers = left_alone(state);
                 let again = on(state.rules.inbox_processing_ms);
@@ -534,7 +540,7 @@ fn on_timer(state: &TurnState, name: &str, cx: &Cx) -> Decision<TurnEvent> {
 fn stray(name: &str, now: Timestamp) -> Decision<TurnEvent> {
     let item = format!("timer/{name}/{}", now.as_micros());
     let why = "the turn has left the state that it watches".to_owned();
-    Decision::event(TurnEvent::ItemNoted { item, kind: "timer".into(), why })
+    Decision::event(TurnEvent::ItemNoted { item, kind: "timer".into(), why, ordinal: None })
 }
 
 fn not_yet(cx: &Cx, at: Timestamp) -> Option<Decision<TurnEvent>> {

@@ -6,7 +6,10 @@
 //! lost nor doubled, and the agent gives the next turn only after this one has said everything. Messages of two turns go
 //! through two lanes, so on a bus that was down the next one may be heard first: `turn_epoch` says which is newer.
 
-use super::model::{Deliverable, ForcedEnd, TurnEnd, TurnEvent, TurnState, WaitFor, small};
+use super::{
+    model::{Deliverable, ForcedEnd, TurnEnd, TurnEvent, TurnState, WaitFor},
+    state::small,
+};
 use crate::{
     limits,
     words::{EndStatus, Ended, Fault, TurnResult, kinds},
@@ -110,6 +113,7 @@ pub fn end(state: &TurnState, cx: &Cx, ending: Ending) -> Decision<TurnEvent> {
         deliverable,
         no_deliverable,
         forced,
+        abandoned: state.abandoned(),
         watchdog_error: ending.skipped.map(str::to_owned),
         watchdog_at: ending.skipped.map(|_| cx.now),
     };

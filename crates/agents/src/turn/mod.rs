@@ -2,7 +2,8 @@
 //!
 //! | room | what it holds |
 //! |---|---|
-//! | [`model`] | what a turn is asked to be, state and events |
+//! | [`model`] | what a turn is asked to be, and its events |
+//! | [`state`] | what its head keeps |
 //! | [`table`] | the transition table |
 //! | [`decide`](mod@decide) | what follows from mail, timers and lost workers, from the head alone |
 //! | [`waits`] | results, progress and timeouts of tools |
@@ -17,6 +18,7 @@ pub mod act;
 pub mod decide;
 pub mod end;
 pub mod model;
+pub mod state;
 pub mod table;
 pub mod waits;
 

@@ -344,7 +344,11 @@ fn told(event: &TurnEvent) -> (&'static str, Option<&'static str>, String) {
 fn ended(end: &TurnEnd) -> (&'static str, Option<&'static str>, String) {
     use crate::rules::timer;
     let why = end.error.as_ref().map(|e| format!(": {} ({})", e.message, e.code));
-    let text = format!("ends: {}{}", end.status.name(), why.unwrap_or_default());
+    let left = match end.abandoned.len() {
+        0 => String::new(),
+        n => format!("; {n} that it asked are told to stop and not waited for"),
+    };
+    let text = format!("ends: {}{}{left}", end.status.name(), why.unwrap_or_default());
     let rule = match end.forced.as_ref().map(|f| f.reason.as_str()) {
         Some("dispatch_timeout") => Some(timer::DISPATCHED),
         Some("timeout_reaped_by_watchdog") => Some(timer::REAP),

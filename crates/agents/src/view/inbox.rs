@@ -221,7 +221,7 @@ impl Tray {
                 item.tool_call_id = result.tool_call_id;
                 item.why = Some("it came before the turn was suspended, and is kept".to_owned());
             }
-            TurnEvent::ItemNoted { item: id, kind, why } if kind != "timer" => {
+            TurnEvent::ItemNoted { item: id, kind, why, .. } if kind != "timer" => {
                 let item = self.put(id, &kind, ItemStatus::Consumed, at);
                 item.why = Some(why);
             }

@@ -4,8 +4,11 @@ use crate::world::{World, secs};
 use serde_json::json;
 use std::collections::BTreeMap;
 use tenure_agents::{
-    turn::act,
-    words::{Progress, Stop, ToolResult},
+    turn::{
+        WaitFor,
+        act::{self, NewWait},
+    },
+    words::{Progress, ResumeNow, Stop, ToolResult},
 };
 use tenure_kernel::{commit::CommitAnswer, mail::MailAnswer};
 
@@ -264,7 +267,7 @@ fn f12_deadlines_nest() {
         w.pass(secs(100));
         n += 1;
         if !w.is_final(child) {
-            let decision = act::progress(&w.turn(child), "");
+            let decision = act::progress(&w.turn(child), &w.cx(child), "");
             let _ = w.act_unread(&held, decision);
         }
     }
@@ -598,4 +601,69 @@ fn a_turn_that_was_ended_by_force_is_missed_and_the_counter_only_rises() {
     w.pass(secs(3 * 60));
     assert_ne!(w.status(second), "queued");
     assert!(w.agent_state("a").turn_epoch > 1_000);
+}
+
+/// A parent is over after its children, or says which of them it left.
+#[test]
+fn an_ended_turn_lists_whom_it_left() {
+    let mut w = World::new();
+    w.agent("a");
+    let turn = w.send("a");
+    let worker = w.worker();
+    let held = w.begin(turn, worker);
+    let calls = vec![
+        w.job_call(turn, "slow", 0, Some(40_000)),
+        w.job_call(turn, "slower", 1, Some(50_000)),
+        w.job_call(turn, "slowest", 2, Some(600_000)),
+        w.outside_call("human", Some(600_000)),
+    ];
+    let ids: Vec<WaitFor> = calls.iter().filter_map(asked).collect();
+    committed(&w.suspend(&held, calls));
+    w.settle();
+    // The first two take too long; one of them says later that it is over.
+    w.pass(secs(55));
+    assert_eq!(w.count(turn, "wait_timed_out"), 2);
+    let WaitFor::Job(first) = ids[0] else { panic!("a job") };
+    w.job_ends(first, "cancelled");
+    w.settle();
+    w.mail(turn, "stop", "stop", &Stop::default());
+    w.settle();
+    let left: Vec<WaitFor> = w.end_of(turn).abandoned.iter().map(|a| a.waits_for).collect();
+    assert_eq!(left, [ids[1], ids[2]], "the first one is over, and a person is no child");
+    assert!(w.turn(turn).given_up.is_empty(), "the list is in the history");
+    w.check();
+}
+
+fn asked(call: &NewWait) -> Option<WaitFor> {
+    match &call.how {
+        act::How::Ask(waits_for, _) => Some(*waits_for),
+        _ => None,
+    }
+}
+
+/// A turn whose children are over has left nobody; so has one that a person told not to wait, once they are.
+#[test]
+fn a_turn_that_waited_for_all_has_left_nobody() {
+    let mut w = World::new();
+    w.agent("a");
+    let turn = w.send("a");
+    let worker = w.worker();
+    let held = w.begin(turn, worker);
+    let calls = vec![w.job_call(turn, "x", 0, None), w.job_call(turn, "y", 1, None)];
+    let ids: Vec<WaitFor> = calls.iter().filter_map(asked).collect();
+    committed(&w.suspend(&held, calls));
+    w.settle();
+    let (WaitFor::Job(x), WaitFor::Job(y)) = (ids[0], ids[1]) else { panic!("jobs") };
+    w.job_ends(x, "completed");
+    w.settle();
+    w.mail(turn, "go", "resume_now", &ResumeNow::default());
+    w.settle();
+    assert_eq!(w.turn(turn).given_up.len(), 1, "told to stop, and not over yet");
+    w.job_ends(y, "cancelled");
+    w.settle();
+    let worker = w.worker();
+    let held = w.begin(turn, worker);
+    committed(&w.finish(&held));
+    assert_eq!(w.end_of(turn).abandoned, []);
+    w.check();
 }

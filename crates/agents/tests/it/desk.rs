@@ -397,3 +397,36 @@ async fn the_views_say_where_a_turn_stands_and_what_is_next() {
     })
     .await;
 }
+
+/// Retention drops whole turns that are over. Their agent stays, with what it remembers of them, and those that are open.
+#[tokio::test]
+async fn a_turn_past_its_retention_is_gone_and_its_agent_is_not() {
+    on_both(|hands| async move {
+        hands.agent("ada").await;
+        let named = Sending { correlation_id: Some("n-1".into()), ..sending("ada", "first") };
+        let turn = hands.desk.send(named.clone()).await.unwrap().turn;
+        let mut held = hands.claim("ada").await;
+        hands.ask_model(&mut held).await;
+        hands.finish(&mut held, json!(1)).await;
+        hands.until("its end is read", async || shown(&hands, "ada").await.status == "idle").await;
+        assert!(hands.desk.send(named.clone()).await.unwrap().existed);
+        let open = hands.suspended("ada", &[("c", "search")]).await;
+        let gone = async || {
+            // What is due is what ended before now; it goes once nothing of it is left to be delivered.
+            let now = hands.store.now().await.unwrap();
+            hands.store.retire(now, 100).await.unwrap();
+            hands.store.head(turn).await.unwrap().is_none()
+        };
+        hands.until("it is gone", gone).await;
+        assert!(hands.store.stream(turn, 1, 9).await.unwrap().is_empty());
+        let missing = hands.desk.result(MINE, turn, answer("1.1", json!(1)), None).await;
+        assert!(matches!(missing, Err(DeskError::NoTurn(_))), "{missing:?}");
+        assert_eq!(hands.head(open).await.status.name(), "suspended", "open ones stay");
+        let agent = shown(&hands, "ada").await;
+        assert_eq!(agent.recent[0].turn, turn, "what it remembers is its own");
+        // The name is free again, and names another turn.
+        let again = hands.desk.send(named).await.unwrap();
+        assert!(!again.existed && again.turn != turn);
+    })
+    .await;
+}

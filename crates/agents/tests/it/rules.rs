@@ -212,7 +212,7 @@ fn rule_2_6_reaps_a_turn_without_progress_and_spares_one_with() {
     for _ in 0..10 {
         w.pass(secs(200));
         assert_eq!(w.status(turn), "running");
-        let decision = tenure_agents::turn::act::progress(&w.turn(turn), "streaming");
+        let decision = tenure_agents::turn::act::progress(&w.turn(turn), &w.cx(turn), "streaming");
         committed(&w.act_unread(&held, decision));
     }
     w.pass(secs(299));
@@ -252,6 +252,37 @@ fn rule_2_6_a_call_to_a_model_has_its_own_time() {
     assert_eq!(w.status(turn), "running", "inside its own timeout");
     w.pass(secs(2));
     assert_eq!(w.status(turn), "failed");
+}
+
+/// A worker that hangs after it has shown progress is not given the whole time of its call once more.
+#[test]
+fn rules_2_1_and_2_6_count_the_time_of_a_call_from_its_beginning() {
+    for (reap_ms, ends) in [(300_000, true), (9_000_000, false)] {
+        let mut w = World::new();
+        w.rules.active_reap_ms = reap_ms;
+        w.rules.inbox_processing_ms = if ends { 0 } else { 300_000 };
+        w.agent("a");
+        let turn = w.send("a");
+        let worker = w.worker();
+        let held = w.claim(turn, worker).expect("free");
+        let decision = tenure_agents::turn::act::start_step(
+            &w.turn(turn),
+            &w.cx(turn),
+            900_000,
+            serde_json::Value::Null,
+        );
+        committed(&w.act_unread(&held, decision));
+        w.pass(secs(590));
+        let decision = tenure_agents::turn::act::progress(&w.turn(turn), &w.cx(turn), "streaming");
+        committed(&w.act_unread(&held, decision));
+        w.pass(secs(308));
+        assert_eq!((w.status(turn), w.count(turn, "items_requeued")), ("running", 0), "not early");
+        w.pass(secs(4));
+        match ends {
+            true => assert_eq!(w.status(turn), "failed"),
+            false => assert_eq!(w.count(turn, "items_requeued"), 1),
+        }
+    }
 }
 
 #[test]

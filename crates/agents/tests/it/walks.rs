@@ -113,7 +113,7 @@ impl Walk {
                 self.w.finish(&held);
             }
             1 => {
-                let decision = act::progress(&state, "");
+                let decision = act::progress(&state, &cx, "");
                 self.w.act_unread(&held, decision);
             }
             2 => {
