@@ -21,7 +21,13 @@ pub fn why(task: &TaskView, now: Timestamp) -> String {
         Some(fault) => format!("Nobody can decide about it: {}", fault.trim_end_matches('.')),
         None => open(task, now),
     };
-    format!("{says}{}.", next(task, now))
+    capital(&format!("{says}{}.", next(task, now)))
+}
+
+/// A sentence begins with a capital letter, also where a pod is its subject.
+fn capital(sentence: &str) -> String {
+    let mut rest = sentence.chars();
+    rest.next().map_or_else(String::new, |c| c.to_uppercase().chain(rest).collect())
 }
 
 fn ended(task: &TaskView) -> String {

@@ -238,7 +238,7 @@ async fn through_to_its_end(town: Town) {
     let view = task_view(&town.store, &town.head(task).await).await.unwrap();
     let now = town.store.now().await.unwrap();
     let says = why(&view, now);
-    assert!(says.starts_with("pod ml/ff-train-u1 runs on node-1"), "{says}");
+    assert!(says.starts_with("Pod ml/ff-train-u1 runs on node-1"), "{says}");
     let mut done = verdict(TaskStatus::Succeeded);
     done.exit_code = Some(0);
     let mut done = report(task, &pod, 1, done);

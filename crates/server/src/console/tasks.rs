@@ -30,7 +30,7 @@ use tenure_pods::{
     desk::{BudgetView, letters},
     task::{Task, TaskState},
     verdict::Cause,
-    view::{TaskView, task::from_head, why},
+    view::{TaskView, task_view, why},
 };
 
 /// Rows of a page.
@@ -120,7 +120,10 @@ pub(super) async fn read(
             api::page(app, filter, ROWS, admits).await?
         }
     };
-    let tasks = found.into_iter().map(|(head, state)| from_head(&head, state)).collect();
+    let mut tasks = Vec::with_capacity(found.len());
+    for (head, _) in &found {
+        tasks.push(task_view(store, head).await?);
+    }
     let mut budgets = desk(app)?.budgets(caller.tenant.as_deref()).await?;
     budgets.truncate(BUDGETS_MAX);
     let may_set = caller.may(Scope::Admin) && caller.tenant.is_none();
