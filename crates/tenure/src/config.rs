@@ -364,6 +364,12 @@ pub static KEYS: &[Key] = &[
         doc: "the same, where the registry is overloaded or away",
     },
     Key {
+        name: "pods.listen",
+        default: "auto",
+        form: Form::Word(&["auto", "true", "false"]),
+        doc: "whether a server hears hints of other collectors on ff:events:task; auto: where redis.addresses was set",
+    },
+    Key {
         name: "pods.main",
         default: "main",
         form: Form::Text,
@@ -938,6 +944,14 @@ impl Settings {
         }
     }
 
+    /// Whether a server listens for hints of collectors that are not ours.
+    pub fn listens(&self) -> bool {
+        match self.text("pods.listen") {
+            "auto" => self.origin("redis.addresses") != Origin::Default,
+            word => word == "true",
+        }
+    }
+
     /// What tasks get that say nothing.
     pub fn pods(&self) -> tenure_pods::desk::Defaults {
         let count = |name: &str| u32::try_from(self.number(name)).unwrap_or(u32::MAX);
@@ -1275,6 +1289,11 @@ mod tests {
         assert!(e.contains("pods.backoff_max_seconds"), "{e}");
         let e = load(&[], &["pods.budget_in_flight=0"]).unwrap_err().to_string();
         assert!(e.contains("1 to 200"), "{e}");
+        let listens = |flags: &[&str]| load(&[], flags).unwrap().listens();
+        assert!(
+            !listens(&[]) && listens(&["redis.addresses=h:6379"]) && listens(&["pods.listen=true"])
+        );
+        assert!(!listens(&["redis.addresses=h:6379", "pods.listen=false"]));
         let e = load(&[], &["pods.cleanup=maybe"]).unwrap_err().to_string();
         assert!(e.contains("on_success"), "{e}");
     }

@@ -9,6 +9,7 @@ pub mod config;
 pub mod drill;
 pub mod flows;
 pub mod intake;
+mod listen;
 pub mod logs;
 pub mod open;
 pub mod service;

@@ -13,6 +13,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 use tenure_agents::drive::TurnCrew;
+use tenure_bell::redis::EventChannel;
 use tenure_edge::{SystemClock, TokioRuntime, executor_of_this_process, is_known_dead, vitals};
 use tenure_engine::{
     config::EngineConfig,
@@ -237,6 +238,7 @@ impl Program {
         #[expect(clippy::disallowed_methods, reason = "a command is process edge")]
         let http =
             tokio::spawn(tenure_server::serve_router(app.clone(), routes, listener, http_stop));
+        let hearing = app.clone();
         let intake = opened.intake.map(|intake| {
             let (stopper, stop) = stopper();
             let (rt, tick) = (node.pipeline.rt().clone(), settings.seconds("server.tick_seconds"));
@@ -245,8 +247,13 @@ impl Program {
             let task = tokio::spawn(serving);
             (stopper, task)
         });
+        let listener = match (settings.listens(), hearing.tasks()) {
+            (true, Some(tasks)) => Some(listen(settings, tasks.clone(), &node.pipeline)?),
+            _ => None,
+        };
         let store = opened.store;
         Ok(Service {
+            listener,
             store,
             node,
             crew,
@@ -311,6 +318,20 @@ async fn house(
     };
     let config = Arc::new(settings.engine());
     Crew::start_as("house", pipeline.clone(), config, Arc::new(shop), crew).await
+}
+
+/// Hears collectors that are not ours.
+fn listen(
+    settings: &Settings,
+    desk: tenure_pods::desk::Desk,
+    pipeline: &Pipeline,
+) -> Result<(Stopper, tokio::task::JoinHandle<()>), Failure> {
+    let channel = EventChannel::start(&settings.redis()?, pipeline.rt().clone())
+        .map_err(|e| Failure::System(e.to_string()))?;
+    let (stopper, stop) = stopper();
+    #[expect(clippy::disallowed_methods, reason = "a command is process edge")]
+    let task = tokio::spawn(crate::listen::run(channel, desk, stop));
+    Ok((stopper, task))
 }
 
 /// What a server says about itself to whoever scrapes it.
@@ -401,6 +422,8 @@ pub struct Service {
     http: tokio::task::JoinHandle<Result<(), tenure_server::ServeError>>,
     /// On a store in which applications can leave wishes.
     intake: Option<(Stopper, tokio::task::JoinHandle<()>)>,
+    /// Where collectors that are not ours are heard.
+    listener: Option<(Stopper, tokio::task::JoinHandle<()>)>,
 }
 
 impl Service {
@@ -412,6 +435,10 @@ impl Service {
     /// Takes no more requests, drains the worker, and says goodbye.
     pub async fn stop(mut self) -> Result<(), Failure> {
         self.http_stopper.stop();
+        if let Some((stopper, task)) = self.listener.take() {
+            stopper.stop();
+            task.await.map_err(|e| Failure::System(e.to_string()))?;
+        }
         if let Some((stopper, task)) = self.intake.take() {
             stopper.stop();
             task.await.map_err(|e| Failure::System(e.to_string()))?;

@@ -137,3 +137,46 @@ async fn tasks_are_run_shown_explained_retried_and_dealt_with_at_a_terminal() {
     let rules = said(&run(&["rules", "--store", &town.store], town.dir.path()));
     assert!(rules.contains("task_fence") && rules.contains("pods.fence_seconds = 1800"), "{rules}");
 }
+
+/// Publishes as a collector does that knows nothing but the seed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_only_publishes_is_heard_again_after_redis_was_away() {
+    use tenure_bell::redis::{EventChannel, RedisOptions};
+    let mut redis = tenure_proving::redis::RedisServer::start();
+    let home = tempfile::tempdir().expect("a directory");
+    let addresses = format!("redis.addresses={}", redis.address());
+    let served = Program::new().serve(&settings(&home, &[&addresses]), false).await;
+    let store = format!("sqlite:{}", home.path().join("store").display());
+    let dir = tempfile::tempdir().expect("a directory");
+    let town = Town { world: World::around(served.expect("it starts"), home).await, dir, store };
+    let rt: tenure_kernel::runtime::Rt = std::sync::Arc::new(tenure_edge::TokioRuntime::current());
+    let channel = EventChannel::start(&RedisOptions::new(&redis.address()), rt).expect("a channel");
+    let publish = async |task: &str, status: &str| {
+        let data =
+            json!({ "task_id": task, "workflow_id": "wf", "status": status, "exit_code": 0 });
+        let said = json!({ "type": "task_status", "timestamp": 1_700_000_000, "data": data });
+        // The number of those who hear it is 0 until the server listens.
+        settle("somebody who listens", || async {
+            channel.publish("ff:events:task", said.to_string()).await.is_ok_and(|heard| heard > 0)
+        })
+        .await;
+    };
+    publish("their-1", "RUNNING").await;
+    let there = |id: &'static str| {
+        let town = &town;
+        async move { town.world.get(&format!("/v1/tasks/{id}")).await.0.is_success() }
+    };
+    settle("the task", || there("their-1")).await;
+    publish("their-1", "SUCCEEDED").await;
+    let done = town.until("their-1", "over", |t| t["status"] == "SUCCEEDED").await;
+    assert_eq!(
+        (&done["external"], &done["attempts"][0]["ended"]["exit_code"]),
+        (&json!(true), &json!(0))
+    );
+    redis.kill();
+    redis.start_again();
+    publish("their-2", "FAILED").await;
+    settle("the second task", || there("their-2")).await;
+    town.until("their-2", "over", |t| t["status"] == "FAILED").await;
+    town.world.service.stop().await.expect("it stops");
+}
