@@ -187,7 +187,8 @@ impl Desk {
         Ok((head, state))
     }
 
-    /// Evidence beside the history of a task. Whether it is new.
+    /// Evidence beside the history of a task, of which only the first word counts. Whether this was it. Two at the same
+    /// moment may both be written; whoever reads takes the first.
     async fn testify(
         &self,
         head: &Head,
@@ -195,6 +196,9 @@ impl Desk {
         by: Option<&str>,
         body: &Value,
     ) -> Result<bool, DeskError> {
+        if self.pipeline.store().evidence(head.id).await?.iter().any(|e| e.said.key == key) {
+            return Ok(false);
+        }
         let by = kernel_limits::clip(by.unwrap_or_default(), kernel_limits::NAME_BYTES_MAX);
         let evidence = NewEvidence {
             entity: head.id,

@@ -7,6 +7,7 @@ use crate::{
         NewTask, RetryPolicy, Task, TaskState,
         model::{Cleanup, OnLost, Times, limits},
     },
+    view::stream::first_event,
 };
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
@@ -86,14 +87,14 @@ impl Desk {
             Birthed::Same(task) => Ok(Ordered { task, existed: true }),
             Birthed::Other(task) => {
                 // Somebody else's is not told apart from nobody's, but the id is taken all the same.
-                let theirs =
-                    existing == Some(task) && self.task(Some(&tenant), task).await.is_err();
-                match theirs {
-                    true => Err(DeskError::bad(
-                        "task_id",
-                        "this id is taken",
-                        "leave it out, or choose another",
-                    )),
+                if existing == Some(task) && self.task(Some(&tenant), task).await.is_err() {
+                    let fix = "leave it out, or choose another";
+                    return Err(DeskError::bad("task_id", "this id is taken", fix));
+                }
+                // The id is looked at before the key: what it was ordered with is in its history.
+                let was = first_event(self.pipeline.store(), task).await?;
+                match existing == Some(task) && was.as_ref() == Some(&new) {
+                    true => Ok(Ordered { task, existed: true }),
                     false => Err(DeskError::OtherInput(task)),
                 }
             }

@@ -186,11 +186,12 @@ impl TaskDetail {
         let (by, text) = match evidence.said.key.as_str() {
             DISCARDED => {
                 let why = said["why"].as_str().map(|w| format!(": {w}")).unwrap_or_default();
-                self.discarded_by = Some(who.clone());
+                self.discarded_by.get_or_insert_with(|| who.clone());
                 ("person", format!("put aside by {who}{why}"))
             }
             REPLAYED => {
-                self.replayed_as = said["as"].as_str().and_then(|id| id.parse().ok());
+                let id: Option<EntityId> = said["as"].as_str().and_then(|id| id.parse().ok());
+                self.replayed_as = self.replayed_as.or(id);
                 let id = said["as"].as_str().unwrap_or("?");
                 ("person", format!("replayed as task {id} by {who}"))
             }

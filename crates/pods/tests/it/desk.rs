@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -12,15 +12,18 @@ use std::{
 use tenure_bell::InProcess;
 use tenure_edge::{SystemClock, TokioRuntime};
 use tenure_engine::{
+    claimer::Claimer,
     config::EngineConfig,
     lanes::Discard,
     node::{Node, Parts},
+    session::Keeper,
+    worker::Held,
 };
 use tenure_kernel::{
     head::Head,
     ids::{EntityId, MailId},
     judge::Judge,
-    machine::{Machines, decode_state},
+    machine::{Decision, Machines, decode_state},
     mail::NewMail,
     store::Store,
     stream::Body,
@@ -33,7 +36,7 @@ use tenure_pods::{
         letters::dead_letters,
     },
     envelope::TaskEvent,
-    pod::{POD_WORD, PodWord, Says},
+    pod::{Begun, POD_WORD, Pod, PodEvent, PodWord, Says, queue_of},
     report::{PodName, Report, TerminatedReason, task_of_label},
     task::{Task, TaskState, decide::RetryNow, model::CancelAsk},
     verdict::{Cause, CauseClass, TaskStatus, Verdict},
@@ -82,16 +85,20 @@ struct Town {
     store: Arc<dyn Store>,
     node: Node,
     desk: Desk,
+    keeper: Keeper,
+    /// Pods in the hands of an executor that does nothing more.
+    held: Mutex<Vec<Held>>,
 }
 
 impl Town {
     async fn over(store: Arc<dyn Store>, defaults: Defaults) -> Self {
+        let config = EngineConfig::with_lease(Duration::from_secs(30));
         let parts = Parts {
             store: store.clone(),
             bell: Arc::new(InProcess::new()),
             rt: Arc::new(TokioRuntime::current()),
             machines: machines(),
-            config: EngineConfig::with_lease(Duration::from_secs(30)),
+            config: config.clone(),
             name: "test".into(),
             executor: None,
             wire: Arc::new(Discard),
@@ -99,7 +106,29 @@ impl Town {
         };
         let node = Node::start(parts).await.unwrap();
         let desk = Desk::new(node.pipeline.clone(), defaults);
-        Town { store, node, desk }
+        let keeper =
+            Keeper::open(node.pipeline.clone(), Arc::new(config), "executor", "worker", None);
+        let keeper = keeper.await.unwrap();
+        Town { store, node, desk, keeper, held: Mutex::default() }
+    }
+
+    /// An executor takes the pod of an attempt and makes it.
+    async fn tend(&self, pod: &PodName) {
+        let mut claimer = Claimer::new(self.keeper.clone());
+        for _ in 0..4_000 {
+            let found = claimer.claim(&queue_of(""), 1, true).await.unwrap();
+            if let Some(fresh) = found.into_iter().next() {
+                let mut held = Held::new(self.keeper.clone(), fresh);
+                let begun = Begun { namespace: pod.namespace.clone(), name: pod.name.clone() };
+                held.record::<Pod>(Decision::event(PodEvent::PodBegun(begun)), &[]).await.unwrap();
+                let made = PodEvent::PodMade { uid: pod.uid.clone(), adopted: false };
+                held.record::<Pod>(Decision::event(made), &[]).await.unwrap();
+                self.held.lock().unwrap().push(held);
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        panic!("no pod can be claimed");
     }
 
     async fn order(&self, change: impl FnOnce(&mut Order)) -> EntityId {
@@ -149,6 +178,7 @@ impl Town {
         let task = self.order(change).await;
         self.until_status(task, "QUEUED").await;
         let pod = pod("u1");
+        self.tend(&pod).await;
         self.word(task, 1, Says::Created { pod: pod.clone() }).await;
         self.report(report(task, &pod, 1, verdict(TaskStatus::Running))).await;
         self.until_status(task, "RUNNING").await;
