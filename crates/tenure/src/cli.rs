@@ -44,6 +44,12 @@ pub enum Command {
     Server,
     /// Runs a worker for a server in another process: the built-in flows and tools
     Worker(Worker),
+    /// Sees the pods of tasks and tells what became of them: Redis, and a server
+    #[command(
+        after_help = "Example:\n  tenure collector --kubeconfig ~/.kube/config --server http://127.0.0.1:7777\n  NODE_NAME=node-1 tenure collector --in-cluster\n\n\
+        Everything is also a setting (collector.*, kubernetes.*, redis.addresses, pods.*): see tenure config, and docs/pods/collector.md."
+    )]
+    Collector(crate::commands::collector::Options),
     /// Submits, shows and moves jobs of a server, over HTTP
     Job(crate::commands::job::args::Job),
     /// Sets and shows agents, and sends them work

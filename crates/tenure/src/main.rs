@@ -65,6 +65,7 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
         Command::Worker(o) => {
             commands::serve::work(settings, &o.server, o.api_key.as_deref(), json).await
         }
+        Command::Collector(options) => commands::collector::run(settings, options, json).await,
         Command::Job(options) => commands::job::run(options, json).await,
         Command::Agent(options) => commands::agent::run(options, json).await,
         Command::Turn(options) => commands::agent::turn::run(options, json).await,
@@ -119,6 +120,9 @@ fn settings(cli: &Cli) -> Result<Settings, Failure> {
         ];
         let given = words.iter().filter(|(_, words)| !words.is_empty());
         flags.extend(given.map(|(key, words)| format!("{key}={}", words.join(","))));
+    }
+    if let Command::Collector(collector) = &cli.command {
+        flags.extend(collector.flags());
     }
     Ok(Settings::load(file, std::env::vars(), &flags)?)
 }

@@ -28,6 +28,8 @@ use tenure_kernel::time::Timestamp;
 
 /// A timer that is due and changes nothing is not asked again before this.
 const AGAIN: Duration = Duration::from_secs(1);
+/// Kubelets keep 4 KiB of what a container leaves; what others write is cut.
+const RESULT_BYTES_MAX: usize = 16 * 1024;
 /// While another one speaks, so much of what we would have said is kept.
 const UNSAID_MAX: usize = 20_000;
 
@@ -564,7 +566,12 @@ fn result_of(pod: &Pod, verdict: &Verdict, policy: &Policy) -> Option<String> {
     if verdict.status != Some(TaskStatus::Succeeded) {
         return None;
     }
-    main_end(pod, policy)?.message.clone().filter(|m| !m.is_empty())
+    let message = main_end(pod, policy)?.message.as_deref().filter(|m| !m.is_empty())?;
+    let mut end = message.len().min(RESULT_BYTES_MAX);
+    while !message.is_char_boundary(end) {
+        end -= 1;
+    }
+    message.get(..end).map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use futures_util::{
 };
 use kube::Client;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -332,7 +332,7 @@ impl Collector {
             self.run(stand(shared.clone(), election, rest_to.clone()), false);
         }
         let (asks_to, asks) = mpsc::unbounded_channel();
-        self.run(answer(shared.clone(), parts.asker, asks, rest_to), false);
+        self.run(answer(parts.asker, asks, rest_to), false);
         let seeing = Seeing {
             shared,
             core,
@@ -340,6 +340,7 @@ impl Collector {
             nodes: Some(nodes).filter(|n| !n.is_closed()),
             rest,
             asks: asks_to,
+            again: VecDeque::new(),
             marked: Duration::ZERO,
         };
         self.run(seeing.run(), true);
@@ -411,6 +412,7 @@ impl Collector {
 /// What else the core is told.
 enum Rest {
     Answer(PodRef, Option<LeanPod>),
+    NoAnswer(PodRef),
     Active(bool),
 }
 
@@ -425,30 +427,25 @@ async fn stand(shared: Arc<Shared>, election: Arc<dyn Election>, to: mpsc::Sende
     }
 }
 
-/// Asks for pods by name until there is an answer.
+/// Asks for pods by name. Who gets no answer asks again later: one that can not be read must not hold up the others.
 async fn answer(
-    shared: Arc<Shared>,
     asker: Arc<dyn Asker>,
     asks: mpsc::UnboundedReceiver<PodRef>,
     to: mpsc::Sender<Rest>,
 ) {
     let asks = stream::unfold(asks, |mut asks| async { Some((asks.recv().await?, asks)) });
     let one = |pod: PodRef| async {
-        loop {
-            match asker.ask(&pod).await {
-                Ok(found) => return to.send(Rest::Answer(pod, found)).await.is_ok(),
-                Err(trouble) => {
-                    tracing::debug!(%trouble, name = pod.name, "a pod can not be asked for; again");
-                    shared.rt.sleep(ASK_AGAIN).await;
-                }
+        let answer = match asker.ask(&pod).await {
+            Ok(found) => Rest::Answer(pod, found),
+            Err(trouble) => {
+                tracing::debug!(%trouble, name = pod.name, "a pod can not be asked for");
+                Rest::NoAnswer(pod)
             }
-        }
+        };
+        to.send(answer).await.is_ok()
     };
-    asks.map(one)
-        .buffer_unordered(ASKS)
-        .take_while(|told| std::future::ready(*told))
-        .collect::<Vec<_>>()
-        .await;
+    let answers = asks.map(one).buffer_unordered(ASKS);
+    answers.take_while(|told| std::future::ready(*told)).for_each(|_| async {}).await;
 }
 
 struct Seeing {
@@ -458,6 +455,8 @@ struct Seeing {
     nodes: Option<mpsc::Receiver<Seen<LeanNode>>>,
     rest: mpsc::Receiver<Rest>,
     asks: mpsc::UnboundedSender<PodRef>,
+    /// Asked for in vain, and when to ask again.
+    again: VecDeque<(Duration, PodRef)>,
     marked: Duration,
 }
 
@@ -488,10 +487,20 @@ impl Seeing {
                     asked.remove(&pod.uid);
                     self.core.answered(&pod, found.as_ref(), now)
                 }
+                Heard::Rest(Some(Rest::NoAnswer(pod))) => {
+                    self.again.push_back((self.shared.rt.mono() + ASK_AGAIN, pod));
+                    Vec::new()
+                }
                 Heard::Rest(Some(Rest::Active(active))) => self.core.set_active(active, now),
                 Heard::Rest(None) | Heard::Time => Vec::new(),
             };
             acts.extend(self.core.tick(now));
+            while self.again.front().is_some_and(|(at, _)| *at <= self.shared.rt.mono())
+                && let Some((_, pod)) = self.again.pop_front()
+            {
+                // Whoever asks lives as long as this does.
+                let _ = self.asks.send(pod);
+            }
             self.shared.at("seen").await;
             let mut sayings = Vec::new();
             for act in acts {
@@ -502,7 +511,6 @@ impl Seeing {
                     }
                     Act::Ask(pod) => {
                         if asked.insert(pod.uid.clone()) {
-                            // Whoever asks lives as long as this does.
                             let _ = self.asks.send(pod);
                         }
                     }

@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod bench;
 pub mod call;
+pub mod collector;
 pub mod config;
 pub mod demo;
 pub mod doctor;

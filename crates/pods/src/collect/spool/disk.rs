@@ -272,9 +272,13 @@ impl Disk {
         frame::put(&mut record, &next.to_le_bytes());
         out.write_all(&record)?;
         for mark in marks {
-            record.clear();
-            frame::put(&mut record, &serde_json::to_vec(&mark)?);
-            out.write_all(&record)?;
+            let mark = serde_json::to_vec(&mark)?;
+            // One that could not be read again would hide all behind it.
+            if mark.len() <= frame::RECORD_BYTES_MAX {
+                record.clear();
+                frame::put(&mut record, &mark);
+                out.write_all(&record)?;
+            }
         }
         let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_data()?;
