@@ -417,14 +417,16 @@ impl<'a> Judge<'a> {
     // --- 6. waiting ------------------------------------------------------------------------------
 
     fn waiting(&self) -> Verdict {
-        if self.look.is_gated() && !self.look.has_node() {
-            let rule = rule(id::GATED).rule().into_owned();
-            return Verdict { rule, reason: "SchedulingGated".to_owned(), ..Verdict::default() };
-        }
         let main = self.look.main_status();
         let seen = main.is_some_and(look::has_run);
+        // Before all others, also before a gate: an object from before the start is an old one.
         if self.last.is_some_and(|l| l.started) && !seen {
             return self.held();
+        }
+        if self.look.is_gated() && !self.look.has_node() {
+            let rule = rule(id::GATED).rule().into_owned();
+            let reason = "SchedulingGated".to_owned();
+            return Verdict { rule, reason, started: seen, ..Verdict::default() };
         }
         if !self.look.has_node() {
             return self.unscheduled();
