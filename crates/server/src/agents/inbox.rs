@@ -17,7 +17,7 @@ use crate::{
         submit::tenant,
     },
     keys::Scope,
-    paging::{bad, limit},
+    paging::{LIMIT_MAX, bad, limit},
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State, response::Response};
@@ -25,6 +25,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure_agents::{
     desk::letters::Requeue,
+    turn::TurnState,
     view::{
         Item, ItemStatus,
         inbox::{items, turn_item},
@@ -127,20 +128,57 @@ pub(super) async fn all(
         before: cursor(which.before.as_deref())?,
         ..HeadFilter::default()
     };
-    // Counted in the head: a listing of dead letters reads no stream in vain. A turn that failed before it began is one
-    // itself.
-    let only_dead = wanted == [ItemStatus::Error];
-    let (turns, next) = page(&app, filter, limit(which.limit)?, |state| {
-        let failed =
-            || state.step == 0 && state.outcome.as_ref().is_some_and(|o| o.error.is_some());
-        !only_dead || state.dead > 0 || failed()
-    })
-    .await?;
-    let mut found = Vec::new();
-    for (head, _) in turns {
-        found.extend(gather(&app, &head, &wanted).await?);
-    }
+    let limit = limit(which.limit)?;
+    let (found, next) = match wanted == [ItemStatus::Error] {
+        true => dead_letters(&app, filter, limit).await?,
+        false => {
+            let (turns, next) = page(&app, filter, limit, |_| true).await?;
+            let mut found = Vec::new();
+            for (head, _) in turns {
+                found.extend(gather(&app, &head, &wanted).await?);
+            }
+            (found, next)
+        }
+    };
     Ok(Json(json!({ "items": found, "next": next })))
+}
+
+/// Turns that one answer looks at in search of dead letters.
+const LOOKED_AT_MAX: usize = 5_000;
+
+/// The dead letters of so many turns. They are counted in the head, so no stream is read in vain; a turn that failed before
+/// it began is one itself. What came after the end is evidence, of which a final head does not know: that is a look
+/// for every turn that is over. A page may be short and not be the last.
+async fn dead_letters(
+    app: &App,
+    mut filter: HeadFilter,
+    limit: usize,
+) -> Result<(Vec<Item>, Option<EntityId>), Problem> {
+    let store = app.pipeline().store();
+    let (mut found, mut turns, mut looked) = (Vec::new(), 0, 0);
+    loop {
+        let may = |state: &TurnState| state.dead > 0 || state.outcome.is_some();
+        let (heads, next) = page(app, filter.clone(), LIMIT_MAX, may).await?;
+        for (head, state) in heads {
+            looked += 1;
+            let failed =
+                state.step == 0 && state.outcome.as_ref().is_some_and(|o| o.error.is_some());
+            let known = state.dead > 0 || failed;
+            if !known && store.evidence(head.id).await?.is_empty() {
+                continue;
+            }
+            let items = gather(app, &head, &[ItemStatus::Error]).await?;
+            turns += usize::from(!items.is_empty());
+            found.extend(items);
+            if turns == limit {
+                return Ok((found, Some(head.id)));
+            }
+        }
+        match next {
+            Some(next) if looked < LOOKED_AT_MAX => filter.before = Some(next),
+            next => return Ok((found, next)),
+        }
+    }
 }
 
 /// Everything that came for a turn.

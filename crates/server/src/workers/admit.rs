@@ -6,6 +6,8 @@
 //!   and the session of a claim included.
 //! * Beside it the limits of all tenants together: whoever calls a tool takes tokens there. A worker is trusted to take
 //!   them as the limit says, as it is trusted to make the calls that they are for.
+//! * Outside, a worker of a tenant speaks for the turn that it commits: that agent's events, and the subjects of its tools as
+//!   the agent's profile names them now. What the worker itself wrote into the history is no proof.
 //! * No tenure but the worker's own: `overrule` and `end_tenure` belong to the due loop.
 //! * No session that says it is a server (it would be given lanes), and no lease beyond a bound.
 //!
@@ -20,16 +22,19 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+use tenure_agents::{drive::load, turn::Turn};
 use tenure_kernel::{
     commit::{Commit, CommitAnswer, Expect, Refusal, TenureChange},
     error::StoreError,
     evidence::EvidenceAnswer,
     head::Head,
     ids::{EntityId, SessionId},
+    machine::decode_state,
     mail::MailAnswer,
-    outbox::Target,
+    outbox::{Message, Target},
     sessions::{LANE, RenewalAnswer, WORKER},
     store::{Answer, Op},
+    wakeup,
 };
 
 /// Entities that are remembered; then the memory starts over.
@@ -223,6 +228,9 @@ async fn admit_messages(
     caller: &Caller,
     commit: &Commit,
 ) -> Result<Result<(), Refusal>, StoreError> {
+    if let Some(why) = refused_subjects(app, caller, commit).await? {
+        return Ok(Err(why));
+    }
     let refused = commit.messages.iter().map(|m| refused_target(app, caller, &m.to));
     // All at once: a fan-out names a thousand entities that nobody has read yet.
     for refused in join_all(refused).await {
@@ -231,6 +239,37 @@ async fn admit_messages(
         }
     }
     Ok(Ok(()))
+}
+
+/// Whether something is said outside that is not the turn's to say. A wake-up is a ring, and anybody may ring.
+async fn refused_subjects(
+    app: &App,
+    caller: &Caller,
+    commit: &Commit,
+) -> Result<Option<Refusal>, StoreError> {
+    let subject = |m: &Message| match &m.to {
+        Target::Wire(subject) if wakeup::target_of(subject).is_none() => Some(subject.clone()),
+        _ => None,
+    };
+    let mut said: Vec<String> = commit.messages.iter().filter_map(subject).collect();
+    if caller.tenant.is_none() || said.is_empty() {
+        return Ok(None);
+    }
+    let refused = Some(Refusal::Tenure(
+        "a worker of a tenant speaks outside for the turn that it holds only",
+    ));
+    let store = app.pipeline().store();
+    let Some(head) = store.head(commit.entity).await? else { return Ok(refused) };
+    if head.kind() != "turn" {
+        return Ok(refused);
+    }
+    let turn = decode_state::<Turn>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))?;
+    said.retain(|subject| !tenure_agents::is_event_of(&turn.agent_name, subject));
+    if said.is_empty() {
+        return Ok(None);
+    }
+    let told = load::subjects_of(store, turn.agent).await?;
+    Ok(refused.filter(|_| said.iter().any(|subject| !told.contains(subject))))
 }
 
 async fn refused_target(

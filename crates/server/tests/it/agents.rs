@@ -7,6 +7,7 @@ use super::{
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tenure_agents::limits::RESULT_BYTES_MAX;
 use tenure_agents::{
     queue_of,
     turn::{
@@ -203,6 +204,11 @@ async fn a_turn_is_sent_suspended_answered_and_delivers() {
     assert_eq!(server.post(&format!("{turn}/progress"), progress).await.status, 202);
     let dry = server.get(&format!("/v1/watchdog?turn={id}")).await;
     assert_eq!(dry.body["would"][0]["rule"], "tool_timeout", "{dry:?}");
+    // What is said to a turn is mail, and read from one row: what does not fit is refused where it is said.
+    let large = json!({ "wait": "1.1", "result": "x".repeat(RESULT_BYTES_MAX) });
+    let refused = server.post(&results, large).await;
+    assert_eq!((refused.status, refused.text("code")), (413, "payload_too_large"), "{refused:?}");
+    assert!(refused.text("detail").contains(&RESULT_BYTES_MAX.to_string()), "{refused:?}");
     let answer = json!({ "wait": "1.1", "result": { "n": 3 } });
     let taken = server.post(&results, answer.clone()).await;
     assert_eq!((taken.status, taken.text("outcome")), (202, "accepted"));
@@ -226,6 +232,15 @@ async fn a_turn_is_sent_suspended_answered_and_delivers() {
     );
     let items = server.get(&format!("{turn}/inbox?status=error")).await;
     assert_eq!(items.body["items"][0]["code"], "turn_over", "{items:?}");
+    // It is found without knowing where to look, and not any more once somebody has dealt with it.
+    let all = server.get("/v1/inbox?status=error").await.body;
+    let dead = &all["items"][0];
+    assert_eq!((&dead["code"], &dead["turn"]), (&json!("turn_over"), &over["id"]), "{all}");
+    let item = dead["id"].as_str().unwrap().replace('/', "%2F");
+    let skipped = server.post(&format!("{turn}/inbox/{item}/skip"), json!({})).await;
+    assert!(skipped.status < 300, "{skipped:?}");
+    let none = server.get("/v1/inbox?status=error").await.body;
+    assert_eq!(none["items"], json!([]), "{none}");
     let key = server.key(None, &[Scope::Read]).await;
     let bytes = server.fetch(&format!("{turn}/watch"), &key).await;
     let text = String::from_utf8(bytes).unwrap();

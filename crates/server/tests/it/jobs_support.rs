@@ -186,7 +186,12 @@ pub async fn start(dir: &Path) -> Jobs {
     let crew = Crew::start(node.pipeline.clone(), Arc::new(config()), shop.clone(), options);
     let crew = crew.await.unwrap();
     let desk = Desk::new(crew.submitter(judge()), shop, true);
-    let options = ServerOptions { payload_bytes_max: 64 * 1024, ..ServerOptions::default() };
+    let kinds = ["worker", "job", "call", "agent", "turn", "join"];
+    let options = ServerOptions {
+        payload_bytes_max: 64 * 1024,
+        worker_kinds: kinds.map(str::to_owned).to_vec(),
+        ..ServerOptions::default()
+    };
     let app = App::with_jobs(node.pipeline.clone(), machines(), options, desk);
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
@@ -216,6 +221,10 @@ impl Jobs {
             CrewOptions { name: name.into(), executor: None, slots: 8, drain: Duration::ZERO };
         let pipeline = self.node.pipeline.clone();
         Crew::start(pipeline, Arc::new(config()), Arc::new(shop), options).await.unwrap()
+    }
+
+    pub fn machines(&self) -> Machines {
+        machines()
     }
 
     pub fn store(&self) -> &Arc<dyn Store> {

@@ -3,18 +3,25 @@
 use super::jobs_support::{Answered, Jobs, start};
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 use tenure_agents::{
     agent::Spec,
     desk::{Defaults, Desk, send::Sending},
-    turn::{Turn, TurnState, model::Sort},
+    turn::{Turn, TurnEvent, TurnState, model::Sort},
 };
+use tenure_bell::InProcess;
+use tenure_edge::TokioRuntime;
+use tenure_engine::{config::EngineConfig, pipeline::Pipeline, session::Keeper};
 use tenure_kernel::{
+    commit::{Commit, CommitAnswer, Expect, Refusal},
     ids::{EntityId, MailId},
     machine::decode_state,
     mail::NewMail,
-    stream::Body,
+    outbox::{Message, Target},
+    store::{Answer, Op},
+    stream::{Body, NewEvent},
 };
+use tenure_server::keys::Scope;
 
 /// A worker in another language.
 struct Far<'a> {
@@ -214,5 +221,64 @@ async fn bad_input_is_refused_with_a_reason() {
     assert_eq!(far.step(&nobody, json!({ "content": "x" })).await.status, 404);
     let done = far.step(&turn, json!({ "content": "fine" })).await;
     assert_eq!((done.status, done.text("status")), (200, "success"), "{done:?}");
+    jobs.stop().await;
+}
+
+/// A worker of a tenant speaks outside for the turn that it holds, and for nobody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_of_a_tenant_speaks_outside_for_its_own_turn_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let key = jobs.key(Some("mine"), &[Scope::Worker]).await;
+    let tool = json!({ "name": "t", "run": { "external": { "subject": "tools.mine" } } });
+    let spec = Spec {
+        name: "ada".into(),
+        target: "py".into(),
+        channel: Some("c".into()),
+        output_box: Some("box".into()),
+        profile: json!({ "tools": [tool] }),
+    };
+    desk(&jobs).set_agent("mine", spec, None).await.unwrap();
+    let messages = vec![json!({ "role": "user", "content": "go" })];
+    let sending =
+        Sending { tenant: "mine".into(), agent: "ada".into(), messages, ..Sending::default() };
+    let turn = desk(&jobs).send(sending).await.unwrap().turn;
+    until(&jobs, turn, "dispatched").await;
+    let tables = jobs.machines().tables();
+    let store = tenure_remote::RemoteStore::new(&jobs.base, Some(&key), tables).unwrap();
+    let (rt, config) = (Arc::new(TokioRuntime::current()), EngineConfig::default());
+    let pipeline = Pipeline::new(Arc::new(store), Arc::new(InProcess::new()), rt, &config);
+    let lease = config.lease;
+    let keeper = Keeper::open(pipeline.clone(), Arc::new(config), "far", "worker", None);
+    let keeper = keeper.await.unwrap();
+    let (id, session) = (pipeline.commit_id(), keeper.id());
+    let claim = Op::Claim { id, entity: turn, session, lease };
+    assert!(matches!(pipeline.submit(claim).await.unwrap(), Answer::Claim(Ok(_))));
+    let says = async |subject: &str| {
+        let head = jobs.store().head(turn).await.unwrap().unwrap();
+        let expect = Expect::Holder { epoch: head.epoch, version: head.version };
+        let event = TurnEvent::ProgressMade { note: String::new() };
+        let events = vec![NewEvent::new("progress_made", Body::json(&event))];
+        let mut commit = Commit::new(pipeline.commit_id(), turn, expect, events);
+        let (to, body) = (Target::Wire(subject.into()), Body::json(&json!({})));
+        commit.messages.push(Message { to, kind: "x".into(), body });
+        match pipeline.submit(Op::Commit(Box::new(commit))).await.unwrap() {
+            Answer::Commit(CommitAnswer::Committed(_)) => true,
+            Answer::Commit(CommitAnswer::Refused(Refusal::Tenure(why))) => {
+                assert!(why.contains("speaks outside"), "{why}");
+                false
+            }
+            other => panic!("{subject}: {other:?}"),
+        }
+    };
+    for refused in ["evt.agent.eve.task", "evt.agent.ada.bill", "billing.paid", "tools.theirs"] {
+        assert!(!says(refused).await, "{refused}");
+    }
+    for admitted in
+        ["evt.agent.ada.task", "evt.agent.ada.step", "tools.mine", "cmd.agent.py.wakeup"]
+    {
+        assert!(says(admitted).await, "{admitted}");
+    }
+    keeper.end().await;
     jobs.stop().await;
 }
