@@ -60,7 +60,9 @@ impl Crew {
         shop: Arc<Shop>,
         options: CrewOptions,
     ) -> Result<Self, StoreError> {
-        catalogue::register(&pipeline, shop.flows.iter(), shop.tools.iter()).await?;
+        let handed = shop.hands.iter().flat_map(|h| h.tools());
+        let tools = shop.tools.iter().chain(handed.filter(|t| shop.tools.get(&t.name).is_none()));
+        catalogue::register(&pipeline, shop.flows.iter(), tools).await?;
         let CrewOptions { name, executor, slots, drain } = options;
         let flows = shop.flows.iter().map(|f| queue_of(&f.name, f.version));
         let says = (serving::MEMBER, json!(Serving::new(&shop.serves, flows)));

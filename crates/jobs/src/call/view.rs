@@ -12,7 +12,7 @@ use tenure_kernel::{
     error::StoreError,
     head::Head,
     ids::{EntityId, SessionId},
-    machine::decode_event,
+    machine::{Machine as _, decode_event},
     store::Store,
     table::Class,
     time::Timestamp,
@@ -104,8 +104,12 @@ pub struct Content {
     pub had_by: Option<SessionId>,
 }
 
-/// Reads it. `None`: there is no such call.
+/// Reads it. `None`: there is no such call, or what stands for it is of another kind ([`crate::drive::hands`]), which tells
+/// its result whole and says nothing about who had it.
 pub async fn content(store: &Arc<dyn Store>, call: EntityId) -> Result<Option<Content>, LoadError> {
+    if store.head(call).await?.is_some_and(|head| head.kind() != Call::TABLE.kind) {
+        return Ok(None);
+    }
     let mut content = Content::default();
     let mut from = 1;
     loop {

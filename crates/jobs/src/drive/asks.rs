@@ -411,6 +411,14 @@ impl Run {
             self.fail_early(step, "unknown_tool", error, early);
             return Ok(());
         };
+        if let Some(hands) = self.hands_of(tool)
+            && let Err(error) = hands.check(tool, input)
+        {
+            let (place, arguments_hash) = (asked.place.clone(), arguments_hash.clone());
+            let early = EarlyFailure { of: tool.clone(), arguments_hash, child: false, place };
+            self.fail_early(step, "bad_input", error, early);
+            return Ok(());
+        }
         let options = self.options_of(&step);
         // The step's own word, then what the arguments say, then the tool's.
         let own = match &asked.ask {

@@ -10,6 +10,7 @@
 //! then parked.
 
 use super::{
+    hands::{Hands, Order},
     run::{Go, Run},
     settling::Learnt,
 };
@@ -36,7 +37,7 @@ use tenure_steps::{
 };
 
 /// A tool that other workers have. It is never called here; what is known of it is what they registered.
-struct Elsewhere;
+pub(super) struct Elsewhere;
 
 impl Tool for Elsewhere {
     fn call(&self, _ctx: ToolCtx, _input: Value) -> BoxFuture<'static, Result<Value, ToolError>> {
@@ -73,6 +74,12 @@ impl Run {
         if self.foreign.contains_key(tool) {
             return Ok(true);
         }
+        let hands = self.hands_of(tool);
+        if let Some(spec) = hands.iter().flat_map(|h| h.tools()).find(|t| t.name == tool) {
+            let foreign = Foreign { spec: spec.clone(), probe: false, compensate: false };
+            self.foreign.insert(tool.to_owned(), foreign);
+            return Ok(true);
+        }
         let entry = catalogue::tool_of(self.reach.pipeline.store(), &self.tenant, tool).await?;
         let Some((version, terms)) = entry.as_ref().and_then(catalogue::Entry::for_calls) else {
             return Ok(false);
@@ -89,6 +96,13 @@ impl Run {
         let foreign = Foreign { spec, probe: terms.probe, compensate: terms.compensate };
         self.foreign.insert(tool.to_owned(), foreign);
         Ok(true)
+    }
+
+    /// Who takes calls of a tool that are no `call`s.
+    pub(crate) fn hands_of(&self, tool: &str) -> Option<Arc<dyn Hands>> {
+        let hands = self.reach.shop.hands.as_ref()?;
+        let here = self.reach.shop.tools.get(tool).is_some();
+        (!here && hands.tools().iter().any(|t| t.name == tool)).then(|| hands.clone())
     }
 
     /// Whether another worker could be asked this about a tool.
@@ -121,8 +135,11 @@ impl Run {
             priority: self.priority,
             input,
         };
-        let to = Target::Create { id, kind: CallMachine::TABLE.kind.into() };
-        let message = Message { to, kind: "create".into(), body: Body::json(&new) };
+        let Order { kind, body } = match self.hands_of(tool) {
+            Some(hands) => hands.order(&new, &self.tenant),
+            None => Order { kind: CallMachine::TABLE.kind.into(), body: Body::json(&new) },
+        };
+        let message = Message { to: Target::Create { id, kind }, kind: "create".into(), body };
         let (step, key) = (step.clone(), key.to_owned());
         self.record(StepEvent::CallHanded { step, key, call, what, nth, over });
         self.pending.handed.push((self.pending.events.len() - 1, message));

@@ -16,6 +16,7 @@ mod calls;
 mod ends;
 mod finding_out;
 mod hand;
+pub mod hands;
 mod limits;
 mod listen;
 mod load;
@@ -175,6 +176,8 @@ pub struct Shop {
     pub probe: Option<Probe>,
     /// Which queues it looks into.
     pub serves: Serves,
+    /// Tools whose calls are entities of another kind.
+    pub hands: Option<Arc<dyn hands::Hands>>,
 }
 
 impl Shop {
@@ -197,7 +200,14 @@ impl Shop {
             limits,
             probe,
             serves,
+            hands: None,
         }
+    }
+
+    /// See [`hands::Hands`]. A tool of the same name in the shop goes before.
+    pub fn with_hands(mut self, hands: Arc<dyn hands::Hands>) -> Self {
+        self.hands = Some(hands);
+        self
     }
 
     /// Named queues and capabilities, beside the unnamed queue and nothing special.

@@ -28,6 +28,10 @@ pub(super) async fn look(
         let session = store.session(holder).await?;
         handed.held_by = Some(session.map_or_else(|| holder.to_string(), |s| s.name));
     }
+    if head.kind() != Call::TABLE.kind {
+        handed.kind = Some(head.kind().to_owned());
+        return Ok(());
+    }
     if head.status.name() != "queued" {
         return Ok(());
     }

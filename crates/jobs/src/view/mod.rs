@@ -205,6 +205,9 @@ pub struct HandedView {
     /// Calls of the tool that wait longer, while it is queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<usize>,
+    /// What stands for it, where that is no `call`: `task` for a pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
 }
 
 /// An open wait.
@@ -333,6 +336,7 @@ pub fn of_head(head: &Head) -> Result<JobView, StoreError> {
             held_by: None,
             workers: None,
             ahead: None,
+            kind: None,
         }),
     };
     let holder =

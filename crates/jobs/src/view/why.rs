@@ -143,6 +143,11 @@ fn handed(job: &JobView, now: Timestamp) -> Option<String> {
         0 => String::new(),
         n => format!(" (and {n} more)"),
     };
+    if let (Some(kind), Some(status)) = (&handed.kind, &handed.status) {
+        return Some(format!(
+            "Step {step} waits for {what}{tool}: its {kind} {id} is {status} {since}; `tenure {kind} why {id}` says what that waits for{more}"
+        ));
+    }
     Some(match (handed.status.as_deref(), &handed.held_by) {
         (Some("running"), Some(worker)) => {
             format!(
