@@ -1,0 +1,237 @@
+//! What an executor asks of a cluster, and what may go wrong there.
+//!
+//! A trait, so that what decides can be tested without HTTP; [`super::live`] is the real one. Everything that it answers
+//! badly is a [`Trouble`], and which one decides what becomes of the pod: whether to wait and ask again, or to tell
+//! the task that this pod will never be.
+
+use crate::pod::Begun;
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::{Status, WatchEvent};
+use std::time::Duration;
+use tenure_kernel::{limits::clip, runtime::BoxFuture, time::Timestamp};
+
+/// Why the API server did not do as it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Trouble {
+    /// Something of this name is there.
+    #[error("a pod of this name exists")]
+    Exists,
+    /// There is no such pod.
+    #[error("there is no such pod")]
+    Missing,
+    /// It is another one than was meant: a precondition did not hold.
+    #[error("{0}")]
+    Conflict(String),
+    /// The version is too old to watch from.
+    #[error("the version is too old")]
+    Expired,
+    /// It will never be accepted as it is.
+    #[error("{0}")]
+    Refused(String),
+    /// Not now.
+    #[error("{why}")]
+    Again {
+        /// In one word, for metrics.
+        what: &'static str,
+        /// In its own words.
+        why: String,
+        /// When the server wants to be asked again.
+        after: Option<Duration>,
+    },
+}
+
+impl Trouble {
+    /// Not now, in these words.
+    pub fn again(what: &'static str, why: impl Into<String>) -> Self {
+        Trouble::Again { what, why: why.into(), after: None }
+    }
+}
+
+/// Length of what is kept of the API server's words.
+const WORDS_BYTES_MAX: usize = 512;
+
+/// What an answer of the API server means. Words, not only codes: a quota that is used up and a pod that a policy
+/// forbids are both 403, and only the first one passes by waiting.
+pub fn trouble_of(status: &Status) -> Trouble {
+    let said = status.message.as_str();
+    let words = || clip(said, WORDS_BYTES_MAX).to_owned();
+    let again = |what| {
+        let after = status.details.as_ref().map(|d| d.retry_after_seconds).filter(|s| *s > 0);
+        let after = after.map(|s| Duration::from_secs(u64::from(s)));
+        Trouble::Again { what, why: words(), after }
+    };
+    let about = status.details.as_ref().map_or("", |d| d.kind.as_str());
+    match status.code {
+        409 if status.reason == "AlreadyExists" => Trouble::Exists,
+        // The counter of a quota was written by somebody else at the same moment.
+        409 if about == "resourcequotas" || said.contains("resourcequotas") => again("quota"),
+        409 => Trouble::Conflict(words()),
+        410 => Trouble::Expired,
+        404 if about == "namespaces" || said.starts_with("namespaces ") => {
+            Trouble::Refused(words())
+        }
+        404 => Trouble::Missing,
+        401 => again("unauthorized"),
+        403 if said.contains("exceeded quota") => again("quota"),
+        // Not the task's fault: somebody has to give the executor a right, and then it goes on.
+        403 if is_missing_right(said) => again("forbidden"),
+        429 => again("throttled"),
+        408 | 500..=599 => again("unavailable"),
+        400..=499 => Trouble::Refused(words()),
+        _ => again("unavailable"),
+    }
+}
+
+/// `pods is forbidden: User "x" cannot create resource "pods" in API group "" in the namespace "y"`.
+fn is_missing_right(said: &str) -> bool {
+    said.contains(" cannot ") && said.contains(" resource ")
+}
+
+/// What any error of the client means.
+pub fn trouble(error: &kube::Error) -> Trouble {
+    match error {
+        kube::Error::Api(status) => trouble_of(status),
+        other => Trouble::again("unreachable", clip(&chain(other), WORDS_BYTES_MAX)),
+    }
+}
+
+/// An error with all its causes: the outermost often says no more than that there was one.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_words = cause.to_string();
+        if !words.contains(&cause_words) {
+            words = format!("{words}: {cause_words}");
+        }
+        next = cause.source();
+    }
+    words
+}
+
+/// Which part of a log is wanted. Lines come with their time stamps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogAsk {
+    /// Of which container.
+    pub container: Option<String>,
+    /// Not before the whole second of this moment.
+    pub since: Option<Timestamp>,
+    /// Go on until the container ends.
+    pub follow: bool,
+    /// Only so many lines from the end.
+    pub tail_lines: Option<i64>,
+}
+
+/// Pieces of a log as they arrive.
+pub type LogBytes = BoxStream<'static, Result<Bytes, Trouble>>;
+/// What a watch tells.
+pub type PodEvents = BoxStream<'static, Result<WatchEvent<Pod>, Trouble>>;
+
+/// A cluster.
+pub trait Cluster: Send + Sync + 'static {
+    /// Where pods are made whose task says nothing.
+    fn default_namespace(&self) -> &str;
+    /// A pod by name, as the API server has it now.
+    fn get<'a>(&'a self, at: &'a Begun) -> BoxFuture<'a, Result<Option<Pod>, Trouble>>;
+    /// Makes a pod.
+    fn create(&self, pod: Pod) -> BoxFuture<'_, Result<Pod, Trouble>>;
+    /// Writes an annotation on the pod of this uid, and no other.
+    fn annotate<'a>(
+        &'a self,
+        at: &'a Begun,
+        uid: &'a str,
+        name: &'a str,
+        value: &'a str,
+    ) -> BoxFuture<'a, Result<(), Trouble>>;
+    /// Deletes the pod of this uid, and no other, with the grace that it asks for itself.
+    fn delete<'a>(&'a self, at: &'a Begun, uid: &'a str) -> BoxFuture<'a, Result<(), Trouble>>;
+    /// Reads a log.
+    fn log<'a>(&'a self, at: &'a Begun, ask: LogAsk) -> BoxFuture<'a, Result<LogBytes, Trouble>>;
+    /// All pods of ours in a namespace, and the version of that answer.
+    fn list<'a>(&'a self, namespace: &'a str)
+    -> BoxFuture<'a, Result<(Vec<Pod>, String), Trouble>>;
+    /// What happens to them from a version on.
+    fn watch<'a>(
+        &'a self,
+        namespace: &'a str,
+        version: &'a str,
+    ) -> BoxFuture<'a, Result<PodEvents, Trouble>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(code: u16, reason: &str, message: &str) -> Status {
+        Status::failure(message, reason).with_code(code)
+    }
+
+    fn what(trouble: &Trouble) -> &'static str {
+        match trouble {
+            Trouble::Again { what, .. } => what,
+            Trouble::Refused(_) => "refused",
+            Trouble::Exists => "exists",
+            Trouble::Missing => "missing",
+            Trouble::Conflict(_) => "conflict",
+            Trouble::Expired => "expired",
+        }
+    }
+
+    #[test]
+    fn what_passes_by_waiting_is_waited_for_and_what_does_not_is_refused() {
+        let cases = [
+            (
+                403,
+                "Forbidden",
+                "pods \"a\" is forbidden: exceeded quota: team, requested: pods=1",
+                "quota",
+            ),
+            (
+                403,
+                "Forbidden",
+                "pods \"a\" is forbidden: failed quota: team: must specify limits.cpu",
+                "refused",
+            ),
+            (
+                403,
+                "Forbidden",
+                "pods \"a\" is forbidden: violates PodSecurity \"restricted:latest\"",
+                "refused",
+            ),
+            (
+                403,
+                "Forbidden",
+                "pods is forbidden: User \"x\" cannot create resource \"pods\" in API group \"\"",
+                "forbidden",
+            ),
+            (
+                403,
+                "Forbidden",
+                "unable to create new content in namespace x because it is being terminated",
+                "refused",
+            ),
+            (404, "NotFound", "namespaces \"nowhere\" not found", "refused"),
+            (404, "NotFound", "pods \"a\" not found", "missing"),
+            (409, "AlreadyExists", "pods \"a\" already exists", "exists"),
+            (
+                409,
+                "Conflict",
+                "Precondition failed: UID in precondition: x, UID in object meta: y",
+                "conflict",
+            ),
+            (409, "Conflict", "Operation cannot be fulfilled on resourcequotas \"q\"", "quota"),
+            (410, "Expired", "too old resource version", "expired"),
+            (422, "Invalid", "Pod \"a\" is invalid: spec.containers: Required value", "refused"),
+            (401, "Unauthorized", "Unauthorized", "unauthorized"),
+            (429, "TooManyRequests", "too many requests", "throttled"),
+            (500, "InternalError", "failed calling webhook", "unavailable"),
+            (503, "ServiceUnavailable", "apiserver is shutting down", "unavailable"),
+            (504, "Timeout", "timed out", "unavailable"),
+        ];
+        for (code, reason, message, expected) in cases {
+            assert_eq!(what(&trouble_of(&status(code, reason, message))), expected, "{message}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The real cluster, through the `kube` client.
+
+use super::cluster::{Cluster, LogAsk, LogBytes, PodEvents, Trouble, trouble};
+use crate::{pod::Begun, report::labels};
+use bytes::Bytes;
+use futures_util::{AsyncReadExt as _, StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, Client,
+    api::{DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams, WatchParams},
+    core::{WatchEvent, params::Preconditions},
+};
+use serde_json::json;
+use tenure_kernel::{runtime::BoxFuture, time::Timestamp};
+
+/// The value of [`labels::MANAGED_BY`] on every pod that an executor of ours made.
+pub const MANAGED_BY: &str = "tenure";
+
+/// Pods of one page of a list.
+const PAGE: u32 = 500;
+/// A watch is opened anew after so long, whatever happens: load balancers forget connections.
+const WATCH_SECONDS: u32 = 290;
+/// What is read of a log at once.
+const LOG_READ_BYTES: usize = 8 * 1024;
+
+/// A cluster behind a client.
+pub struct LiveCluster {
+    client: Client,
+    namespace: String,
+}
+
+impl LiveCluster {
+    /// With this namespace for pods whose task names none; empty: the client's own.
+    pub fn new(client: Client, namespace: &str) -> Self {
+        let namespace = match namespace {
+            "" => client.default_namespace().to_owned(),
+            named => named.to_owned(),
+        };
+        LiveCluster { client, namespace }
+    }
+
+    fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+}
+
+fn selector() -> String {
+    format!("{}={MANAGED_BY}", labels::MANAGED_BY)
+}
+
+impl Cluster for LiveCluster {
+    fn default_namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    fn get<'a>(&'a self, at: &'a Begun) -> BoxFuture<'a, Result<Option<Pod>, Trouble>> {
+        Box::pin(async move {
+            match self.pods(&at.namespace).get_opt(&at.name).await {
+                Ok(pod) => Ok(pod),
+                Err(e) => Err(trouble(&e)),
+            }
+        })
+    }
+
+    fn create(&self, pod: Pod) -> BoxFuture<'_, Result<Pod, Trouble>> {
+        Box::pin(async move {
+            let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+            let params = PostParams { field_manager: Some(MANAGED_BY.into()), dry_run: false };
+            self.pods(&namespace).create(&params, &pod).await.map_err(|e| trouble(&e))
+        })
+    }
+
+    fn annotate<'a>(
+        &'a self,
+        at: &'a Begun,
+        uid: &'a str,
+        name: &'a str,
+        value: &'a str,
+    ) -> BoxFuture<'a, Result<(), Trouble>> {
+        Box::pin(async move {
+            // A uid in a patch can not change the pod's, so the API server refuses the patch where it is another one: as
+            // invalid, not as a conflict.
+            let patch = json!({ "metadata": { "uid": uid, "annotations": { name: value } } });
+            let pods = self.pods(&at.namespace);
+            match pods.patch(&at.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+                Ok(_) => Ok(()),
+                Err(e) => Err(match trouble(&e) {
+                    Trouble::Refused(why) => Trouble::Conflict(why),
+                    other => other,
+                }),
+            }
+        })
+    }
+
+    fn delete<'a>(&'a self, at: &'a Begun, uid: &'a str) -> BoxFuture<'a, Result<(), Trouble>> {
+        Box::pin(async move {
+            let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+            let params = DeleteParams { preconditions: Some(only), ..DeleteParams::background() };
+            let deleted = self.pods(&at.namespace).delete(&at.name, &params).await;
+            deleted.map(|_| ()).map_err(|e| trouble(&e))
+        })
+    }
+
+    fn log<'a>(&'a self, at: &'a Begun, ask: LogAsk) -> BoxFuture<'a, Result<LogBytes, Trouble>> {
+        Box::pin(async move {
+            let params = LogParams {
+                container: ask.container,
+                follow: ask.follow,
+                since_time: ask.since.and_then(whole_second),
+                tail_lines: ask.tail_lines,
+                timestamps: true,
+                ..LogParams::default()
+            };
+            let opened = self.pods(&at.namespace).log_stream(&at.name, &params).await;
+            let reader = Box::pin(opened.map_err(|e| trouble(&e))?);
+            let pieces = stream::try_unfold(reader, |mut reader| async move {
+                let mut piece = vec![0; LOG_READ_BYTES];
+                match reader.read(&mut piece).await {
+                    Ok(0) => Ok(None),
+                    Ok(n) => {
+                        piece.truncate(n);
+                        Ok(Some((Bytes::from(piece), reader)))
+                    }
+                    Err(e) => Err(Trouble::again("unreachable", e.to_string())),
+                }
+            });
+            Ok(pieces.boxed())
+        })
+    }
+
+    fn list<'a>(
+        &'a self,
+        namespace: &'a str,
+    ) -> BoxFuture<'a, Result<(Vec<Pod>, String), Trouble>> {
+        Box::pin(async move {
+            let pods = self.pods(namespace);
+            let mut params = ListParams::default().labels(&selector()).limit(PAGE);
+            let mut all = Vec::new();
+            loop {
+                let page = pods.list(&params).await.map_err(|e| trouble(&e))?;
+                let version = page.metadata.resource_version.clone().unwrap_or_default();
+                all.extend(page.items);
+                match page.metadata.continue_.filter(|next| !next.is_empty()) {
+                    Some(next) => params = params.continue_token(&next),
+                    None => return Ok((all, version)),
+                }
+            }
+        })
+    }
+
+    fn watch<'a>(
+        &'a self,
+        namespace: &'a str,
+        version: &'a str,
+    ) -> BoxFuture<'a, Result<PodEvents, Trouble>> {
+        Box::pin(async move {
+            let params = WatchParams::default().labels(&selector()).timeout(WATCH_SECONDS);
+            let events = self.pods(namespace).watch(&params, version).await;
+            let events = events.map_err(|e| trouble(&e))?.map_err(|e| trouble(&e));
+            Ok(events.map(told).boxed())
+        })
+    }
+}
+
+/// An error in the stream is an error.
+fn told(event: Result<WatchEvent<Pod>, Trouble>) -> Result<WatchEvent<Pod>, Trouble> {
+    match event {
+        Ok(WatchEvent::Error(status)) => Err(super::cluster::trouble_of(&status)),
+        other => other,
+    }
+}
+
+/// The second in which a moment lies. The client rounds to the nearest one, which would skip up to half a second.
+fn whole_second(at: Timestamp) -> Option<k8s_openapi::jiff::Timestamp> {
+    k8s_openapi::jiff::Timestamp::from_second(at.as_micros().div_euclid(1_000_000)).ok()
+}

@@ -1,0 +1,163 @@
+//! What becomes of a pod: stopped, cleaned up, kept for a while, or left.
+//!
+//! A pod that is not over is marked before it is deleted, so that whoever sees it go knows that we did it and why. Every request
+//! names the uid: another pod that took the name is never touched.
+//!
+//! A pod on a node that does not answer stays, deleted on paper, until the node is back, is removed, or is marked out of
+//! service; we wait. It is never deleted by force: that only takes the object away, the containers may run on, and the one
+//! trace of them is gone. A task that bears a second pod beside the first says so (`on_lost: replace`), and does not wait
+//! for this.
+
+use super::{
+    cluster::Trouble,
+    run::{Go, Halt, Run},
+    shop::points,
+    tending::Watched,
+};
+use crate::{
+    pod::{NewPod, Pod as PodMachine, PodEvent, PodStop, StopWhy, decide::CLEAN},
+    report::labels,
+};
+use serde_json::json;
+use std::time::Duration;
+use tenure_engine::worker::HoldError;
+use tenure_kernel::{
+    commit::{MailStance, TenureChange},
+    machine::{Decision, Machine as _, encode_state},
+    stream::{Body, NewEvent},
+    table::kernel_events as ke,
+    timers::TimerChange,
+};
+
+/// A deletion that has not shown is asked for again after so long.
+pub(super) const ASK_AGAIN: Duration = Duration::from_secs(30);
+
+/// How long an object that is over may be held by a finalizer of others before we are done with it.
+pub(super) const HELD_BY_OTHERS: Duration = Duration::from_secs(300);
+
+impl Run {
+    /// Does what was asked, as far as it can be done now.
+    pub(super) async fn carry_out_stop(&mut self, new: &NewPod, w: &mut Watched) -> Go {
+        let state = self.state()?;
+        let Some(stop) = state.stop else { return Ok(()) };
+        if w.pod.is_none() {
+            // Nobody is stopped unseen: it may have ended long ago.
+            self.confirm(new, w).await?;
+            self.judge(new, w).await?;
+        }
+        if !state.over && w.over_since.is_some() {
+            // The rest of its log first; that is bounded.
+            return Ok(());
+        }
+        let now = stop.delete_after_ms == Some(0);
+        // Once begun it is carried through: what it leaves behind was stopped by us.
+        if state.marked || w.deleted_at.is_some() || now && !state.over {
+            return self.delete(new, w, stop).await;
+        }
+        if !state.over {
+            // Its task knows more than we: what it knows will show here, too.
+            return Ok(());
+        }
+        if !now && !w.is_terminal() {
+            let since = *w.over_since.get_or_insert(self.mono());
+            // Something beside the main container still runs; and would for ever.
+            if self.mono() < since + self.shop.patience.linger {
+                return Ok(());
+            }
+            return self.delete(new, w, stop).await;
+        }
+        match stop.delete_after_ms {
+            None => self.finish(vec![PodEvent::PodLeft {}], None).await,
+            Some(0) => self.delete(new, w, stop).await,
+            Some(ms) => self.keep_for(ms).await,
+        }
+    }
+
+    async fn delete(&mut self, new: &NewPod, w: &mut Watched, stop: PodStop) -> Go {
+        let state = self.state()?;
+        let leaves = w.pod.as_ref().is_some_and(|p| p.metadata.deletion_timestamp.is_some());
+        if let Some(since) = w.deleted_at {
+            let waited = self.mono().saturating_sub(since);
+            if leaves && w.is_terminal() && state.over && waited >= HELD_BY_OTHERS {
+                let how = "it is over; somebody's finalizer still holds the object".to_owned();
+                let says = crate::pod::Says::Gone { how: how.clone() };
+                return self.finish(vec![PodEvent::PodCleared { how }], Some(says)).await;
+            }
+            if leaves || waited < ASK_AGAIN {
+                return Ok(());
+            }
+        }
+        if !w.is_terminal() && !state.marked {
+            self.mark(new, w, stop).await?;
+        }
+        if !self.held.may_act() {
+            return Err(HoldError::Lost.into());
+        }
+        let cluster = self.shop.cluster.clone();
+        match self.ask(cluster.delete(&w.at, &w.uid)).await {
+            Ok(()) => {
+                self.shop.at(points::DELETED).await;
+                self.shop.counts.deleted.add(1);
+                w.tries = 0;
+                w.deleted_at = Some(self.mono());
+                Ok(())
+            }
+            Err(Trouble::Missing | Trouble::Conflict(_)) => self.confirm(new, w).await,
+            Err(trouble) => {
+                let mut tries = w.tries;
+                self.put_off(&trouble, &mut tries).await?;
+                w.tries = tries;
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes on the pod that we delete it, and why.
+    async fn mark(&mut self, new: &NewPod, w: &mut Watched, stop: PodStop) -> Go {
+        let name = match stop.why {
+            StopWhy::Cancel => self.policy.cancel_annotation.clone(),
+            StopWhy::Over | StopWhy::Timeout | StopWhy::Replaced => labels::STOPPED.to_owned(),
+        };
+        let mut tries = 0;
+        loop {
+            if !self.held.may_act() {
+                return Err(HoldError::Lost.into());
+            }
+            let cluster = self.shop.cluster.clone();
+            match self.ask(cluster.annotate(&w.at, &w.uid, &name, stop.why.name())).await {
+                Ok(()) => break,
+                Err(Trouble::Missing | Trouble::Conflict(_)) => self.confirm(new, w).await?,
+                Err(trouble) => self.put_off(&trouble, &mut tries).await?,
+            }
+            if self.held.stopping() {
+                return self.give_back().await;
+            }
+        }
+        self.record(Decision::event(PodEvent::PodMarked {})).await?;
+        self.shop.at(points::MARKED).await;
+        Ok(())
+    }
+
+    /// Lets go of a pod that is over, until it is time to delete it: nobody has to hold it for that.
+    async fn keep_for(&mut self, ms: u64) -> Go {
+        let mut state = self.state()?;
+        let event = PodEvent::PodKept { for_ms: ms };
+        PodMachine::apply(&mut state, &event);
+        let ended = Body::json(&json!({ "why": "kept" }));
+        let events = vec![
+            NewEvent::new(ke::TENURE_ENDED, ended),
+            NewEvent::new(PodMachine::name(&event), Body::json(&event)),
+        ];
+        let mut commit = self.held.draft(events);
+        commit.state = Some(encode_state::<PodMachine>(&state));
+        commit.timers = vec![TimerChange::set(CLEAN, Duration::from_millis(ms))];
+        commit.tenure = TenureChange::End;
+        commit.mail = MailStance::ReadAll(self.held.head.mail_read);
+        match self.held.commit(commit).await {
+            Ok(_) => Err(Halt::Over),
+            // What came may say something else: the loop looks again.
+            Err(HoldError::MoreMail) => self.take_mail().await,
+            Err(e) => Err(e.into()),
+        }
+    }
+}

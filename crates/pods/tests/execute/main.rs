@@ -1,0 +1,9 @@
+//! Tests of the executor: the real client against the API double, in a small world with a real engine.
+
+mod cleaning;
+mod crashes;
+mod logs;
+mod making;
+mod steps;
+mod stopping;
+mod support;

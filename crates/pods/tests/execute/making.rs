@@ -1,0 +1,248 @@
+//! A pod is made once per attempt, whatever the API server says.
+
+use crate::support::{World, new_task, until};
+use serde_json::json;
+use tenure_kubedouble::{Fault, On, Refusal, Times};
+use tenure_pods::{
+    pod::PodEvent,
+    task::{NewTask, TaskEvent, policy::RetryPolicy},
+    verdict::Cause,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_runs_as_a_pod_and_its_result_comes_back() {
+    let world = World::new().await;
+    let executor = world.executor().await;
+    let task = world.task(new_task()).await;
+    let pod = world.pod(1).await;
+    let made = world.cluster.pod(&pod).unwrap();
+    let labels = &made["metadata"]["labels"];
+    assert_eq!(labels["flowforge.io/task-id"], task.to_string());
+    assert_eq!(labels["flowforge.io/workload"], "true");
+    assert_eq!(labels["flowforge.io/attempt"], "1");
+    assert_eq!(labels["app.kubernetes.io/managed-by"], "tenure");
+    assert_eq!(made["spec"]["restartPolicy"], "Never");
+    assert_eq!(made["spec"]["containers"][0]["name"], "main");
+    world.status(task, "QUEUED").await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    world.status(task, "RUNNING").await;
+    world.cluster.terminate(&pod, 0, "Completed", "{\"sum\": 42}");
+    world.status(task, "SUCCEEDED").await;
+    let state = world.task_state(task).await;
+    assert_eq!(state.result.as_deref(), Some("{\"sum\": 42}"));
+    assert_eq!(state.ended.unwrap().exit_code, Some(0));
+    // What ended well is cleaned up.
+    world.status(world.tended(task, 1), "cleared").await;
+    assert!(world.cluster.pod(&pod).is_none());
+    assert_eq!(executor.shop().counts.created.get(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_attempt_gets_a_pod_of_its_own() {
+    let world = World::new().await;
+    let _executor = world.executor().await;
+    let task = world.task(new_task()).await;
+    let first = world.pod(1).await;
+    world.cluster.bind(&first, "node-1");
+    world.cluster.running(&first);
+    world.cluster.terminate(&first, 3, "Error", "no luck");
+    let second = world.pod(2).await;
+    assert_ne!(first, second);
+    assert_eq!(
+        world.cluster.pod(&second).unwrap()["metadata"]["labels"]["flowforge.io/attempt"],
+        "2"
+    );
+    world.cluster.bind(&second, "node-1");
+    world.cluster.running(&second);
+    world.cluster.terminate(&second, 0, "Completed", "");
+    world.status(task, "SUCCEEDED").await;
+    // The failed one is left to be looked at.
+    world.status(world.tended(task, 1), "left").await;
+    assert!(world.cluster.pod(&first).is_some());
+    world.status(world.tended(task, 2), "cleared").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_that_is_used_up_is_waited_for_and_said() {
+    let world = World::new().await;
+    let executor = world.executor().await;
+    let full = world.cluster.fault(On::create("pods"), Fault::quota_exceeded(), Times::Always);
+    let task = world.task(new_task()).await;
+    let tended = world.tended(task, 1);
+    world.until_pod(tended, "begun", |s| s.begun.is_some()).await;
+    until("it waits", || executor.shop().counts.waits().get("quota").is_some_and(|n| *n > 2)).await;
+    assert!(world.made().is_empty());
+    world.cluster.clear_fault(full);
+    let pod = world.pod(1).await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    world.status(task, "RUNNING").await;
+    let notes: Vec<_> = world.pod_events(tended).await;
+    let notes: Vec<_> = notes
+        .iter()
+        .filter(|e| matches!(e, PodEvent::PodNoted { what } if what.contains("exceeded quota")))
+        .collect();
+    assert_eq!(notes.len(), 1, "said once, however often it was tried");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trouble_that_passes_is_waited_out() {
+    let world = World::new().await;
+    for fault in
+        [Fault::too_many_requests(0), Fault::internal_error(), Fault::unavailable(), Fault::Cut]
+    {
+        world.cluster.fault(On::create("pods"), fault, Times::Next(1));
+    }
+    let _executor = world.executor().await;
+    let task = world.task(new_task()).await;
+    let pod = world.pod(1).await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    world.status(task, "RUNNING").await;
+    assert_eq!(world.made().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_was_lost_makes_no_second_pod() {
+    let world = World::new().await;
+    world.cluster.fault(On::create("pods"), Fault::AnswerLost, Times::Next(1));
+    let executor = world.executor().await;
+    let task = world.task(new_task()).await;
+    let pod = world.pod(1).await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    world.status(task, "RUNNING").await;
+    assert_eq!(world.made().len(), 1);
+    assert_eq!(executor.shop().counts.adopted.get(), 1);
+    let uid = world.cluster.pod(&pod).unwrap()["metadata"]["uid"].clone();
+    assert_eq!(world.task_state(task).await.pod.unwrap().uid, uid.as_str().unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_of_the_same_name_that_is_not_ours_is_not_taken_for_ours() {
+    let world = World::new().await;
+    // The name is taken while the executor asks for it.
+    let foreign = world.cluster.clone();
+    world.cluster.fault(On::create("pods"), Fault::unavailable(), Times::Next(1));
+    let executor = world.executor().await;
+    let task = world.task(new_task()).await;
+    let tended = world.tended(task, 1);
+    world.until_pod(tended, "begun", |s| s.begun.is_some()).await;
+    let name = world.pod_state(tended).await.begun.unwrap().name;
+    // Deleted and made anew by somebody else, if ours was faster.
+    if foreign.pod(&format!("default/{name}")).is_some() {
+        foreign.force_delete(&format!("default/{name}"));
+    }
+    drop(executor);
+    let _ = foreign.add_task(&format!("default/{name}"), &[("flowforge.io/workload", "true")]);
+    let _executor = world.executor().await;
+    world.status(task, "FAILED").await;
+    let ended = world.task_state(task).await.ended.unwrap();
+    assert_eq!(ended.cause, Some(Cause::Config));
+    assert!(ended.message.contains("not ours"), "{}", ended.message);
+    assert!(foreign.pod(&format!("default/{name}")).is_some(), "and it is left alone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_will_never_be_accepted_fails_the_task_at_once() {
+    let forbidden =
+        "pods \"x\" is forbidden: violates PodSecurity \"restricted:latest\": privileged";
+    let cases = [
+        Fault::Refuse(Refusal::new(403, "Forbidden", forbidden)),
+        Fault::Refuse(Refusal::new(
+            422,
+            "Invalid",
+            "Pod \"x\" is invalid: spec.containers[0].image: Required value",
+        )),
+        Fault::Refuse(Refusal::new(404, "NotFound", "namespaces \"nowhere\" not found")),
+    ];
+    for fault in cases {
+        let world = World::new().await;
+        let said = match &fault {
+            Fault::Refuse(refusal) => refusal.message.clone(),
+            _ => String::new(),
+        };
+        world.cluster.fault(On::create("pods"), fault, Times::Always);
+        let executor = world.executor().await;
+        let task = world.task(new_task()).await;
+        world.status(task, "FAILED").await;
+        let ended = world.task_state(task).await.ended.unwrap();
+        assert_eq!(ended.cause, Some(Cause::Config));
+        assert_eq!(ended.message, said);
+        world.status(world.tended(task, 1), "not_made").await;
+        assert_eq!(executor.shop().counts.refused.get(), 1);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_that_is_wrong_is_refused_before_the_api_server_is_asked() {
+    let world = World::new().await;
+    let _executor = world.executor().await;
+    let template = json!({ "spec": { "containers": [{ "image": "i", "comand": ["x"] }] } });
+    let task = world.task(NewTask { template, ..new_task() }).await;
+    world.status(task, "FAILED").await;
+    let ended = world.task_state(task).await.ended.unwrap();
+    assert_eq!(ended.message, "template.spec.containers[0].comand: Kubernetes knows no such field");
+    assert!(world.asked("create").is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_right_is_the_operators_to_give_and_no_fault_of_the_task() {
+    let world = World::new().await;
+    world.cluster.forbid("create", "pods");
+    let executor = world.executor().await;
+    let task = world.task(new_task()).await;
+    until("it waits", || executor.shop().counts.waits().contains_key("forbidden")).await;
+    world.cluster.allow("create", "pods");
+    let pod = world.pod(1).await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    world.status(task, "RUNNING").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_is_deleted_by_others_is_replaced() {
+    let world = World::new().await;
+    let _executor = world.executor().await;
+    let retry = RetryPolicy { deleted: 1, ..new_task().retry };
+    let task = world.task(NewTask { retry, ..new_task() }).await;
+    let first = world.pod(1).await;
+    world.cluster.bind(&first, "node-1");
+    world.cluster.running(&first);
+    world.status(task, "RUNNING").await;
+    world.cluster.force_delete(&first);
+    let second = world.pod(2).await;
+    world.cluster.bind(&second, "node-1");
+    world.cluster.running(&second);
+    world.cluster.terminate(&second, 0, "Completed", "");
+    world.status(task, "SUCCEEDED").await;
+    let failed = world.task_events(task).await;
+    let causes: Vec<_> = failed
+        .iter()
+        .filter_map(|e| match e {
+            TaskEvent::AttemptFailed { ended, .. } => ended.cause,
+            _ => None,
+        })
+        .collect();
+    assert_eq!(causes, [Cause::DeletedExternally]);
+    world.status(world.tended(task, 1), "cleared").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_label_that_is_taken_away_does_not_end_a_pod() {
+    let world = World::new().await;
+    let _executor = world.executor().await;
+    let task = world.task(new_task()).await;
+    let pod = world.pod(1).await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    world.status(task, "RUNNING").await;
+    let gone = json!({ "metadata": { "labels": { "app.kubernetes.io/managed-by": null } } });
+    world.cluster.patch(&pod, &gone);
+    // It is asked for by name from now on.
+    until("it is looked for", || world.asked("get").len() > 1).await;
+    world.cluster.terminate(&pod, 0, "Completed", "");
+    world.status(task, "SUCCEEDED").await;
+    assert_eq!(world.made().len(), 1);
+}

@@ -1,0 +1,143 @@
+//! A job's step runs as a pod.
+
+use crate::support::{World, until};
+use serde_json::{Value, json};
+use tenure_jobs::{Job, JobState, drive::read_events};
+use tenure_kernel::{ids::EntityId, machine::decode_state};
+use tenure_kubedouble::OnDelete;
+
+impl World {
+    /// The task behind the step of a job.
+    async fn task_of(&self, pod: &str) -> EntityId {
+        let made = self.cluster.pod(pod).unwrap();
+        made["metadata"]["labels"]["flowforge.io/task-id"].as_str().unwrap().parse().unwrap()
+    }
+
+    async fn output(&self, job: EntityId) -> Value {
+        self.status(job, "completed").await;
+        let mut output = Value::Null;
+        for record in self.store.stream(job, 1, 1_000).await.unwrap() {
+            let (_, events) = read_events(&self.store, &record).await.unwrap();
+            for event in events {
+                if event.name == "job_completed" {
+                    let body: Value = serde_json::from_slice(event.body.inline().unwrap()).unwrap();
+                    output = body["output"].clone();
+                }
+            }
+        }
+        output
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_runs_as_a_pod_fails_once_and_returns_what_the_container_wrote() {
+    let world = World::new().await;
+    let _executor = world.executor().await;
+    let input = json!({
+        "image": "busybox", "command": ["sh", "-c", "echo"], "env": { "N": 1 }, "result_file": "/tmp/result",
+    });
+    let job = world.job(input).await;
+    let first = world.pod(1).await;
+    let made = world.cluster.pod(&first).unwrap();
+    assert_eq!(made["metadata"]["labels"]["flowforge.io/workflow-id"], job.to_string());
+    assert_eq!(made["spec"]["containers"][0]["terminationMessagePath"], "/tmp/result");
+    world.cluster.bind(&first, "node-1");
+    world.cluster.running(&first);
+    world.cluster.terminate(&first, 1, "Error", "");
+    let second = world.pod(2).await;
+    world.cluster.bind(&second, "node-1");
+    world.cluster.running(&second);
+    world.cluster.terminate(&second, 0, "Completed", "{\"rows\": 7}");
+    let output = world.output(job).await;
+    assert_eq!(output["exit_code"], 0);
+    assert_eq!(output["result"], json!({ "rows": 7 }));
+    assert_eq!(output["attempt"], 2);
+    assert_eq!(output["pod"], second);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_waits_for_a_pod_says_so_and_is_held_by_nobody() {
+    let world = World::new().await;
+    let _executor = world.executor().await;
+    let job = world.job(json!({ "image": "busybox" })).await;
+    let pod = world.pod(1).await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    let task = world.task_of(&pod).await;
+    world.status(task, "RUNNING").await;
+    world.status(job, "waiting").await;
+    assert!(world.head(job).await.unwrap().holder.is_none());
+    let head = world.head(job).await.unwrap();
+    let view = tenure_jobs::view::view(&world.store, &head).await.unwrap();
+    let now = world.store.now().await.unwrap();
+    let why = tenure_jobs::view::why(&view, now);
+    assert!(why.contains(&format!("its task {task} is RUNNING")), "{why}");
+    assert!(why.contains(&format!("tenure task why {task}")), "{why}");
+    world.cluster.terminate(&pod, 0, "Completed", "");
+    assert_eq!(world.output(job).await["result"], Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_job_is_the_end_of_its_pod() {
+    let world = World::new().await;
+    world.cluster.on_delete(OnDelete::WhenTold);
+    let _executor = world.executor().await;
+    let job = world.job(json!({ "image": "busybox" })).await;
+    let pod = world.pod(1).await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    let task = world.task_of(&pod).await;
+    world.status(task, "RUNNING").await;
+    world.cancel(job).await;
+    let cluster = world.cluster.clone();
+    until("its pod is deleted", || {
+        cluster.pod(&pod).is_some_and(|p| p["metadata"]["deletionTimestamp"].is_string())
+    })
+    .await;
+    let marked = world.cluster.pod(&pod).unwrap();
+    assert_eq!(marked["metadata"]["annotations"]["flowforge.io/cancel"], "cancel");
+    world.cluster.finish_delete(&pod, 143);
+    world.status(task, "CANCELED").await;
+    world.status(job, "cancelled").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_fails_for_good_fails_the_step_in_its_own_words() {
+    let world = World::new().await;
+    let _executor = world.executor().await;
+    let job = world.job(json!({ "image": "busybox", "retry": 0 })).await;
+    let pod = world.pod(1).await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    world.cluster.terminate(&pod, 3, "Error", "no such table");
+    world.status(job, "failed").await;
+    let state: JobState = decode_state::<Job>(&world.head(job).await.unwrap().state).unwrap();
+    let said = format!("{state:?}");
+    assert!(said.contains("app_error (exit code 3)") && said.contains("no such table"), "{said}");
+    assert_eq!(world.made().len(), 1, "its own retries are the task's, and there are none");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_input_that_is_wrong_fails_the_step_before_anything_is_asked_for() {
+    let world = World::new().await;
+    let _executor = world.executor().await;
+    let job = world.job(json!({ "image": "busybox", "comand": ["x"] })).await;
+    world.status(job, "failed").await;
+    let story = world.story(job).await;
+    assert!(story.contains("unknown field `comand`"), "{story}");
+    assert!(!story.contains("tool_invocation_started"), "{story}");
+    assert!(world.made().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_whose_time_is_up_stops_its_pod() {
+    let world = World::new().await;
+    let _executor = world.executor().await;
+    let job = world.job(json!({ "image": "busybox", "timeout": 0.2 })).await;
+    let pod = world.pod(1).await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    world.status(job, "failed").await;
+    let cluster = world.cluster.clone();
+    until("its pod is gone", || cluster.pod(&pod).is_none()).await;
+}
