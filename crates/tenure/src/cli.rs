@@ -50,6 +50,11 @@ pub enum Command {
         Everything is also a setting (collector.*, kubernetes.*, redis.addresses, pods.*): see tenure config, and docs/pods/collector.md."
     )]
     Collector(crate::commands::collector::Options),
+    /// Makes and tends the pods of tasks in a Kubernetes cluster, for a server in another process
+    #[command(
+        after_help = "Example:\n  tenure executor --server http://tenure:7777 --in-cluster\n  tenure executor --kubeconfig ~/.kube/config --namespace work"
+    )]
+    Executor(crate::commands::executor::Options),
     /// Submits, shows and moves jobs of a server, over HTTP
     Job(crate::commands::job::args::Job),
     /// Sets and shows agents, and sends them work

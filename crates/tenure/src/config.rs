@@ -271,7 +271,7 @@ pub static KEYS: &[Key] = &[
         name: "kubernetes.namespace",
         default: "",
         form: Form::Namespace,
-        doc: "the namespace whose pods the collector follows; empty: all of them",
+        doc: "the namespace whose pods the collector follows; empty: all of them. And the one in which the executor makes pods whose task names none; empty: that of its account",
     },
     Key {
         name: "kubernetes.node_name",
@@ -412,6 +412,12 @@ pub static KEYS: &[Key] = &[
         doc: "how long a pod that is over is left before it is deleted",
     },
     Key {
+        name: "pods.cluster",
+        default: "",
+        form: Form::Anything,
+        doc: "the name of the cluster whose pods an executor makes, and of the one for pod steps that name none",
+    },
+    Key {
         name: "pods.config_grace_seconds",
         default: "60",
         form: Form::Number(0, 31_536_000),
@@ -428,6 +434,18 @@ pub static KEYS: &[Key] = &[
         default: "300",
         form: Form::Number(0, 31_536_000),
         doc: "how long a container that can not be created is waited for",
+    },
+    Key {
+        name: "pods.executor",
+        default: "false",
+        form: Form::Switch,
+        doc: "whether the server makes and tends pods itself, in the cluster of kubernetes.*; else `tenure executor` does",
+    },
+    Key {
+        name: "pods.executor_slots",
+        default: "500",
+        form: Form::Number(1, 10_000),
+        doc: "pods that one executor tends at once",
     },
     Key {
         name: "pods.fence_seconds",

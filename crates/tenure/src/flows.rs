@@ -69,6 +69,10 @@ pub fn builtin() -> Flows {
             .doc("One program, by the tool command."),
     );
     flows = flows.with(
+        FlowSpec::new("pod", |ctx: Ctx, input: Value| one_call(ctx, "pod", input))
+            .doc("One pod in a Kubernetes cluster, by the tool pod."),
+    );
+    flows = flows.with(
         FlowSpec::new("call", call)
             .doc("One call of any tool, whoever has it; returns its result."),
     );

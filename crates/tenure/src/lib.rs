@@ -7,6 +7,7 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod drill;
+mod executor;
 pub mod flows;
 pub mod intake;
 mod listen;

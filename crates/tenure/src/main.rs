@@ -66,6 +66,7 @@ async fn dispatch(cli: &Cli, settings: &Settings) -> Result<String, Failure> {
             commands::serve::work(settings, &o.server, o.api_key.as_deref(), json).await
         }
         Command::Collector(options) => commands::collector::run(settings, options, json).await,
+        Command::Executor(options) => commands::executor::run(settings, options, json).await,
         Command::Job(options) => commands::job::run(options, json).await,
         Command::Agent(options) => commands::agent::run(options, json).await,
         Command::Turn(options) => commands::agent::turn::run(options, json).await,
@@ -123,6 +124,9 @@ fn settings(cli: &Cli) -> Result<Settings, Failure> {
     }
     if let Command::Collector(collector) = &cli.command {
         flags.extend(collector.flags());
+    }
+    if let Command::Executor(executor) = &cli.command {
+        flags.extend(executor.flags());
     }
     Ok(Settings::load(file, std::env::vars(), &flags)?)
 }

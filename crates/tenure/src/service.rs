@@ -32,9 +32,10 @@ use tenure_kernel::{
     error::StoreError,
     judge::Judge,
     runtime::{Clock as _, Rt, Runtime as _},
-    sessions::Executor,
+    sessions::Executor as Process,
     store::Store,
 };
+use tenure_pods::execute::Executor;
 use tenure_remote::{RemoteBell, RemoteStore};
 use tenure_server::{
     App, ServerOptions,
@@ -106,7 +107,8 @@ impl Program {
         let mut shop = Shop::new(self.flows.clone(), tools, options)
             .serving(serves)
             .with_liveness(Arc::new(SameMachine))
-            .with_calls(CALLS.get_or_init(Calls::default).clone());
+            .with_calls(CALLS.get_or_init(Calls::default).clone())
+            .with_hands(crate::executor::hands(settings));
         let effects = settings.text("effects.directory");
         if !effects.is_empty() {
             let directory = Directory::open(Path::new(effects)).map_err(|e| {
@@ -130,15 +132,7 @@ impl Program {
         server: &str,
         api_key: Option<&str>,
     ) -> Result<Remote, Failure> {
-        let rt: Rt = Arc::new(TokioRuntime::current());
-        let bad = |e: tenure_remote::BadAddress| Failure::System(e.to_string());
-        let store = RemoteStore::new(server, api_key, machines().tables()).map_err(bad)?;
-        let bell = RemoteBell::new(server, api_key, rt.clone()).map_err(bad)?;
-        let mut config = settings.engine();
-        config.flights = REMOTE_FLIGHTS;
-        // Whether anybody outside listens is known to the server, and only to it.
-        config.mute = false;
-        let pipeline = Pipeline::new(Arc::new(store), Arc::new(bell), rt, &config);
+        let (pipeline, config) = reach(settings, server, api_key)?;
         let shop = self.shop(settings)?;
         let turns = match self.turns {
             true => crate::turns::crew(pipeline.clone(), config.clone(), settings).await?,
@@ -200,6 +194,12 @@ impl Program {
             true => crate::turns::crew(node.pipeline.clone(), config.clone(), settings).await?,
             false => None,
         };
+        let executor = match settings.is_on("pods.executor") {
+            true => {
+                Some(crate::executor::start(node.pipeline.clone(), config.clone(), settings).await?)
+            }
+            false => None,
+        };
         let crew = match with_worker {
             true => Some(crew(node.pipeline.clone(), config, shop.clone(), settings).await?),
             false => None,
@@ -258,6 +258,7 @@ impl Program {
             node,
             crew,
             turns,
+            executor,
             house,
             submitter,
             address,
@@ -268,12 +269,40 @@ impl Program {
     }
 }
 
+/// The way to a server in another process.
+pub(crate) fn reach(
+    settings: &Settings,
+    server: &str,
+    api_key: Option<&str>,
+) -> Result<(Pipeline, EngineConfig), Failure> {
+    let rt: Rt = Arc::new(TokioRuntime::current());
+    let bad = |e: tenure_remote::BadAddress| Failure::System(e.to_string());
+    let store = RemoteStore::new(server, api_key, machines().tables()).map_err(bad)?;
+    let bell = RemoteBell::new(server, api_key, rt.clone()).map_err(bad)?;
+    let mut config = settings.engine();
+    config.flights = REMOTE_FLIGHTS;
+    // Whether anybody outside listens is known to the server, and only to it.
+    config.mute = false;
+    Ok((Pipeline::new(Arc::new(store), Arc::new(bell), rt, &config), config))
+}
+
 /// Every call of a tool in this process, whichever worker in it made it.
 static CALLS: OnceLock<Calls> = OnceLock::new();
 
 /// Kinds of entities that workers in other processes may touch.
-const WORKER_KINDS: [&str; 9] =
-    ["worker", "job", "call", "catalogue", "limit", "limit_book", "agent", "turn", "join"];
+const WORKER_KINDS: [&str; 11] = [
+    "worker",
+    "job",
+    "call",
+    "catalogue",
+    "limit",
+    "limit_book",
+    "agent",
+    "turn",
+    "join",
+    "task",
+    "pod",
+];
 
 /// Batches on their way to a server at once.
 const REMOTE_FLIGHTS: usize = 4;
@@ -377,7 +406,7 @@ pub(crate) fn llm_options(settings: &Settings) -> LlmOptions {
 struct SameMachine;
 
 impl Liveness for SameMachine {
-    fn known_dead(&self, executor: &Executor) -> bool {
+    fn known_dead(&self, executor: &Process) -> bool {
         is_known_dead(executor)
     }
 }
@@ -412,6 +441,8 @@ pub struct Service {
     pub crew: Option<Crew>,
     /// The worker for turns in its process.
     turns: Option<TurnCrew>,
+    /// What tends pods in its process.
+    executor: Option<Executor>,
     /// What runs the server's own jobs.
     house: Crew,
     /// Creates jobs.
@@ -445,6 +476,9 @@ impl Service {
         }
         if let Some(turns) = &mut self.turns {
             turns.stop().await;
+        }
+        if let Some(executor) = &mut self.executor {
+            executor.stop().await;
         }
         if let Some(crew) = &mut self.crew {
             crew.stop().await;

@@ -45,8 +45,8 @@ pub(super) const WAIT_SECONDS_MAX: f64 = 300.0;
 const MUST_END_SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
 /// The tenant of jobs of callers who have none.
 pub(crate) const TENANT: &str = "default";
-/// Words that are taken, for what is not built yet.
-const LATER: [&str; 2] = ["pod", "file_wait"];
+/// A word that is taken, for what is not built yet.
+const LATER: &str = "file_wait";
 
 /// What to run.
 #[derive(Debug, Default, Deserialize, ToSchema)]
@@ -87,8 +87,6 @@ pub(super) struct NewJob {
     debounce: Option<DebounceOf>,
     /// Who asks, for people.
     by: Option<String>,
-    #[schema(ignore)]
-    pod: Option<serde::de::IgnoredAny>,
     #[schema(ignore)]
     file_wait: Option<serde::de::IgnoredAny>,
 }
@@ -278,9 +276,8 @@ pub(super) async fn check_input(
 }
 
 fn refuse_later(new: &NewJob) -> Result<(), Problem> {
-    let fields = [("pod", &new.pod), ("file_wait", &new.file_wait)];
-    let field = fields.iter().find(|(_, value)| value.is_some()).map(|(name, _)| *name);
-    let flow = new.flow.as_deref().and_then(|f| LATER.into_iter().find(|l| *l == f));
+    let field = new.file_wait.is_some().then_some(LATER);
+    let flow = new.flow.as_deref().filter(|f| *f == LATER);
     let Some(name) = field.or(flow) else { return Ok(()) };
     let detail = format!("{name} comes with a later version");
     let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, ApiCode::LaterVersion, detail);

@@ -44,15 +44,12 @@ async fn a_submission_that_can_not_run_is_refused_before_it_is_a_job() {
     let missing = refused(&server, submit, missing, 422, "schema_violation").await;
     assert!(missing.text("detail").contains("\"name\" is a required property"));
 
-    for name in ["pod", "file_wait"] {
-        let flow = refused(&server, submit, json!({"flow": name}), 422, "later_version").await;
-        assert_eq!(flow.text("field"), "flow");
-        let field =
-            refused(&server, submit, json!({"flow": "greet", name: {}}), 422, "later_version")
-                .await;
-        assert_eq!(field.text("field"), name);
-        assert!(field.text("detail").contains("comes with a later version"));
-    }
+    let flow = refused(&server, submit, json!({"flow": "file_wait"}), 422, "later_version").await;
+    assert_eq!(flow.text("field"), "flow");
+    let field = json!({"flow": "greet", "file_wait": {}});
+    let field = refused(&server, submit, field, 422, "later_version").await;
+    assert_eq!(field.text("field"), "file_wait");
+    assert!(field.text("detail").contains("comes with a later version"));
     let fine = json!({"name": "x"});
     let cases = [
         (json!({}), "bad_field", "flow"),

@@ -9,6 +9,7 @@ pub mod demo;
 pub mod doctor;
 pub mod drill;
 pub mod evidence;
+pub mod executor;
 pub mod gate;
 pub mod job;
 pub mod key;

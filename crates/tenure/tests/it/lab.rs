@@ -134,15 +134,26 @@ impl Lab {
 
     /// A worker process; `point` is what it does to itself, see `TENURE_DRILL_POINT`.
     pub fn worker(&self, point: Option<&str>) -> Hand {
+        self.process("worker", &[], point)
+    }
+
+    /// An executor process, for the cluster of this kubeconfig.
+    pub fn executor(&self, kubeconfig: &Path, point: Option<&str>) -> Hand {
+        let kubeconfig = kubeconfig.display().to_string();
+        self.process("executor", &["--kubeconfig", &kubeconfig], point)
+    }
+
+    fn process(&self, command_name: &str, more: &[&str], point: Option<&str>) -> Hand {
         let mut command = tenure();
-        command.arg("worker").args(["--server", &self.service.url()]).current_dir(&self.dir);
+        command.arg(command_name).args(["--server", &self.service.url()]).args(more);
+        command.current_dir(&self.dir);
         for set in self.sets.iter().filter(|s| !s.starts_with("store.url")) {
             command.args(["--set", set]);
         }
         if let Some(point) = point {
             command.env("TENURE_DRILL_POINT", point);
         }
-        let log = self.dir.join(format!("worker-{}.log", random()));
+        let log = self.dir.join(format!("{command_name}-{}.log", random()));
         let out = std::fs::File::create(&log).unwrap();
         command.stderr(out.try_clone().unwrap()).stdout(Stdio::from(out));
         let child: Child = command.spawn().expect("the binary starts");

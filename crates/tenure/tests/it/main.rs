@@ -14,6 +14,7 @@ mod disk;
 mod doctor;
 mod drill;
 mod evidence;
+mod executor;
 mod explain;
 mod gates;
 mod hostile;

@@ -1,0 +1,98 @@
+//! The executor of pods: in the process of a server, or in one of its own. And the step of a job that runs as a pod, which
+//! is where jobs and pods meet: neither crate knows the other.
+
+use crate::{commands::Failure, config::Settings, drill};
+use serde_json::Value;
+use std::{path::PathBuf, sync::Arc};
+use tenure_edge::executor_of_this_process;
+use tenure_engine::{config::EngineConfig, pipeline::Pipeline};
+use tenure_jobs::{
+    call::NewCall,
+    drive::hands::{self, Hands, Order},
+};
+use tenure_kernel::{machine::Machine as _, stream::Body};
+use tenure_pods::{
+    execute::{Executor, ExecutorOptions, LiveCluster, PodShop},
+    follow::{Connection, connect},
+    step::{self, StepDefaults},
+    task::{NewTask, Task},
+};
+use tenure_steps::tool::ToolSpec;
+
+/// Starts it for the cluster of the settings.
+pub(crate) async fn start(
+    pipeline: Pipeline,
+    config: EngineConfig,
+    settings: &Settings,
+) -> Result<Executor, Failure> {
+    let client = connect(&connection(settings)).await.map_err(Failure::System)?;
+    let cluster = LiveCluster::new(client, settings.text("kubernetes.namespace"));
+    let rt = pipeline.rt().clone();
+    let mut shop = PodShop::new(Arc::new(cluster), rt, settings.pod_policy());
+    if let Some(probe) = drill::points::from_environment().map_err(Failure::System)? {
+        shop = shop.with_probe(probe);
+    }
+    let options = ExecutorOptions {
+        name: format!("executor, pid {}", std::process::id()),
+        process: executor_of_this_process(),
+        cluster: settings.text("pods.cluster").to_owned(),
+        slots: usize::try_from(settings.number("pods.executor_slots")).unwrap_or(usize::MAX),
+        drain: settings.seconds("worker.drain_seconds"),
+    };
+    Ok(Executor::start(pipeline, Arc::new(config), Arc::new(shop), options).await?)
+}
+
+/// How the cluster is reached.
+fn connection(settings: &Settings) -> Connection {
+    let file = Some(settings.text("kubernetes.kubeconfig")).filter(|f| !f.is_empty());
+    Connection {
+        in_cluster: settings.is_on("kubernetes.in_cluster"),
+        kubeconfig: file.map(PathBuf::from),
+        context: None,
+    }
+}
+
+/// Takes calls of the tool `pod`: each is a task.
+struct PodHands {
+    defaults: StepDefaults,
+    tools: Vec<ToolSpec>,
+}
+
+impl Hands for PodHands {
+    fn tools(&self) -> &[ToolSpec] {
+        &self.tools
+    }
+
+    fn check(&self, _tool: &str, input: &Value) -> Result<(), String> {
+        self.defaults.check(input)
+    }
+
+    fn order(&self, call: &NewCall, tenant: &str) -> Order {
+        let words = serde_json::to_value(call).unwrap_or_default();
+        let task = self.defaults.order(&words, tenant).unwrap_or_else(|why| {
+            // Our own words, which we can read. If that were not so, the task ends at once and says it.
+            NewTask { name: why, template: Value::Bool(false), ..NewTask::default() }
+        });
+        Order { kind: Task::TABLE.kind.into(), body: Body::json(&task) }
+    }
+}
+
+/// The tool `pod` of jobs in this process.
+pub(crate) fn hands(settings: &Settings) -> Arc<dyn Hands> {
+    let pods = settings.pods();
+    let mut tool = hands::spec(step::TOOL);
+    tool.doc =
+        "Runs a container image as a pod, and returns its exit code and what it wrote.".into();
+    tool.options.timeout = Some(pods.must_end_in);
+    tool.input_schema = Some(step::input_schema());
+    tool.output_schema = Some(step::output_schema());
+    let defaults = StepDefaults {
+        retry: pods.retry,
+        budget: pods.budget,
+        cleanup: pods.cleanup,
+        times: pods.times,
+        cluster: settings.text("pods.cluster").to_owned(),
+        namespace: String::new(),
+    };
+    Arc::new(PodHands { defaults, tools: vec![tool] })
+}

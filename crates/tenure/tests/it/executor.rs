@@ -1,0 +1,167 @@
+//! `tenure executor` as a process: killed with SIGKILL at each point of a pod's life and replaced by another; the API server is a
+//! double in this process. One pod per attempt, whatever happens.
+
+use crate::lab::{Lab, bounded};
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+use tenure::{
+    jobs::drive::read_events,
+    kernel::{ids::EntityId, store::HeadFilter},
+};
+use tenure_kubedouble::Cluster;
+
+struct Town {
+    lab: Lab,
+    cluster: Cluster,
+    kubeconfig: std::path::PathBuf,
+    made: Arc<Mutex<Vec<String>>>,
+}
+
+impl Town {
+    async fn open() -> Self {
+        let lab =
+            Lab::open(None, &["pods.backoff_seconds=0.05", "pods.backoff_max_seconds=0.1"]).await;
+        let cluster = Cluster::start();
+        cluster.add_node("node-1");
+        let made: Arc<Mutex<Vec<String>>> = Arc::default();
+        let noted = made.clone();
+        cluster.on_create(move |_, pod| noted.lock().unwrap().push(pod.to_owned()));
+        let kubeconfig = cluster.kubeconfig(lab.dir());
+        Town { lab, cluster, kubeconfig, made }
+    }
+
+    fn made(&self) -> Vec<String> {
+        self.made.lock().unwrap().clone()
+    }
+
+    async fn pod(&self, nth: usize) -> String {
+        bounded("a pod", || async { self.made().get(nth - 1).cloned() }).await
+    }
+
+    async fn job(&self) -> EntityId {
+        let input =
+            json!({ "image": "busybox", "command": ["true"], "result_file": "/tmp/result" });
+        self.lab.submit("pod", input).await
+    }
+
+    async fn task_is(&self, status: &str) -> EntityId {
+        let what = format!("a task that is {status}");
+        bounded(&what, || async {
+            let filter = HeadFilter {
+                kind: Some("task".into()),
+                status: Some(status.into()),
+                ..HeadFilter::default()
+            };
+            self.lab.store.heads(filter, 1).await.unwrap().first().map(|h| h.id)
+        })
+        .await
+    }
+
+    async fn pod_is(&self, status: &str) {
+        let what = format!("the entity of a pod that is {status}");
+        bounded(&what, || async {
+            let filter = HeadFilter {
+                kind: Some("pod".into()),
+                status: Some(status.into()),
+                ..HeadFilter::default()
+            };
+            (!self.lab.store.heads(filter, 1).await.unwrap().is_empty()).then_some(())
+        })
+        .await;
+    }
+
+    async fn output(&self, job: EntityId) -> Value {
+        self.lab.until(job, "completed").await;
+        for record in self.lab.store.stream(job, 1, 1_000).await.unwrap() {
+            for event in read_events(&self.lab.store, &record).await.unwrap().1 {
+                if event.name == "job_completed" {
+                    let body: Value = serde_json::from_slice(event.body.inline().unwrap()).unwrap();
+                    return body["output"].clone();
+                }
+            }
+        }
+        panic!("no output");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executor_process_that_is_killed_anywhere_leaves_one_pod() {
+    for point in ["pod_claimed", "pod_begun", "pod_created", "pod_made"] {
+        let town = Town::open().await;
+        let _worker = town.lab.worker(None);
+        let mut first = town.lab.executor(&town.kubeconfig, Some(point));
+        let job = town.job().await;
+        first.ended().await;
+        assert!(first.said().contains(&format!("drill: {point}:1")), "{}", first.said());
+        let mut second = town.lab.executor(&town.kubeconfig, None);
+        let pod = town.pod(1).await;
+        town.cluster.bind(&pod, "node-1");
+        town.cluster.running(&pod);
+        town.task_is("RUNNING").await;
+        // And once more, in the middle of its run.
+        second.kill();
+        town.cluster.log(&pod, "main", "nobody listens");
+        town.cluster.terminate(&pod, 0, "Completed", "{\"rows\": 7}");
+        let _third = town.lab.executor(&town.kubeconfig, None);
+        let output = town.output(job).await;
+        assert_eq!(
+            (&output["result"], &output["attempt"]),
+            (&json!({ "rows": 7 }), &json!(1)),
+            "{point}"
+        );
+        town.pod_is("cleared").await;
+        assert_eq!(town.made().len(), 1, "{point}: one pod, ever");
+        town.lab.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executor_process_that_is_killed_while_it_stops_a_pod_has_it_stopped_by_the_next() {
+    for point in ["pod_marked", "pod_deleted"] {
+        let town = Town::open().await;
+        let _worker = town.lab.worker(None);
+        let mut first = town.lab.executor(&town.kubeconfig, Some(point));
+        let job = town.job().await;
+        let pod = town.pod(1).await;
+        town.cluster.bind(&pod, "node-1");
+        town.cluster.running(&pod);
+        town.task_is("RUNNING").await;
+        town.lab.cancel(job).await;
+        first.ended().await;
+        let _second = town.lab.executor(&town.kubeconfig, None);
+        town.task_is("CANCELED").await;
+        town.lab.until(job, "cancelled").await;
+        town.pod_is("cleared").await;
+        assert!(town.cluster.pod(&pod).is_none(), "{point}");
+        assert_eq!(town.made().len(), 1, "{point}");
+        town.lab.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executor_asks_for_no_more_than_its_role_grants() {
+    let town = Town::open().await;
+    let _worker = town.lab.worker(None);
+    let granted = tenure_pods::access::EXECUTOR.iter().flat_map(|access| {
+        let verbs = access.verbs.iter();
+        verbs.map(|verb| (access.group.to_owned(), access.resource.to_owned(), (*verb).to_owned()))
+    });
+    town.cluster.allow_only(granted);
+    let executor = town.lab.executor(&town.kubeconfig, None);
+    let job = town.job().await;
+    let pod = town.pod(1).await;
+    town.cluster.bind(&pod, "node-1");
+    town.cluster.running(&pod);
+    town.cluster.log(&pod, "main", "hello");
+    town.cluster.terminate(&pod, 0, "Completed", "");
+    town.output(job).await;
+    town.pod_is("cleared").await;
+    // Asked to end, it ends well.
+    executor.send(rustix::process::Signal::TERM);
+    let mut executor = executor;
+    assert!(executor.ended().await.success(), "{}", executor.said());
+    let refused: Vec<_> =
+        town.cluster.requests().into_iter().filter(|r| r.code == Some(403)).collect();
+    assert!(refused.is_empty(), "{refused:?}");
+    town.lab.close().await;
+}
