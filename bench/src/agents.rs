@@ -5,6 +5,8 @@
 //! *Send to first step*: from the call that sends until the model is asked; by then the step is durably begun. *Result to
 //! resume*: from the mail with the result of a tool outside until the model is asked again. Both with one client,
 //! so that nothing but the way itself is measured, and under the load of all clients.
+//!
+//! With a bus, bells travel over it and a turn has ended when the bus has acknowledged its final event.
 
 use crate::{
     place::Place,
@@ -28,8 +30,8 @@ use tenure_agents::{
     },
     words::kinds,
 };
-use tenure_bell::InProcess;
-use tenure_edge::{TokioRuntime, executor_of_this_process};
+use tenure_bell::{Bus, BusOptions, InProcess};
+use tenure_edge::{SystemClock, TokioRuntime, executor_of_this_process};
 use tenure_engine::{
     config::EngineConfig,
     lanes::Wire,
@@ -40,11 +42,12 @@ use tenure_jobs::{
     drive::{JobOptions, Shop},
 };
 use tenure_kernel::{
+    bell::Bell,
     error::StoreError,
     ids::{EntityId, MailId},
     machine::Machines,
     mail::NewMail,
-    outbox::Posted,
+    outbox::{Posted, Target},
     runtime::{BoxFuture, Rt},
     stream::Body,
 };
@@ -63,6 +66,8 @@ pub struct Options {
     pub clients: usize,
     /// Seconds per case.
     pub time: Duration,
+    /// A NATS for bells and events.
+    pub bus: Option<String>,
 }
 
 const TARGET: &str = "bench";
@@ -81,12 +86,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Hears final events, and tools that are to be answered.
-struct Hears(Arc<Seen>);
+/// Hears final events, once the bus behind it has them, if there is one.
+struct Hears(Arc<Seen>, Option<Bus>);
 
-impl Wire for Hears {
-    fn publish(&self, subject: &str, posted: &Posted) -> BoxFuture<'_, Result<(), StoreError>> {
-        if subject.ends_with(".task")
+impl Hears {
+    fn heard(&self, posted: &Posted) {
+        if let Target::Wire(subject) = &posted.message.to
+            && subject.ends_with(".task")
             && let Some(body) = posted.message.body.inline()
             && let Ok(said) = serde_json::from_slice::<Value>(body)
             && let Some(turn) = said["agent_turn_id"].as_str()
@@ -95,7 +101,36 @@ impl Wire for Hears {
             // Nobody waits any more: the case is over.
             let _ = waits.send(());
         }
-        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl Wire for Hears {
+    fn publish(&self, subject: &str, posted: &Posted) -> BoxFuture<'_, Result<(), StoreError>> {
+        let (subject, posted) = (subject.to_owned(), posted.clone());
+        Box::pin(async move {
+            if let Some(bus) = &self.1 {
+                bus.publish(&subject, &posted).await?;
+            }
+            self.heard(&posted);
+            Ok(())
+        })
+    }
+
+    fn publish_all<'a>(&'a self, rows: &'a [Posted]) -> BoxFuture<'a, Vec<Result<(), StoreError>>> {
+        Box::pin(async move {
+            let answers = match &self.1 {
+                Some(bus) => bus.publish_all(rows).await,
+                None => rows.iter().map(|_| Ok(())).collect(),
+            };
+            for (posted, _) in rows.iter().zip(&answers).filter(|(_, answer)| answer.is_ok()) {
+                self.heard(posted);
+            }
+            answers
+        })
+    }
+
+    fn is_up(&self) -> bool {
+        self.1.as_ref().is_none_or(Wire::is_up)
     }
 }
 
@@ -151,19 +186,34 @@ impl Bench {
         machines: Machines,
         flights: usize,
         clients: usize,
+        bus: Option<&str>,
     ) -> Result<Self, StoreError> {
         let rt: Rt = Arc::new(TokioRuntime::current());
+        let bus = match bus {
+            Some(url) => {
+                let options = BusOptions::new(url, "bench");
+                let bus = Bus::start(options, InProcess::new(), Arc::new(SystemClock)).await;
+                let bus = bus.map_err(wrong)?;
+                bus.connected().await;
+                Some(bus)
+            }
+            None => None,
+        };
+        let bell: Arc<dyn Bell> = match &bus {
+            Some(bus) => Arc::new(bus.clone()),
+            None => Arc::new(InProcess::new()),
+        };
         let seen = Arc::new(Seen::default());
         let config = EngineConfig { flights: place.flights(flights), ..EngineConfig::default() };
         let parts = Parts {
             store: place.store.clone(),
-            bell: Arc::new(InProcess::new()),
+            bell,
             rt: rt.clone(),
             machines,
             config: config.clone(),
             name: "bench".into(),
             executor: executor_of_this_process(),
-            wire: Arc::new(Hears(seen.clone())),
+            wire: Arc::new(Hears(seen.clone(), bus)),
             protect_outage: true,
         };
         let node = Node::start(parts).await?;
@@ -276,12 +326,14 @@ pub async fn run(
     flights: usize,
     options: &Options,
 ) -> Result<Vec<Case>, StoreError> {
-    let bench = Arc::new(Bench::open(place, machines, flights, options.clients).await?);
+    let bus = options.bus.as_deref();
+    let bench = Arc::new(Bench::open(place, machines, flights, options.clients, bus).await?);
     let mut cases = Vec::new();
     for (sort, clients) in
         [("plain", 1), ("plain", options.clients), ("job", options.clients), ("outside", 1)]
     {
-        cases.push(case(&bench, place, sort, clients, options.time).await?);
+        let case = case(&bench, place, sort, clients, options.time).await?;
+        cases.push(case.with("bus", if bus.is_some() { "nats" } else { "none" }));
     }
     Ok(cases)
 }

@@ -388,6 +388,9 @@ pub enum Suite {
         /// Seconds per case
         #[arg(long, default_value_t = 5.0)]
         seconds: f64,
+        /// Bells and events go over this NATS, and a turn has ended when the bus has acknowledged its final event
+        #[arg(long, value_name = "URL")]
+        bus: Option<String>,
     },
     /// Empties a full queue: submits jobs while nobody works, then starts a worker and takes the time until all of them
     /// are completed

@@ -224,9 +224,9 @@ async fn figures(place: &mut Place, suite: &Suite) -> Result<Option<Report>, Fai
 /// The suites that tell cases.
 async fn cases(place: &Place, suite: &Suite) -> Result<Vec<Case>, Failure> {
     Ok(match suite {
-        Suite::Agents { clients, seconds } => {
+        Suite::Agents { clients, seconds, bus } => {
             let time = Duration::from_secs_f64(*seconds);
-            let options = agents::Options { clients: (*clients).max(1), time };
+            let options = agents::Options { clients: (*clients).max(1), time, bus: bus.clone() };
             agents::run(place, machines(), POSTGRES_FLIGHTS, &options).await?
         }
         Suite::Drain { jobs, steps, slots, http } => {

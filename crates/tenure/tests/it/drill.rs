@@ -107,6 +107,7 @@ fn agents_hold_on_postgres() {
     let mut args = vec!["--store", "postgres", "--fault", "killed-tool-out", "--fault", "bus-down"];
     if !fast() {
         args.extend(["--fault", "rivals", "--fault", "clocks", "--fault", "server-down"]);
+        args.extend(["--fault", "silence", "--fault", "stopped", "--fault", "killed-resuming"]);
     }
     let (output, told) = drill(&args);
     is_green(&output, &told);

@@ -1,6 +1,7 @@
 //! Tests on real processes: one binary, a module per promise.
 
 mod agents;
+mod agents_bus;
 mod bench_smoke;
 mod bulk;
 mod bus;
