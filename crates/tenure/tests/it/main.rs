@@ -6,6 +6,7 @@ mod bench_smoke;
 mod bulk;
 mod bus;
 mod cli;
+mod collector;
 mod console;
 mod console_browser;
 mod console_cdp;

@@ -1,0 +1,393 @@
+//! The collector as a process: a cluster of the test's own, a real Redis, a server, and SIGKILL.
+
+use crate::{
+    console::{settings, settle},
+    support::{Guarded, complained, run, tenure},
+};
+use reqwest::Client;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use std::{
+    collections::BTreeMap,
+    io::{BufRead as _, BufReader, Read as _},
+    path::Path,
+    process::{Command, Stdio},
+    sync::{Arc, Mutex},
+};
+use tempfile::TempDir;
+use tenure::{
+    Program,
+    drill::proxy::{Proxy, Weather},
+    service::Service,
+};
+use tenure_bell::redis::{EventChannel, Heard, RedisOptions};
+use tenure_edge::TokioRuntime;
+use tenure_kubedouble::Cluster;
+use tenure_pods::{
+    access,
+    envelope::{CHANNEL, Envelope, TaskEvent},
+    report::labels,
+};
+use tenure_proving::redis::RedisServer;
+
+struct Town {
+    cluster: Cluster,
+    _redis: RedisServer,
+    /// Between the collectors and Redis.
+    line: Proxy,
+    heard: Arc<Mutex<Vec<TaskEvent>>>,
+    server: Service,
+    dir: TempDir,
+    _home: TempDir,
+    http: Client,
+}
+
+impl Town {
+    async fn start() -> Town {
+        let redis = RedisServer::start();
+        let line = Proxy::open(redis.address()).await.expect("a proxy");
+        let home = tempfile::tempdir().expect("a directory");
+        let none = ["redis.addresses="];
+        let server = Program::new().serve(&settings(&home, &none), true).await.expect("it starts");
+        let cluster = Cluster::start();
+        cluster.add_node("node-1");
+        let heard = listen(&redis).await;
+        let http = Client::builder().no_proxy().build().expect("a client");
+        let dir = tempfile::tempdir().expect("a directory");
+        Town { cluster, _redis: redis, line, heard, server, dir, _home: home, http }
+    }
+
+    /// A pod of a task that runs.
+    fn runs(&self, task: &str) {
+        let labels = [
+            (labels::WORKLOAD, "true"),
+            (labels::TASK_ID, task),
+            (labels::WORKFLOW_ID, "w-1"),
+            (labels::TENANT_ID, "acme"),
+            (labels::ATTEMPT, "1"),
+        ];
+        self.cluster.add_task(task, &labels);
+        self.cluster.bind(task, "node-1");
+        self.cluster.running(task);
+    }
+
+    fn command(&self, more: &[&str]) -> Command {
+        let kubeconfig = self.cluster.kubeconfig(self.dir.path());
+        let mut command = tenure();
+        command
+            .args(["collector", "--json", "--listen", "127.0.0.1:0"])
+            .args(["--kubeconfig", &kubeconfig.display().to_string()])
+            .args(["--redis", &self.line.address(), "--server", &self.server.url()])
+            .args(["--set", "collector.silence_seconds=5", "--set", "collector.lease_seconds=1"])
+            .args(more)
+            .current_dir(self.dir.path())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs one, and waits until it has seen everything.
+    async fn collect(&self, more: &[&str]) -> Running {
+        let running = tokio::task::block_in_place(|| Running::start(self.command(more)));
+        settle("ready", || async {
+            let answer = self.http.get(format!("{}/readyz", running.url)).send().await;
+            answer.is_ok_and(|a| a.status().is_success())
+        })
+        .await;
+        running
+    }
+
+    fn heard(&self, task: &str) -> Vec<String> {
+        let heard = self.heard.lock().expect("not poisoned");
+        heard.iter().filter(|e| e.task_id == task).map(|e| e.status.clone()).collect()
+    }
+
+    async fn hears(&self, task: &str, expected: &[&str]) {
+        let once = || {
+            let mut seen = Vec::new();
+            for status in self.heard(task) {
+                if seen.last() != Some(&status) {
+                    seen.push(status);
+                }
+            }
+            seen
+        };
+        settle(&format!("{task} to be heard as {expected:?}, heard {:?}", once()), || async {
+            once() == expected
+        })
+        .await;
+    }
+
+    /// What the server knows of a task.
+    async fn task(&self, task: &str) -> Value {
+        let id = tenure_pods::report::task_of_label(task);
+        let url = format!("{}/v1/tasks/{id}", self.server.url());
+        let answer = self.http.get(url).send().await.expect("an answer");
+        serde_json::from_str(&answer.text().await.expect("text")).unwrap_or_default()
+    }
+
+    async fn is(&self, task: &str, status: &str) -> Value {
+        settle(&format!("{task} to be {status}"), || async {
+            self.task(task).await["status"] == status
+        })
+        .await;
+        self.task(task).await
+    }
+
+    async fn metrics(&self, running: &Running) -> String {
+        let answer = self.http.get(format!("{}/metrics", running.url)).send().await;
+        answer.expect("an answer").text().await.expect("text")
+    }
+}
+
+/// Writes down what is published.
+async fn listen(redis: &RedisServer) -> Arc<Mutex<Vec<TaskEvent>>> {
+    let rt = Arc::new(TokioRuntime::current());
+    let channel = EventChannel::start(&RedisOptions::new(&redis.address()), rt).expect("a channel");
+    let mut subscription = channel.subscribe(CHANNEL);
+    loop {
+        if let Heard::Connected { .. } = subscription.heard().await {
+            break;
+        }
+    }
+    let heard: Arc<Mutex<Vec<TaskEvent>>> = Arc::default();
+    let to = heard.clone();
+    #[expect(clippy::disallowed_methods, reason = "a test listens beside itself")]
+    tokio::spawn(async move {
+        let _channel = channel;
+        loop {
+            if let Heard::Message { payload, .. } = subscription.heard().await {
+                let event = Envelope::read(&payload).expect("an envelope").data;
+                to.lock().expect("not poisoned").push(event);
+            }
+        }
+    });
+    heard
+}
+
+struct Running {
+    child: Guarded,
+    url: String,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Running {
+        let mut child = Guarded(command.spawn().expect("it starts"));
+        let mut line = String::new();
+        let stdout = child.0.stdout.take().expect("its output");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        if line.is_empty() {
+            let mut said = String::new();
+            let stderr = child.0.stderr.as_mut().expect("its complaints");
+            stderr.read_to_string(&mut said).expect("text");
+            panic!("it said nothing but: {said}");
+        }
+        let said: Value = serde_json::from_str(&line).expect("JSON");
+        Running { child, url: said["listen"].as_str().expect("an address").to_owned() }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child.0)
+    }
+
+    fn signal(&mut self, signal: Signal) -> std::process::ExitStatus {
+        kill_process(self.pid(), signal).expect("it is there");
+        self.child.0.wait().expect("it ends")
+    }
+
+    fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.0.id()));
+        let status = status.expect("it is there");
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("a number");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1_024
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pods_life_reaches_redis_and_the_server() {
+    let town = Town::start().await;
+    let mut collector = town.collect(&[]).await;
+    town.runs("t-1");
+    town.is("t-1", "RUNNING").await;
+    town.cluster.oom("t-1");
+    let task = town.is("t-1", "FAILED").await;
+    assert_eq!(task["cause"], "oom", "{task:#}");
+    town.hears("t-1", &["RUNNING", "FAILED"]).await;
+    town.runs("t-2");
+    town.is("t-2", "RUNNING").await;
+    town.cluster.force_delete("t-2");
+    let task = town.is("t-2", "FAILED").await;
+    assert_eq!(task["cause"], "deleted_externally", "{task:#}");
+    town.hears("t-2", &["RUNNING"]).await;
+    let text = town.metrics(&collector).await;
+    for line in [
+        "tenure_collector_events_total{status=\"FAILED\",class=\"oom\",tenant=\"acme\"} 1",
+        "tenure_collector_told_total{sink=\"server\"} 4",
+        "tenure_collector_told_total{sink=\"channel\"} 3",
+        "tenure_collector_publish_latency_seconds_count{sink=\"channel\"} 3",
+        "tenure_collector_ready 1",
+        "tenure_collector_spool_depth 0",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    // What it asked for is what its role grants.
+    let granted: Vec<(&str, &str)> = access::SWEEPER
+        .iter()
+        .flat_map(|a| a.verbs.iter().map(|verb| (a.resource, *verb)))
+        .collect();
+    for (_, resource, verb) in town.cluster.permissions_used() {
+        assert!(granted.contains(&(resource.as_str(), verb.as_str())), "{verb} {resource}");
+    }
+    let ended = tokio::task::block_in_place(|| collector.signal(Signal::TERM));
+    assert!(ended.success(), "{ended}");
+}
+
+/// Redis is away from the collector for a while; whoever listens to it directly hears everything afterwards, in order.
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_away_loses_nothing_and_keeps_the_order() {
+    let town = Town::start().await;
+    let collector = town.collect(&[]).await;
+    town.runs("t-0");
+    town.hears("t-0", &["RUNNING"]).await;
+    for weather in [Weather::Cut, Weather::Swallowed] {
+        let name = |n: usize| {
+            format!("t-{}-{n}", if weather == Weather::Cut { "cut" } else { "swallowed" })
+        };
+        town.line.turn(weather);
+        for n in 0..10 {
+            town.runs(&name(n));
+            match n % 2 {
+                0 => town.cluster.succeed(&name(n)),
+                _ => town.cluster.terminate(&name(n), 1, "Error", "no"),
+            };
+        }
+        // The durable way does not wait for it.
+        for n in 0..10 {
+            town.is(&name(n), if n % 2 == 0 { "SUCCEEDED" } else { "FAILED" }).await;
+        }
+        settle("the channel to be down", || async {
+            town.metrics(&collector).await.contains("tenure_collector_sink_up{sink=\"channel\"} 0")
+        })
+        .await;
+        town.line.turn(Weather::Clear);
+        for n in 0..10 {
+            let end = if n % 2 == 0 { "SUCCEEDED" } else { "FAILED" };
+            town.hears(&name(n), &["RUNNING", end]).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_killed_tells_the_rest_when_it_is_back() {
+    let town = Town::start().await;
+    let mut collector = town.collect(&[]).await;
+    town.runs("t-1");
+    town.runs("t-2");
+    town.hears("t-1", &["RUNNING"]).await;
+    town.hears("t-2", &["RUNNING"]).await;
+    town.is("t-2", "RUNNING").await;
+    town.line.turn(Weather::Cut);
+    town.cluster.terminate("t-1", 3, "Error", "no");
+    town.is("t-1", "FAILED").await;
+    // Killed with a report that Redis has not taken; then its pod goes, and another one too.
+    tokio::task::block_in_place(|| collector.signal(Signal::KILL));
+    town.cluster.force_delete("t-1");
+    town.cluster.force_delete("t-2");
+    town.line.turn(Weather::Clear);
+    let mut collector = town.collect(&[]).await;
+    town.hears("t-1", &["RUNNING", "FAILED"]).await;
+    let task = town.is("t-2", "FAILED").await;
+    assert_eq!(task["cause"], "deleted_externally");
+    let ids: Vec<_> = {
+        let heard = town.heard.lock().expect("not poisoned");
+        heard.iter().map(|e| (e.task_id.clone(), e.status.clone(), e.event_id.clone())).collect()
+    };
+    let mut by_id = BTreeMap::new();
+    for (task, status, id) in ids {
+        let said =
+            by_id.entry(id.expect("an id")).or_insert_with(|| (task.clone(), status.clone()));
+        assert_eq!(*said, (task, status), "one id, one thing");
+    }
+    let ended = tokio::task::block_in_place(|| collector.signal(Signal::TERM));
+    assert!(ended.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_collectors_one_speaks_and_the_other_takes_over() {
+    let town = Town::start().await;
+    let mut first = town.collect(&["--spool", "none"]).await;
+    settle("it to speak", || async {
+        town.metrics(&first).await.contains("tenure_collector_active 1")
+    })
+    .await;
+    let second = town.collect(&["--spool", "none"]).await;
+    town.runs("t-1");
+    town.hears("t-1", &["RUNNING"]).await;
+    assert!(town.metrics(&second).await.contains("tenure_collector_active 0"));
+    tokio::task::block_in_place(|| first.signal(Signal::KILL));
+    town.cluster.succeed("t-1");
+    town.runs("t-2");
+    town.hears("t-2", &["RUNNING"]).await;
+    town.hears("t-1", &["RUNNING", "SUCCEEDED"]).await;
+    assert!(town.metrics(&second).await.contains("tenure_collector_active 1"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_pod_costs_less_than_four_kilobytes() {
+    let town = Town::start().await;
+    let collector = town.collect(&[]).await;
+    town.runs("t-warm");
+    town.is("t-warm", "RUNNING").await;
+    let before = collector.resident();
+    let count = 5_000;
+    let pods = (0..count).map(|n| {
+        let task = format!("0190b5e0-1234-7abc-8def-{n:012}");
+        let labels = json!({ labels::WORKLOAD: "true", labels::TASK_ID: task, labels::TENANT_ID: "acme",
+            labels::WORKFLOW_ID: "0190b5e0-1234-7abc-8def-0123456789ab", labels::ATTEMPT: "1" });
+        json!({ "metadata": { "name": format!("ff-{n}"), "labels": labels },
+            "spec": { "nodeName": "node-1", "containers": [{ "name": "main", "image": "work:1" }] } })
+    });
+    town.cluster.load_pods(pods);
+    for n in 0..count {
+        town.cluster.running(&format!("ff-{n}"));
+    }
+    settle("all to be known and told", || async {
+        let text = town.metrics(&collector).await;
+        text.contains(&format!("tenure_collector_pods {}", count + 1))
+            && text.contains("tenure_collector_spool_depth 0")
+    })
+    .await;
+    let per_pod = collector.resident().saturating_sub(before) / count;
+    println!("{per_pod} bytes of resident memory for each of {count} live pods");
+    assert!(per_pod < 4_096, "{per_pod}");
+}
+
+#[test]
+fn what_can_not_work_is_said_at_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let refused = |args: &[&str], word: &str| {
+        let mut all = vec!["collector", "--listen", "127.0.0.1:0"];
+        all.extend(args);
+        let output = run(&all, dir.path());
+        let said = complained(&output);
+        assert!(!output.status.success() && said.contains(word), "{args:?}: {said}");
+    };
+    refused(&["--redis", "none"], "nobody would be told");
+    refused(&["--mode", "node"], "NODE_NAME");
+    refused(&["--kubeconfig", "/nowhere"], "/nowhere");
+    refused(&["--server", "ftp://x"], "http or https");
+    refused(&["--in-cluster"], "KUBERNETES_SERVICE_HOST");
+    refused(&["--mode", "sideways"], "sideways");
+    let config = dir.path().join("config");
+    std::fs::write(&config, "apiVersion: v1\nkind: Config\nclusters: []\n").expect("written");
+    refused(&["--kubeconfig", &config.display().to_string()], "can not be used");
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").expect("written");
+    let good = kubeconfig(dir.path());
+    refused(&["--kubeconfig", &good, "--spool", &file.display().to_string()], "collector.spool");
+}
+
+fn kubeconfig(dir: &Path) -> String {
+    let cluster = Cluster::start();
+    cluster.kubeconfig(dir).display().to_string()
+}
