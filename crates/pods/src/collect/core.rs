@@ -91,7 +91,8 @@ pub struct Core {
     policy: Policy,
     area: Area,
     name: String,
-    pods: HashMap<Box<str>, Record>,
+    /// Boxed, because a table is up to half empty.
+    pods: HashMap<Box<str>, Box<Record>>,
     timers: BinaryHeap<Reverse<(Timestamp, Box<str>)>>,
     /// What a sweeper leaves to others for a while.
     later: BinaryHeap<Reverse<Later>>,
@@ -158,7 +159,7 @@ impl Core {
             let Ok(who) = Who::of(&pod) else { continue };
             let status = mark.last.as_ref().and_then(|l| l.status);
             let before = Said { key: mark.said.into(), status, over: mark.over };
-            let record = Record {
+            let record = Box::new(Record {
                 who,
                 node: who::node(&pod).map(Box::from),
                 facts: mark.facts.into_bytes().into(),
@@ -167,7 +168,7 @@ impl Core {
                 check: None,
                 list: 0,
                 done: mark.over && said,
-            };
+            });
             self.pods.insert(mark.uid.into(), record);
         }
     }
@@ -203,15 +204,17 @@ impl Core {
             }
         };
         let list = self.list;
-        let record = self.pods.entry(uid.into()).or_insert_with(|| Record {
-            who: who.clone(),
-            node: None,
-            facts: Box::default(),
-            last: None,
-            said: None,
-            check: None,
-            list,
-            done: false,
+        let record = self.pods.entry(uid.into()).or_insert_with(|| {
+            Box::new(Record {
+                who: who.clone(),
+                node: None,
+                facts: Box::default(),
+                last: None,
+                said: None,
+                check: None,
+                list,
+                done: false,
+            })
         });
         record.who = who;
         record.list = list;
@@ -236,7 +239,8 @@ impl Core {
             .map(|at| at.max(now + if fresh { Duration::ZERO } else { AGAIN }));
         let Some(record) = self.pods.get_mut(uid) else { return Vec::new() };
         if fresh && !record.done {
-            record.facts = pod.remember(&self.policy.cancel_annotation).into();
+            // Copied, not shrunk: an allocator leaves a block that shrinks where it is, as large as it was.
+            record.facts = pod.remember(&self.policy.cancel_annotation).as_slice().into();
         }
         if check != record.check
             && let Some(at) = check
@@ -253,7 +257,7 @@ impl Core {
         record.said = Some(Said { key: key.into(), status, over });
         if over && self.active {
             // Nothing can follow, not even that it is gone: whose it is, is enough.
-            record.facts = pod.identity().into();
+            record.facts = pod.identity().as_slice().into();
             record.done = true;
         }
         let wait = self.area.wait(report.pod.node.as_deref(), view.as_ref());
@@ -298,7 +302,7 @@ impl Core {
                     let node = who::node(&pod.0).map(Box::from);
                     let (facts, last, said, check) = (Box::default(), None, None, None);
                     let record = Record { who, node, facts, last, said, check, list, done: false };
-                    self.pods.insert(uid.as_str().into(), record);
+                    self.pods.insert(uid.as_str().into(), Box::new(record));
                 }
             }
             acts.extend(self.departed(&uid, pod, Gone::Event, now));
