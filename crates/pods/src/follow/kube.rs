@@ -230,8 +230,9 @@ impl Status {
 #[derive(Deserialize)]
 struct List<K> {
     metadata: ListMeta,
-    #[serde(default = "Vec::new")]
-    items: Vec<K>,
+    // A list of nothing may be written as null.
+    #[serde(default = "Option::default")]
+    items: Option<Vec<K>>,
 }
 
 #[derive(Deserialize, Default)]
@@ -249,15 +250,16 @@ fn read_page<K: DeserializeOwned>(bytes: &[u8]) -> Result<Page<K>, Trouble> {
         unreadable,
     };
     match serde_json::from_slice::<List<K>>(bytes) {
-        Ok(list) => Ok(page(list.metadata, list.items, 0)),
+        Ok(list) => Ok(page(list.metadata, list.items.unwrap_or_default(), 0)),
         Err(why) => {
             // One object that can not be read must not hide all others.
             let Ok(list) = serde_json::from_slice::<List<Value>>(bytes) else {
                 return Err(Trouble::Strange(format!("a list that is none: {why}")));
             };
-            let all = list.items.len();
+            let items = list.items.unwrap_or_default();
+            let all = items.len();
             let read: Vec<K> =
-                list.items.into_iter().filter_map(|v| serde_json::from_value(v).ok()).collect();
+                items.into_iter().filter_map(|v| serde_json::from_value(v).ok()).collect();
             tracing::warn!(%why, unreadable = all - read.len(), "objects in a list can not be read");
             let unreadable = all - read.len();
             Ok(page(list.metadata, read, unreadable))

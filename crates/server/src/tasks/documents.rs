@@ -177,7 +177,7 @@ pub(super) struct AttemptDocument {
 /// Something that happened.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct EntryDocument {
+pub(super) struct TaskEntryDocument {
     /// Its place in the history.
     version: Option<u64>,
     /// When.
@@ -210,7 +210,7 @@ pub(super) struct DetailDocument {
     /// The task that repeats it.
     replayed_as: Option<String>,
     /// What happened, in order.
-    timeline: Vec<EntryDocument>,
+    timeline: Vec<TaskEntryDocument>,
 }
 
 /// A page of tasks.
@@ -248,7 +248,7 @@ pub(super) struct TimelineDocument {
     /// The sentence about it.
     why: String,
     /// What happened, in order.
-    timeline: Vec<EntryDocument>,
+    timeline: Vec<TaskEntryDocument>,
 }
 
 /// A stretch of a log.

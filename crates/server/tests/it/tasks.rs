@@ -63,7 +63,7 @@ async fn a_task_is_ordered_reported_about_read_and_replayed_over_http() {
     let sent = json!({ "reports": [
         report("wf.train", "u1", json!({ "status": "RUNNING" })),
         { "nonsense": true },
-        report("wf.train", "u1", json!({ "status": "FAILED", "cause": "app_error", "class": "app", "exit_code": 3 })),
+        report("wf.train", "u1", json!({ "status": "FAILED", "cause": "app_error", "class": "app", "retryable": true, "exit_code": 3 })),
     ] });
     let told = server.post("/v1/tasks/reports", sent.clone()).await;
     assert_eq!(told.status, 200, "{told:?}");
@@ -214,7 +214,7 @@ async fn what_is_sent_about_tasks_is_what_the_document_says() {
     compare("AttemptDocument", &shown["attempts"][0]);
     compare("EndedDocument", &shown["attempts"][0]["ended"]);
     compare("PodDocument", &shown["pod"]);
-    compare("EntryDocument", &shown["timeline"][0]);
+    compare("TaskEntryDocument", &shown["timeline"][0]);
     compare("OrderedDocument", &made.body);
     compare("BudgetDocument", &server.get("/v1/tasks/budgets/acme").await.body);
     compare("LogDocument", &server.get(&format!("{path}/logs")).await.body);

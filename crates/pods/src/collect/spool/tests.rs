@@ -235,7 +235,9 @@ fn when_it_is_full_hints_go_first_then_states_and_never_an_end() {
                 break;
             }
         }
-        assert!(!dropped.is_empty() && dropped.iter().all(|s| !s.is_final()));
+        let state = spool.state();
+        assert!(!dropped.is_empty(), "{path:?} {n} {state:?}");
+        assert!(dropped.iter().all(|s| !s.is_final()));
         loop {
             match spool.push(&[fails(n)], NOW) {
                 Ok(()) => n += 1,

@@ -63,6 +63,7 @@ async fn a_version_that_is_too_old_lists_again_and_a_storm_of_them_is_outlived()
     let rig = Rig::new();
     rig.runs("t-1");
     let collector = rig.synced().await;
+    rig.cluster.until("a watch is open", |c| !c.watches().is_empty()).await;
     rig.cluster.expire_watches();
     state(&collector, "listed again", |s| s.relists >= 2 && s.expired >= 1).await;
     rig.cluster.storm_of_410(true);
