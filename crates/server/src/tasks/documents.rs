@@ -216,7 +216,7 @@ pub(super) struct DetailDocument {
 /// A page of tasks.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct PageDocument {
+pub(super) struct TaskPageDocument {
     /// The newest first.
     tasks: Vec<TaskDocument>,
     /// `before` of the next page; `null` on the last.
@@ -226,7 +226,7 @@ pub(super) struct PageDocument {
 /// The sentence about a task.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct WhyDocument {
+pub(super) struct TaskWhyDocument {
     /// Which task.
     id: String,
     /// The text by which its pods name it.

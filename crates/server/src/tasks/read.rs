@@ -2,7 +2,7 @@
 
 use super::{
     TaskName, desk,
-    documents::{DetailDocument, LogDocument, PageDocument, TimelineDocument, WhyDocument},
+    documents::{DetailDocument, LogDocument, TaskPageDocument, TaskWhyDocument, TimelineDocument},
 };
 use crate::{
     App, Caller, Problem,
@@ -195,7 +195,7 @@ fn has_cause(state: &TaskState, cause: Option<&str>) -> bool {
 /// Tasks, the newest first. A page may be short and not be the last: go on while there is `next`.
 #[utoipa::path(
     get, path = "/v1/tasks", tag = "tasks", params(Which),
-    responses((status = 200, body = PageDocument), (status = 400, body = ProblemDocument))
+    responses((status = 200, body = TaskPageDocument), (status = 400, body = ProblemDocument))
 )]
 pub(super) async fn list(
     State(app): State<App>,
@@ -262,7 +262,7 @@ pub(super) struct WhichDead {
 /// Failed tasks that nobody has replayed or put aside, the newest first.
 #[utoipa::path(
     get, path = "/v1/tasks/dead-letters", tag = "tasks", params(WhichDead),
-    responses((status = 200, body = PageDocument), (status = 400, body = ProblemDocument))
+    responses((status = 200, body = TaskPageDocument), (status = 400, body = ProblemDocument))
 )]
 pub(super) async fn dead_letters(
     State(app): State<App>,
@@ -331,7 +331,7 @@ pub(super) struct Why {
 #[utoipa::path(
     get, path = "/v1/tasks/{id}/why", tag = "tasks",
     params(("id" = String, Path, description = "The task.")),
-    responses((status = 200, body = WhyDocument), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = TaskWhyDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn why(
     State(app): State<App>,

@@ -218,6 +218,6 @@ async fn what_is_sent_about_tasks_is_what_the_document_says() {
     compare("OrderedDocument", &made.body);
     compare("BudgetDocument", &server.get("/v1/tasks/budgets/acme").await.body);
     compare("LogDocument", &server.get(&format!("{path}/logs")).await.body);
-    compare("WhyDocument", &server.get(&format!("{path}/why")).await.body);
+    compare("TaskWhyDocument", &server.get(&format!("{path}/why")).await.body);
     assert_eq!(shown["status"], "FAILED", "an order of a pod has attempts of its own: {shown}");
 }
