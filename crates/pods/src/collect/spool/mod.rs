@@ -287,13 +287,8 @@ impl Spool {
     /// After a push was refused: drops what may be dropped, and gives back what nobody needs. Answers with what was dropped and
     /// nobody has taken.
     pub fn relieve(&mut self, marks: &mut dyn Iterator<Item = Mark>) -> Vec<Saying> {
-        // Some more than is needed, not to be here again at once. Where files are full of what was let go between things
-        // that are kept, there is little in them and no room all the same: then as much less than there is.
-        let (most, part) = (self.options.bytes_max / 8 * 7, self.options.bytes_max / 8);
-        let target = match self.state.full {
-            true => most.min(self.state.bytes.saturating_sub(part)),
-            false => most,
-        };
+        // Some more than is needed, not to be here again at once.
+        let target = self.options.bytes_max / 8 * 7;
         let mut dropped = Vec::new();
         if self.state.bytes > target {
             self.drop_hints(target);
