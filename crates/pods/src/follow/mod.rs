@@ -10,9 +10,9 @@
 //!   everything is listed again now and then in any case.
 //! - What is gone between two lists shows only by its absence: whoever listens is told where a list begins and ends.
 //!
-//! [`machine`] decides all of that and reads no clock. [`run`](fn@run) does what it says. [`kube`] speaks HTTP, through kube's client: its
+//! `machine` decides all of that and reads no clock. [`run`](fn@run) does what it says. `kube` speaks HTTP, through kube's client: its
 //! own `watcher` hides bookmarks, and its `Api` the header `Retry-After`, which an overloaded API server sends beside a page that is no
-//! JSON. Nothing here knows what a pod means; [`lean`] knows what of it is worth reading.
+//! JSON. Nothing here knows what a pod means; `lean` knows what of it is worth reading.
 
 mod connect;
 mod kube;
