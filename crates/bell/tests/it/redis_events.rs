@@ -162,40 +162,53 @@ async fn kills_under_load_change_no_order_and_listeners_know_when_to_read_again(
     let events = channel(&server.address()).await;
     let mut listening = events.subscribe("ev");
     assert_eq!(heard(&mut listening).await, Heard::Connected { connection: 1 });
-    let (publishing, total) = (events.clone(), 20_000);
-    let (done, mut finished) = tokio::sync::watch::channel(0);
+    // Published is until the listener has seen it all: what it does not hear between two connections may be any number.
+    let (enough, stop) = tokio::sync::watch::channel(false);
+    let (done, mut finished) = tokio::sync::watch::channel(None);
+    let publishing = events.clone();
     rt().spawn(Box::pin(async move {
-        done.send_replace(publish_until_taken(&publishing, "ev", &numbered(0, total)).await);
+        let (mut published, mut tries) = (0, 0);
+        while !*stop.borrow() {
+            let batch = numbered(published, published + 100);
+            tries += publish_until_taken(&publishing, "ev", &batch).await;
+            published += batch.len();
+        }
+        done.send_replace(Some((published, tries)));
     }));
     let mut order = Order::default();
     let (mut connections, mut kills) = (1, 0);
-    let mut last_before_the_gap = None;
-    loop {
-        match tokio::select! {
-            heard = heard(&mut listening) => heard,
-            _ = finished.wait_for(|tries| *tries > 0), if kills == 3 && connections == 4 => break,
-        } {
+    let (mut heard_on_this_connection, mut is_down) = (0, false);
+    while kills < 3 || connections < 4 || heard_on_this_connection < 500 {
+        match heard(&mut listening).await {
             Heard::Message { payload, .. } => {
                 order.add(std::str::from_utf8(&payload).unwrap());
-                if kills < 3 && connections > kills && order.first.len() % 500 == 499 {
+                heard_on_this_connection += 1;
+                if kills < 3 && connections > kills && heard_on_this_connection == 500 {
                     server.kill();
-                    kills += 1;
-                    last_before_the_gap = order.first.last().cloned();
+                    (is_down, kills) = (true, kills + 1);
                 }
             }
-            Heard::Lost { .. } => server.start_again(),
+            // Lost is told once for each reason: that it closed, and that nobody is there.
+            Heard::Lost { .. } if is_down => {
+                server.start_again();
+                is_down = false;
+            }
+            Heard::Lost { .. } => {}
             Heard::Connected { connection } => {
                 connections += 1;
+                heard_on_this_connection = 0;
                 assert_eq!(connection, connections);
-                assert!(last_before_the_gap.is_some());
+                assert_eq!(connections, kills + 1, "a connection is lost when its server is");
             }
             Heard::Missed(n) => panic!("missed {n}"),
         }
     }
-    let tries = *finished.borrow();
+    enough.send_replace(true);
+    let (published, tries) =
+        in_time("the end", finished.wait_for(Option::is_some)).await.unwrap().unwrap();
     let numbers: Vec<usize> = order.first.iter().map(|n| n.parse().unwrap()).collect();
     assert!(numbers.is_sorted(), "{numbers:?}");
-    println!("{} of {total} heard, {} twice, {tries} tries", numbers.len(), order.repeated());
+    println!("{} of {published} heard, {} twice, {tries} tries", numbers.len(), order.repeated());
 }
 
 /// A listener whose connection outlives the silence hears everything, in order; and nobody waits for long.
