@@ -2,13 +2,20 @@
 //! `/v1/calls` and knows nothing else, beside one durable write of the same engine.
 //!
 //! Server, flow worker and client are in this process; the peer is this program again. A job, then some one-row commits of
-//! the engine alone, then the next job: both meet the same disk and the same neighbours.
+//! the database alone, then the next job: both meet the same disk and the same neighbours. What one durable write of the engine
+//! takes is seen on the way: each commit and each claim of these jobs.
 //!
 //! What a job of one call writes, one after the other: its birth with the start of the call; the creation of the call; the
 //! claim; the answer; the mail to the job; the end. Each is synced before the next can begin, so six are the floor.
 
 use crate::{
-    jobs::{Kit, count::Counting, here::Office, http::Worker, wrong},
+    jobs::{
+        Kit,
+        count::{Asked, Counting},
+        here::Office,
+        http::Worker,
+        wrong,
+    },
     place::Place,
     raw::Raw,
     report::{Case, percentile},
@@ -46,6 +53,16 @@ const RAW: usize = 8;
 pub struct Options {
     /// Jobs.
     pub jobs: usize,
+    /// Tells of the last jobs, line by line, what the store was asked for and when.
+    pub journal: bool,
+}
+
+fn tell(journal: &[Asked], sent: Duration, took: Duration) {
+    let us = |at: Duration| at.saturating_sub(sent).as_micros();
+    println!("a job of {} us:", took.as_micros());
+    for asked in journal {
+        println!("{:>7} {:>7}  {}", us(asked.began), us(asked.ended), asked.what);
+    }
 }
 
 /// What came of it.
@@ -55,14 +72,18 @@ pub struct Calls {
     pub store: &'static str,
     /// Jobs that were measured; all of them completed.
     pub jobs: usize,
-    /// One durable write of the engine alone, in milliseconds.
+    /// One row, committed by the database alone, in milliseconds.
     pub raw_p50: f64,
+    /// One durable write of the engine, as these jobs made them: a commit with its checks, or a claim.
+    pub engine_p50: f64,
     /// A job of one call.
     pub job_p50: f64,
     /// The slowest in a hundred.
     pub job_p99: f64,
     /// Batches that the store wrote per job.
     pub batches: f64,
+    /// Reads of the store per job, by anybody.
+    pub reads: f64,
 }
 
 impl Calls {
@@ -75,7 +96,10 @@ impl Calls {
             .measured("job_p50_ms", self.job_p50)
             .measured("job_p99_ms", self.job_p99)
             .measured("job_to_raw", self.job_p50 / self.raw_p50)
+            .measured("engine_write_p50_ms", self.engine_p50)
+            .measured("job_to_engine_write", self.job_p50 / self.engine_p50)
             .measured("batches_per_job", self.batches)
+            .measured("reads_per_job", self.reads)
     }
 }
 
@@ -119,16 +143,21 @@ pub async fn run(
     let raw = place.raw().await?;
     #[expect(clippy::disallowed_methods, reason = "a benchmark is process edge")]
     let client = tokio::task::spawn(async move { client(&store, &jobs, &rt, raw, options).await });
-    let (mut job, mut raw, batches) = client.await.map_err(failed)??;
-    job.sort_by(f64::total_cmp);
-    raw.sort_by(f64::total_cmp);
+    let Figures { mut took, mut raw, mut engine, reads, batches } =
+        client.await.map_err(failed)??;
+    for times in [&mut took, &mut raw, &mut engine] {
+        times.sort_by(f64::total_cmp);
+    }
+    let per_job = |n: f64| n / took.len().max(1) as f64;
     Ok(Calls {
         store: place.engine(),
-        jobs: job.len(),
+        jobs: took.len(),
         raw_p50: percentile(&raw, 0.5),
-        job_p50: percentile(&job, 0.5),
-        job_p99: percentile(&job, 0.99),
-        batches,
+        engine_p50: percentile(&engine, 0.5),
+        job_p50: percentile(&took, 0.5),
+        job_p99: percentile(&took, 0.99),
+        batches: per_job(batches as f64),
+        reads: per_job(reads as f64),
     })
 }
 
@@ -138,13 +167,15 @@ async fn client(
     rt: &Rt,
     mut raw: Raw,
     options: Options,
-) -> Result<(Vec<f64>, Vec<f64>, f64), StoreError> {
+) -> Result<Figures, StoreError> {
     let ms = |d: Duration| d.as_secs_f64() * 1000.0;
-    let (mut took, mut writes, mut batches) = (Vec::new(), Vec::new(), 0);
+    let mut figures = Figures::default();
+    let Figures { took, raw: writes, engine, reads, batches } = &mut figures;
     let input = json!({ "tool": TOOL, "input": "x".repeat(200) });
     for n in 0..WARM_UP + options.jobs {
         let submission =
             Submission { flow: FLOW.into(), input: input.clone(), ..Submission::default() };
+        store.keep_journal();
         let (sent, before) = (rt.mono(), store.batches.load(Relaxed));
         let (job, ending) = jobs.submit_and_listen(submission).await.map_err(failed)?;
         let mut ending = ending.ok_or_else(|| wrong("there is no worker here".into()))?;
@@ -152,6 +183,10 @@ async fn client(
         let done = rt.mono() - sent;
         if status != "completed" {
             return Err(wrong(format!("job {} is {status}", job.id)));
+        }
+        let journal = store.take_journal();
+        if options.journal && n + 3 >= WARM_UP + options.jobs {
+            tell(&journal, sent, done);
         }
         let wrote = store.batches.load(Relaxed) - before;
         for _ in 0..RAW {
@@ -162,11 +197,23 @@ async fn client(
         }
         if n >= WARM_UP {
             took.push(ms(done));
-            batches += wrote;
+            *batches += wrote;
+            let (own, looked): (Vec<_>, Vec<_>) = journal.iter().partition(|a| a.is_write());
+            engine.extend(own.iter().map(|a| ms(a.ended - a.began)));
+            *reads += looked.len();
         }
     }
-    let batches = batches as f64 / took.len().max(1) as f64;
-    Ok((took, writes, batches))
+    Ok(figures)
+}
+
+/// What was seen of all jobs. Times in milliseconds.
+#[derive(Default)]
+struct Figures {
+    took: Vec<f64>,
+    raw: Vec<f64>,
+    engine: Vec<f64>,
+    reads: usize,
+    batches: u64,
 }
 
 fn start_peer(url: &str) -> Result<Worker, StoreError> {

@@ -29,7 +29,7 @@ use tenure_kernel::{
     housekeeping::{Pulse, PulseRequest, Retired},
     ids::{EntityId, MessageId, SessionId},
     mail::Mail,
-    outbox::Posted,
+    outbox::{Handover, Posted},
     rules::Tallies,
     runtime::{BoxFuture, Rt},
     sessions::Session,
@@ -131,15 +131,79 @@ pub struct Counting {
     started: Mutex<HashMap<EntityId, Option<Duration>>>,
     /// When commits were durable, and whether they started a call; `None` while nobody wants to know.
     log: Mutex<Option<Vec<(Duration, bool)>>>,
+    /// Everything that was asked of the store; `None` while nobody wants to know.
+    journal: Mutex<Option<Vec<Asked>>>,
 }
+
+/// One thing that the store was asked for.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// What.
+    pub what: String,
+    /// When, on this process's clock.
+    pub began: Duration,
+    /// When it was answered.
+    pub ended: Duration,
+}
+
+impl Asked {
+    /// Whether it was to write.
+    pub fn is_write(&self) -> bool {
+        self.what == "claim" || self.what.starts_with(APPLY)
+    }
+}
+
+/// The first word of a batch in the journal.
+const APPLY: &str = "APPLY";
 
 impl Counting {
     /// In front of this store.
     pub fn new(store: Arc<dyn Store>, rt: Rt) -> Arc<Self> {
         let (batches, commits, history_reads, completed) = Default::default();
         let started = Mutex::default();
-        let log = Mutex::default();
-        Arc::new(Counting { store, rt, batches, commits, history_reads, completed, started, log })
+        let (log, journal) = Default::default();
+        Arc::new(Counting {
+            store,
+            rt,
+            batches,
+            commits,
+            history_reads,
+            completed,
+            started,
+            log,
+            journal,
+        })
+    }
+
+    /// Begins to keep a journal.
+    pub fn keep_journal(&self) {
+        *self.journal() = Some(Vec::new());
+    }
+
+    /// What was asked since the last look.
+    pub fn take_journal(&self) -> Vec<Asked> {
+        self.journal().as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Option<Vec<Asked>>> {
+        // Nothing panics while it holds this lock.
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the store answers, with a line in the journal.
+    fn told<'a, T: 'a>(&'a self, what: &str, asking: BoxFuture<'a, T>) -> BoxFuture<'a, T> {
+        if self.journal().is_none() {
+            return asking;
+        }
+        let (what, began) = (what.to_owned(), self.rt.mono());
+        Box::pin(async move {
+            let answer = asking.await;
+            let asked = Asked { what, began, ended: self.rt.mono() };
+            if let Some(journal) = &mut *self.journal() {
+                journal.push(asked);
+            }
+            answer
+        })
     }
 
     /// Begins to note when commits are durable, and forgets what was noted before.
@@ -207,10 +271,28 @@ fn has(op: &Op, event: &str) -> bool {
     matches!(op, Op::Commit(c) if c.events.iter().any(|e| e.name == event))
 }
 
+/// A batch in words.
+fn words(ops: &[Op]) -> String {
+    let one = |op: &Op| match op {
+        Op::Commit(c) => c.events.iter().map(|e| e.name.as_ref()).collect::<Vec<_>>().join("+"),
+        Op::Claim { .. } => "claim".into(),
+        Op::Mail(mail) => format!("mail {}", mail.kind),
+        Op::Evidence(_) => "evidence".into(),
+        Op::Touch(_) => "touch".into(),
+        Op::Deliver(delivery) => match &delivery.with {
+            Handover::Create(c) => format!("create {}", c.entity),
+            Handover::Mail { kind, .. } => format!("deliver {kind}"),
+            Handover::Nothing => "deliver".into(),
+        },
+        Op::Renew(_) => "renew".into(),
+    };
+    format!("{APPLY} {}", ops.iter().map(one).collect::<Vec<_>>().join(", "))
+}
+
 impl Store for Counting {
     fn apply_shared(&self, ops: Arc<Vec<Op>>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
         Box::pin(async move {
-            let answers = self.store.apply_shared(ops.clone()).await?;
+            let answers = self.told(&words(&ops), self.store.apply_shared(ops.clone())).await?;
             self.see(&ops, &answers);
             Ok(answers)
         })
@@ -223,23 +305,23 @@ impl Store for Counting {
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Record>, StoreError>> {
         self.history_reads.fetch_add(1, Relaxed);
-        self.store.stream(entity, from, limit)
+        self.told("stream", self.store.stream(entity, from, limit))
     }
 
     fn claim(&self, request: ClaimRequest) -> BoxFuture<'_, Result<ClaimAnswer, StoreError>> {
-        self.store.claim(request)
+        self.told("claim", self.store.claim(request))
     }
 
     fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
-        self.store.ready_groups(queue)
+        self.told("ready_groups", self.store.ready_groups(queue))
     }
 
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.store.now()
+        self.told("now", self.store.now())
     }
 
     fn head(&self, id: EntityId) -> BoxFuture<'_, Result<Option<Head>, StoreError>> {
-        self.store.head(id)
+        self.told("head", self.store.head(id))
     }
 
     fn heads(
@@ -247,7 +329,7 @@ impl Store for Counting {
         filter: HeadFilter,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>> {
-        self.store.heads(filter, limit)
+        self.told("heads", self.store.heads(filter, limit))
     }
 
     fn due(
@@ -256,14 +338,14 @@ impl Store for Counting {
         overdue: Duration,
         limit: usize,
     ) -> BoxFuture<'_, Result<(Timestamp, Vec<Head>), StoreError>> {
-        self.store.due(lanes, overdue, limit)
+        self.told("due", self.store.due(lanes, overdue, limit))
     }
 
     fn next_due(
         &self,
         lanes: Vec<u16>,
     ) -> BoxFuture<'_, Result<(Timestamp, Option<Timestamp>), StoreError>> {
-        self.store.next_due(lanes)
+        self.told("next_due", self.store.next_due(lanes))
     }
 
     fn mail(
@@ -272,7 +354,7 @@ impl Store for Counting {
         after: u64,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Mail>, StoreError>> {
-        self.store.mail(entity, after, limit)
+        self.told("mail", self.store.mail(entity, after, limit))
     }
 
     fn outbox(
@@ -281,43 +363,43 @@ impl Store for Counting {
         wire: bool,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Posted>, StoreError>> {
-        self.store.outbox(lanes, wire, limit)
+        self.told("outbox", self.store.outbox(lanes, wire, limit))
     }
 
     fn outbox_has(&self, id: MessageId) -> BoxFuture<'_, Result<bool, StoreError>> {
-        self.store.outbox_has(id)
+        self.told("outbox_has", self.store.outbox_has(id))
     }
 
     fn feed(&self, after: Cursor, limit: usize) -> BoxFuture<'_, Result<FeedPage, StoreError>> {
-        self.store.feed(after, limit)
+        self.told("feed", self.store.feed(after, limit))
     }
 
     fn session(&self, id: SessionId) -> BoxFuture<'_, Result<Option<Session>, StoreError>> {
-        self.store.session(id)
+        self.told("session", self.store.session(id))
     }
 
     fn live_sessions(&self) -> BoxFuture<'_, Result<Vec<Session>, StoreError>> {
-        self.store.live_sessions()
+        self.told("live_sessions", self.store.live_sessions())
     }
 
     fn evidence(&self, entity: EntityId) -> BoxFuture<'_, Result<Vec<Evidence>, StoreError>> {
-        self.store.evidence(entity)
+        self.told("evidence", self.store.evidence(entity))
     }
 
     fn put_blob(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<Hash, StoreError>> {
-        self.store.put_blob(bytes)
+        self.told("put_blob", self.store.put_blob(bytes))
     }
 
     fn blob(&self, digest: Hash) -> BoxFuture<'_, Result<Option<Vec<u8>>, StoreError>> {
-        self.store.blob(digest)
+        self.told("blob", self.store.blob(digest))
     }
 
     fn pulse(&self, request: PulseRequest) -> BoxFuture<'_, Result<Pulse, StoreError>> {
-        self.store.pulse(request)
+        self.told("pulse", self.store.pulse(request))
     }
 
     fn tallies(&self) -> BoxFuture<'_, Result<Tallies, StoreError>> {
-        self.store.tallies()
+        self.told("tallies", self.store.tallies())
     }
 
     fn retire(
@@ -325,6 +407,6 @@ impl Store for Counting {
         ended_before: Timestamp,
         limit: usize,
     ) -> BoxFuture<'_, Result<Retired, StoreError>> {
-        self.store.retire(ended_before, limit)
+        self.told("retire", self.store.retire(ended_before, limit))
     }
 }

@@ -42,7 +42,8 @@ impl Office {
         let rt: Rt = Arc::new(TokioRuntime::current());
         let store = Counting::new(place.store.clone(), rt.clone());
         let flights = place.flights(postgres_flights);
-        let config = EngineConfig { flights, ..EngineConfig::default() };
+        // As a server without a bus.
+        let config = EngineConfig { flights, mute: true, ..EngineConfig::default() };
         let parts = Parts {
             store: store.clone(),
             bell: Arc::new(InProcess::new()),

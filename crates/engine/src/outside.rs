@@ -74,8 +74,15 @@ impl Outside {
                 Round::Moved => pause = PAUSE_FIRST,
                 Round::Idle => {
                     pause = PAUSE_FIRST;
-                    let tick = self.keeper.config().tick;
-                    stop.unless(first(ear.heard(), rt.sleep(tick))).await;
+                    let config = self.keeper.config();
+                    let heard = async {
+                        // Nothing is written for outside: what rings is mail.
+                        match config.mute {
+                            true => std::future::pending().await,
+                            false => ear.heard().await,
+                        }
+                    };
+                    stop.unless(first(heard, rt.sleep(config.tick))).await;
                 }
                 // Not with the ear: every message that comes would be another try.
                 Round::Stuck => {

@@ -423,6 +423,9 @@ pub enum Suite {
         /// Jobs, one after the other
         #[arg(long, default_value_t = 500)]
         jobs: usize,
+        /// Also tells of the last three jobs what the store was asked for, and when (microseconds)
+        #[arg(long)]
+        journal: bool,
     },
     /// Changes of pods through a collector into the record of their tasks: memory per pod, a flood, and a steady rate
     Pods {

@@ -62,14 +62,6 @@ pub async fn open_session(
 }
 
 /// The tools that a session was opened with; `None` for one that is not there.
-pub async fn tools_of(
-    pipeline: &Pipeline,
-    session: SessionId,
-) -> Result<Option<Vec<String>>, StoreError> {
-    tools_in(pipeline.store(), session).await
-}
-
-/// The same, from a store.
 pub async fn tools_in(
     store: &Arc<dyn Store>,
     session: SessionId,
@@ -123,9 +115,39 @@ impl Taken {
 #[derive(Default)]
 pub struct Counter {
     planners: Mutex<HashMap<String, Planner>>,
+    /// What sessions were opened with. It stands in their first event, so it never changes.
+    tools: Mutex<HashMap<SessionId, Arc<[String]>>>,
 }
 
+/// Sessions whose tools are remembered; then the memory starts over.
+const SESSIONS_MAX: usize = 4_096;
+
 impl Counter {
+    /// The tools that a session was opened with; none for one that is not there.
+    pub async fn tools_of(
+        &self,
+        pipeline: &Pipeline,
+        session: SessionId,
+    ) -> Result<Arc<[String]>, StoreError> {
+        if let Some(known) = self.tools().get(&session) {
+            return Ok(known.clone());
+        }
+        let Some(tools) = tools_in(pipeline.store(), session).await? else {
+            return Ok(Arc::default());
+        };
+        let (tools, mut known) = (Arc::<[String]>::from(tools), self.tools());
+        if known.len() >= SESSIONS_MAX {
+            known.clear();
+        }
+        known.insert(session, tools.clone());
+        Ok(tools)
+    }
+
+    fn tools(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<[String]>>> {
+        // Nothing panics under this lock.
+        self.tools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn planners(&self) -> MutexGuard<'_, HashMap<String, Planner>> {
         // Nothing panics under this lock.
         self.planners.lock().unwrap_or_else(PoisonError::into_inner)

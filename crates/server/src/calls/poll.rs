@@ -16,14 +16,17 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use futures_util::{future::select_all, stream};
+use futures_util::{
+    future::{join, select_all},
+    stream,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{convert::Infallible, time::Duration};
 use tenure_engine::pipeline::Pipeline;
 use tenure_jobs::call::{
     again::{hand_out_again, take_back},
-    desk::{self, Taken},
+    desk::Taken,
     model::limits,
     queue_of,
 };
@@ -163,8 +166,18 @@ pub(super) async fn poll(
     loop {
         let left = until.saturating_sub(app.pipeline().rt().mono());
         // At the end once more: the answer that got lost may have been claimed for after this poll began.
-        let again = has.clone().filter(|_| std::mem::take(&mut first_look) || left.is_zero());
-        let undelivered = look(&app, &caller, &session, &tools, request.max, again).await?;
+        let is_first = std::mem::take(&mut first_look);
+        let again = has.clone().filter(|_| is_first || left.is_zero());
+        let looking = look(&app, &caller, &session, &tools, request.max, again);
+        let undelivered = match is_first {
+            true => looking.await?,
+            // Whether the session still stands is asked beside the look and not before it: a call waits for this. What was
+            // claimed for one that is over goes back to the queue.
+            false => match join(session_of(&app, &caller, id), looking).await {
+                (Ok(_), looked) => looked?,
+                (Err(over), _) => return Err(over),
+            },
+        };
         if !undelivered.calls.is_empty() || left.is_zero() {
             return Ok(undelivered.deliver());
         }
@@ -177,7 +190,6 @@ pub(super) async fn poll(
             }
             First::Left(First::Left(_)) | First::Right(()) => {}
         }
-        session_of(&app, &caller, id).await?;
     }
 }
 
@@ -186,7 +198,7 @@ async fn tools_of(
     session: SessionId,
     asked: Option<Vec<String>>,
 ) -> Result<Vec<String>, Problem> {
-    let own = desk::tools_of(app.pipeline(), session).await?.unwrap_or_default();
+    let own = app.counter().tools_of(app.pipeline(), session).await?.to_vec();
     if own.is_empty() {
         let detail = "this session was not opened to take calls: it has no tools";
         return Err(Problem::bad_field("session", detail)
@@ -226,6 +238,9 @@ async fn look(
         }
         if taken.as_ref().is_ok_and(Vec::is_empty) {
             taken = at.counter().take(pipeline, session, &tools, max, |t| caller.sees(t)).await;
+        }
+        for call in taken.iter().flatten() {
+            at.identities().remember(&call.head);
         }
         let undelivered = taken.map(|taken| Undelivered {
             pipeline: pipeline.clone(),

@@ -238,10 +238,10 @@ async fn cases(place: &Place, suite: &Suite) -> Result<Vec<Case>, Failure> {
             let bench = jobs::Here::bench(place, kit(), 1, POSTGRES_FLIGHTS).await?;
             vec![serial::run(&bench, options).await?.case()]
         }
-        Suite::Calls { jobs } => {
+        Suite::Calls { jobs, journal } => {
             let flows = crate::flows::builtin();
             let kit = jobs::Kit { flows, ..kit() };
-            let options = calls::Options { jobs: *jobs };
+            let options = calls::Options { jobs: *jobs, journal: *journal };
             vec![calls::run(place, kit, POSTGRES_FLIGHTS, options).await?.case()]
         }
         Suite::Pods { pods, changes, rate, seconds, redis } => {
