@@ -1,4 +1,5 @@
-//! A Kubernetes API server for tests. Development only.
+//! A Kubernetes API server for tests, benchmarks and drills; never part of a server or a worker. An `expect` in here is a
+//! test that can not be set up, and says why.
 //!
 //! No control plane can be started where the tests run, so this crate speaks its wire protocol instead: HTTP/1.1 on a
 //! free loopback port, JSON, watches as lines that do not end. The real client talks to it as to the real

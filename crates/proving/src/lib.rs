@@ -1,5 +1,5 @@
-//! What proves the kernel, its stores and its shells. Development only: nothing that ships depends on
-//! this crate.
+//! What proves the kernel, its stores and its shells. Called by tests, simulations and the drill, never by a server or a
+//! worker: so an `expect` in here is a check that failed, and says of what.
 //!
 //! - [`machines`]: small hostile machines. Each takes one promise of the kernel to its edge.
 //! - [`mod@conformance`]: one suite, run by every store's tests. Cases are named after rules.
