@@ -123,8 +123,10 @@ impl<'a> Desk<'a> {
         }
         let now = self.cx.now;
         if self.state.holds(ask.task) {
-            // Its first answer may be late or lost to a newer ask: it is the same place.
-            self.send(ask.task, GRANTED, &Answer { after_ms: 0 });
+            // Its first answer may be late or lost to a newer ask: it is the same place, at the same moment.
+            let moment = self.state.moments.iter().find(|p| p.0 == ask.task).map(|p| p.1);
+            let after_ms = moment.map_or(0, |at| millis(at.since(now)));
+            self.send(ask.task, GRANTED, &Answer { after_ms });
             return self.note(&format!("{} has a place", ask.task));
         }
         if self.state.places.len() >= self.state.terms.in_flight as usize {
@@ -133,9 +135,9 @@ impl<'a> Desk<'a> {
             return self.send(ask.task, DEFERRED, &Answer { after_ms });
         }
         let starts = self.starts(now);
-        let after_ms = u64::try_from(starts.since(now).as_micros().div_ceil(1_000));
+        let after_ms = millis(starts.since(now));
         self.say(BudgetEvent::PlaceGranted { task: ask.task, at: now, starts });
-        self.send(ask.task, GRANTED, &Answer { after_ms: after_ms.unwrap_or(u64::MAX) });
+        self.send(ask.task, GRANTED, &Answer { after_ms });
     }
 
     /// When the bucket has a token for the next one.
@@ -192,4 +194,9 @@ impl<'a> Desk<'a> {
         });
         self.out
     }
+}
+
+/// Rounded up: not before.
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }

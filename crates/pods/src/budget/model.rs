@@ -185,6 +185,9 @@ pub struct BudgetState {
     /// Who has a place.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<Place>,
+    /// Of those, whose moment was not at once, and when it is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub moments: Vec<Place>,
     /// Places given so far.
     #[serde(skip_serializing_if = "is_default")]
     pub granted: u64,
@@ -245,10 +248,17 @@ impl Machine for Budget {
                 );
                 state.full_at = state.full_at.max(*starts) + interval;
                 state.places.push(Place(*task, *at + CHECK_EVERY));
+                state.moments.retain(|p| p.1 > *at);
+                if starts > at {
+                    state.moments.push(Place(*task, *starts));
+                }
                 state.granted += 1;
             }
             BudgetEvent::PlaceDeferred { .. } => state.deferred += 1,
-            BudgetEvent::PlaceReleased { task, .. } => state.places.retain(|p| p.0 != *task),
+            BudgetEvent::PlaceReleased { task, .. } => {
+                state.places.retain(|p| p.0 != *task);
+                state.moments.retain(|p| p.0 != *task);
+            }
             BudgetEvent::HoldersAsked { at } => {
                 for place in state.places.iter_mut().filter(|p| p.1 <= *at) {
                     place.1 = *at + CHECK_EVERY;

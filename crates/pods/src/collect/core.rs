@@ -14,8 +14,8 @@ use crate::{
     follow::LeanPod,
     report::{Report, TerminatedReason},
     verdict::{
-        Departure, Gone, NodeView, Policy, TaskStatus, Verdict, main_container, verdict_of_deleted,
-        verdict_on,
+        Departure, Gone, NodeView, Policy, TaskStatus, Verdict, is_over, main_container,
+        verdict_of_deleted, verdict_on,
     },
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -230,7 +230,7 @@ impl Core {
         let verdict = verdict_on(&pod.0, record.last.as_deref(), now, &self.policy, view.as_ref());
         // That stays, too: a phase that goes back brings no container back.
         let over =
-            record.said.as_ref().is_some_and(|s| s.over) || is_over(&pod.0, &verdict, &self.policy);
+            record.said.as_ref().is_some_and(|s| s.over) || ended(&pod.0, &verdict, &self.policy);
         let report = self.report(record, &pod.0, verdict.clone(), over, None, now);
         let key = report.key();
         let news = is_news(record.said.as_ref(), &report, &key);
@@ -548,12 +548,8 @@ fn is_news(said: Option<&Said>, report: &Report, key: &str) -> bool {
 }
 
 /// No container of the task runs in it any more, and none will.
-fn is_over(pod: &Pod, verdict: &Verdict, policy: &Policy) -> bool {
-    if ["Succeeded", "Failed"].contains(&who::phase(pod)) {
-        return verdict.is_final();
-    }
-    let never = pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()) == Some("Never");
-    verdict.is_final() && never && main_end(pod, policy).is_some()
+fn ended(pod: &Pod, verdict: &Verdict, policy: &Policy) -> bool {
+    verdict.is_final() && is_over(pod, policy)
 }
 
 fn main_end<'a>(

@@ -10,20 +10,24 @@ use super::{
     making::place_of,
     run::{Go, Halt, Run},
     sight::Seen,
-    told::{is_over, is_terminal, report_of},
+    told::{is_terminal, report_of},
 };
 use crate::{
-    pod::{Begun, NewPod, PodEvent, Says, model::limits},
+    pod::{Begun, NewPod, PodEvent, Says, decide::tell, model::limits},
     report::{POD_REPORT, Report, labels::MANAGED_BY as MANAGED},
-    verdict::{Departure, Gone, Verdict, main_container, verdict, verdict_of_deleted},
+    verdict::{
+        Departure, Gone, Verdict, is_gated, is_over, main_container, verdict, verdict_of_deleted,
+    },
 };
 use k8s_openapi::api::core::v1::Pod;
 use std::{sync::Arc, time::Duration};
 use tenure_engine::{session::Hint, worker::HoldError};
 use tenure_kernel::{
+    ids::MailId,
     limits::clip,
     machine::Decision,
     mail::NewMail,
+    outbox::{Message, Target},
     runtime::{BoxFuture, First, first},
     stream::Body,
     time::Timestamp,
@@ -55,6 +59,8 @@ pub(super) struct Watched {
     kept: u32,
     /// When the first line that waits came.
     waits_since: Option<Duration>,
+    /// The task is told again then that a gate holds the pod.
+    gate_at: Duration,
     /// When it was first seen to be over.
     pub over_since: Option<Duration>,
     /// When the API server took a deletion.
@@ -99,6 +105,7 @@ impl Run {
             pieces: Pieces::default(),
             kept: 0,
             waits_since: None,
+            gate_at: Duration::ZERO,
             over_since: None,
             deleted_at: None,
             tries: 0,
@@ -179,6 +186,11 @@ impl Run {
             let report = report_of(new, &pod, &v, &self.policy, false, self.now(), &who);
             self.report(w, report).await?;
         }
+        if is_gated(&v) && self.mono() >= w.gate_at {
+            // Well before the task loses its patience, and again: whoever takes over says it anew.
+            w.gate_at = self.mono() + Duration::from_millis(self.task.times.queued_ms / 4);
+            self.say(Says::Gated {}).await?;
+        }
         let reads = v.started && !state.over && !state.log_cut && w.log.is_none();
         if reads && !w.read_to_end && self.mono() >= w.read_at {
             let container = main_container(&pod, &self.policy);
@@ -187,6 +199,16 @@ impl Run {
             w.log = Some(Log::follow(self.shop.cluster.clone(), &rt, reading));
         }
         w.last = Some(v);
+        Ok(())
+    }
+
+    /// A word to the task that needs no record here.
+    async fn say(&mut self, says: Says) -> Go {
+        let Some(Message { to: Target::Mail(to), kind, body }) = tell(&self.state()?, says) else {
+            return Ok(());
+        };
+        let id = MailId(format!("pod/{}/{}/{}", self.held.id(), kind, self.now().as_micros()));
+        self.held.keeper().pipeline().mail(NewMail { to, id, kind, body }).await?;
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use super::make::label_of;
 use crate::{
     pod::NewPod,
     report::{PodName, Report},
-    verdict::{Policy, TaskStatus, Verdict, main_container},
+    verdict::{Policy, TaskStatus, Verdict, is_over, main_container},
 };
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
 use tenure_kernel::{limits::clip, time::Timestamp};
@@ -13,12 +13,6 @@ use tenure_kernel::{limits::clip, time::Timestamp};
 pub fn is_terminal(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default();
     ["Succeeded", "Failed"].contains(&phase)
-}
-
-/// Whether nothing of the *task* runs in it any more, and nothing will. A sidecar may.
-pub fn is_over(pod: &Pod, policy: &Policy) -> bool {
-    let never = pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()) == Some("Never");
-    is_terminal(pod) || never && main_end(pod, policy).is_some()
 }
 
 /// How the main container ended, if it has.

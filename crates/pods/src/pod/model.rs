@@ -109,6 +109,8 @@ pub enum Says {
         /// Which.
         pod: PodName,
     },
+    /// A queueing system holds it back: that is not a start that takes too long. Said again as long as it is so.
+    Gated {},
     /// The API server will not have it.
     Refused {
         /// Why.

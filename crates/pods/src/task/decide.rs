@@ -28,6 +28,7 @@ use tenure_kernel::{
     mail::{Mail, kinds},
     outbox::{Message, Target},
     stream::Body,
+    time::Timestamp,
     timers::TimerChange,
 };
 
@@ -220,6 +221,9 @@ impl<'a> Desk<'a> {
         }
         let other = || Place::Neither(format!("pod {uid} is not the pod of attempt {cur}"));
         if state.external {
+            if state.past.iter().any(|past| past == uid) {
+                return Place::Neither(format!("pod {uid} is of an earlier attempt"));
+            }
             let ended = state.ended.is_some() || cur == 0;
             return match report.attempt {
                 Some(a) if a < cur || a == 0 && cur > 0 => {
@@ -254,7 +258,9 @@ impl<'a> Desk<'a> {
                 // An end of a pod that nobody saw before says that there was an attempt, and how it ended.
                 self.say(TaskEvent::PodSeen { attempt, pod: clipped(&report.pod) });
                 self.clear(&[timers::NEXT_POD, timers::RETRY, timers::FENCE, timers::RUN]);
-                self.set(timers::QUEUED, self.state.times.queued_ms);
+                if self.state.cancel.is_none() {
+                    self.set(timers::QUEUED, self.state.times.queued_ms);
+                }
             }
             Place::Current => {}
         }
@@ -271,8 +277,9 @@ impl<'a> Desk<'a> {
                 let node = report.pod.node.clone();
                 self.say(TaskEvent::TaskRunning { since: report.verdict.since, node });
                 self.clear(&[timers::QUEUED]);
-                if let Some(ms) = self.state.timeout_ms {
-                    self.set(timers::RUN, ms);
+                // What is being stopped has the clock of that, and no other.
+                if let Some(ms) = self.state.timeout_ms.filter(|_| self.state.cancel.is_none()) {
+                    self.set(timers::RUN, ms.saturating_sub(self.ran_ms(report.verdict.since)));
                 }
             }
             TaskStatus::Running => self.note("report RUNNING: it runs"),
@@ -294,6 +301,14 @@ impl<'a> Desk<'a> {
                 None => self.fail(ended, report.verdict.retryable, over),
             },
         }
+    }
+
+    /// How long it has run, by the pod's own times. Clocks of nodes may be wrong: never from before what was last known
+    /// of the task, when it did not run yet.
+    fn ran_ms(&self, since: Option<Timestamp>) -> u64 {
+        let since = since.zip(self.cx.changed_at).map(|(since, known)| since.max(known));
+        let ran = since.map_or(Duration::ZERO, |since| self.cx.now.since(since));
+        u64::try_from(ran.as_millis()).unwrap_or(u64::MAX)
     }
 
     /// A report about the pod of an attempt that has ended.
@@ -338,6 +353,11 @@ impl<'a> Desk<'a> {
                 self.say(TaskEvent::PodCreated { pod: clipped(&pod) });
             }
             Says::Created { .. } => self.note("executor: the pod is known"),
+            Says::Gated {} if self.status == QUEUED && self.state.cancel.is_none() => {
+                self.note("executor: a scheduling gate holds the pod");
+                self.set(timers::QUEUED, self.state.times.queued_ms);
+            }
+            Says::Gated {} => self.note("executor: a gate that nobody waits for"),
             Says::Refused { ended, retryable } => match self.state.cancel.clone() {
                 Some(ask) => self.canceled(ask, Some(ended), true),
                 None if self.state.ended.is_some() => self.note("executor: the attempt is over"),
@@ -408,7 +428,8 @@ impl<'a> Desk<'a> {
         self.leave_budget();
         self.say(TaskEvent::AttemptFailed { ended, fenced, pause_ms });
         self.clear(&[timers::QUEUED, timers::RUN]);
-        if !fenced {
+        // Where pods are made elsewhere nothing is held back until the old one is over: only the next one is waited for.
+        if !fenced && !self.state.external {
             self.set(timers::FENCE, self.state.times.fence_ms);
         }
         self.set(timers::RETRY, pause_ms);
@@ -494,6 +515,9 @@ impl<'a> Desk<'a> {
             self.say(TaskEvent::PauseOver {});
             self.clear(&[timers::RETRY]);
         }
+        if self.state.in_budget {
+            return self.note("retry now: the budget has given it its moment");
+        }
         match self.state.unfenced {
             true => self.note("retry now: its pod may still run"),
             false => self.ask(),
@@ -518,7 +542,7 @@ impl<'a> Desk<'a> {
             return self.canceled(ask, ended, true);
         }
         self.say(TaskEvent::CancelAsked(ask));
-        self.clear(&[timers::RETRY, timers::NEXT_POD, timers::RUN, timers::QUEUED]);
+        self.clear(&[timers::RETRY, timers::NEXT_POD, timers::RUN, timers::QUEUED, timers::FENCE]);
         self.leave_pod(false, false, StopWhy::Cancel);
         self.set(timers::STOP, self.state.times.stop_ms);
     }
@@ -532,24 +556,26 @@ impl<'a> Desk<'a> {
             message,
             ..Ended::default()
         };
+        // Once somebody wants it to end only the end of that matters, and it is never called a failure.
+        let goes_on = self.state.cancel.is_none();
         match name {
-            timers::QUEUED if self.status == QUEUED => {
+            timers::QUEUED if goes_on && self.status == QUEUED => {
                 let ms = self.state.times.queued_ms;
                 let said = format!("no container of it ran within {} s", ms / 1_000);
                 let (cause, class) = (Cause::StartTimeout, CauseClass::Infra);
                 self.fail(synthetic(cause, class, "task:queued", said), true, false);
             }
-            timers::RUN if self.status == RUNNING => {
+            timers::RUN if goes_on && self.status == RUNNING => {
                 let ms = self.state.timeout_ms.unwrap_or_default();
                 let said = format!("it ran for more than {} s", ms / 1_000);
                 let mut ended = synthetic(Cause::Timeout, CauseClass::Timeout, "task:run", said);
                 ended.started = true;
                 self.fail(ended, true, false);
             }
-            timers::RETRY if self.status == RETRYING && self.state.in_budget => {
+            timers::RETRY if goes_on && self.status == RETRYING && self.state.in_budget => {
                 self.want(self.state.attempt + 1);
             }
-            timers::RETRY if self.status == RETRYING => {
+            timers::RETRY if goes_on && self.status == RETRYING => {
                 if !self.state.pause_over {
                     self.say(TaskEvent::PauseOver {});
                 }
@@ -561,7 +587,7 @@ impl<'a> Desk<'a> {
                     self.note("its pod may still run");
                 }
             }
-            timers::FENCE if self.status == RETRYING && self.state.unfenced => {
+            timers::FENCE if goes_on && self.status == RETRYING && self.state.unfenced => {
                 match (self.state.on_lost, self.state.ended.clone()) {
                     (OnLost::Replace, _) | (_, None) => {
                         self.fenced("it is not known, and the task may run twice");
@@ -573,7 +599,7 @@ impl<'a> Desk<'a> {
                 let (ask, ended) = (self.state.cancel.clone(), self.state.ended.clone());
                 self.canceled(ask.unwrap_or_default(), ended, false);
             }
-            timers::NEXT_POD if self.status == RETRYING => {
+            timers::NEXT_POD if goes_on && self.status == RETRYING => {
                 let ended = self.state.ended.clone().unwrap_or_default();
                 let fenced = !self.state.unfenced;
                 self.failed(ended, NoRetry::NoPodCame, fenced);

@@ -27,6 +27,8 @@ pub mod limits {
     pub const MESSAGE_BYTES_MAX: usize = 1024;
     /// Length of names and labels.
     pub const NAME_BYTES_MAX: usize = 253;
+    /// Pods of earlier attempts that are remembered, where pods come from elsewhere.
+    pub const PAST_PODS_MAX: usize = 8;
     /// Length of reasons that people and systems give.
     pub const WHY_BYTES_MAX: usize = 512;
 }
@@ -424,6 +426,9 @@ pub struct TaskState {
     /// The attempt's pod, once it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodName>,
+    /// The last pods of earlier attempts, where pods come from elsewhere and need not say which attempt they are.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub past: Vec<String>,
     /// Since when it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running_since: Option<Timestamp>,
@@ -586,7 +591,12 @@ impl TaskState {
 
     fn begin(&mut self, attempt: u32) {
         self.attempt = attempt;
-        (self.tended, self.pod, self.running_since, self.ended) = (None, None, None, None);
+        if let Some(pod) = self.pod.take().filter(|p| self.external && !p.uid.is_empty()) {
+            self.past.push(pod.uid);
+            let surplus = self.past.len().saturating_sub(limits::PAST_PODS_MAX);
+            self.past.drain(..surplus);
+        }
+        (self.tended, self.running_since, self.ended) = (None, None, None);
         (self.unfenced, self.pause_over, self.asked, self.deferred) = (false, false, 0, 0);
     }
 }

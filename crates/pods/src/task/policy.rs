@@ -7,6 +7,9 @@ use sha2::{Digest as _, Sha256};
 use std::time::Duration;
 use tenure_kernel::ids::EntityId;
 
+/// The longest pause that a policy may ask for.
+pub const BACKOFF_MS_MAX: u64 = 30 * 24 * 3_600_000;
+
 /// What a task allows. Every field has a default, and a server's settings may name others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -100,6 +103,12 @@ impl RetryPolicy {
                 self.factor_percent
             ));
         }
+        if self.backoff_cap_ms > BACKOFF_MS_MAX {
+            return Some(format!(
+                "backoff_cap_ms is {}: no pause is longer than {BACKOFF_MS_MAX} (30 days)",
+                self.backoff_cap_ms
+            ));
+        }
         if self.backoff_cap_ms < self.backoff_ms {
             return Some(format!(
                 "backoff_cap_ms ({}) is less than backoff_ms ({})",
@@ -120,7 +129,7 @@ impl RetryPolicy {
             .finalize();
         let mut word = [0u8; 8];
         word.copy_from_slice(&hash[..8]);
-        let part = (u128::from(u64::from_be_bytes(word)) * u128::from(whole + 1)) >> 64;
+        let part = (u128::from(u64::from_be_bytes(word)) * (u128::from(whole) + 1)) >> 64;
         // The part is at most the whole, which is a u64.
         Duration::from_millis(u64::try_from(part).unwrap_or(whole))
     }
@@ -282,6 +291,12 @@ mod tests {
     fn a_policy_that_can_not_be_is_refused_in_words() {
         let bad = RetryPolicy { factor_percent: 50, ..RetryPolicy::default() };
         assert!(bad.problem().is_some_and(|p| p.contains("200 doubles")));
+        let bad = RetryPolicy { backoff_cap_ms: u64::MAX, ..RetryPolicy::default() };
+        assert!(bad.problem().is_some_and(|p| p.contains("30 days")));
+        let most = RetryPolicy { backoff_cap_ms: BACKOFF_MS_MAX, ..RetryPolicy::default() };
+        assert_eq!(most.problem(), None);
+        // Also one that came from an older store is no reason to panic.
+        assert!(bad.pause(task(1), 200) > Duration::ZERO);
         let bad = RetryPolicy { backoff_cap_ms: 1, ..RetryPolicy::default() };
         assert!(bad.problem().is_some_and(|p| p.contains("backoff_cap_ms")));
         assert_eq!(RetryPolicy::default().problem(), None);

@@ -60,6 +60,11 @@ pub fn is_over(pod: &Pod, policy: &Policy) -> bool {
     judge::Judge::new(pod, None, Timestamp::ZERO, policy, None).is_over()
 }
 
+/// Whether a queueing system holds the pod back: nothing is late then.
+pub fn is_gated(verdict: &Verdict) -> bool {
+    verdict.rule == table::id::GATED
+}
+
 /// The name of the container whose end is the task's end.
 pub fn main_container(pod: &Pod, policy: &Policy) -> Option<String> {
     look::Look::new(pod, policy).main.map(str::to_owned)

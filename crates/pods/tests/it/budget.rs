@@ -100,3 +100,42 @@ fn terms_that_can_not_be_are_refused_in_words() {
     assert!(bad.problem().is_some_and(|p| p.contains("1 to 200")));
     assert_eq!(BudgetTerms::default().problem(), None);
 }
+
+/// Whoever asks again is told the same moment, and whoever wants it at once does not lose it.
+#[test]
+fn a_place_keeps_its_moment_however_often_it_is_asked_for() {
+    use tenure_pods::{
+        budget::{ASK, Answer, BudgetAsk, GRANTED},
+        task::decide::{RETRY_NOW, RetryNow},
+    };
+    let mut w = World::new();
+    let terms = BudgetTerms { per_minute: 1, burst: 1, in_flight: 10 };
+    let tasks: Vec<_> = (0..3)
+        .map(|_| {
+            let mut new = w.new_task();
+            new.budget = terms;
+            new.retry.backoff_ms = 1;
+            w.create(new)
+        })
+        .collect();
+    for (n, task) in tasks.iter().enumerate() {
+        w.saw(Seen::failed(*task, 1, &format!("a{n}"), Cause::Preempted, CauseClass::Infra));
+        w.pass(secs(1));
+    }
+    let last = tasks[2];
+    assert!(w.state(last).in_budget && w.state(last).attempt == 1, "its moment is in two minutes");
+    let ask = BudgetAsk { task: last, tenant: "t".into(), terms };
+    w.mail(budget_id("t"), "again", ASK, &ask);
+    w.settle();
+    let mail = w.store.mail.get(&last).into_iter().flatten();
+    let granted = mail.filter(|m| m.kind == GRANTED).last().expect("an answer");
+    let answer: Answer =
+        serde_json::from_slice(granted.body.inline().expect("small")).expect("json");
+    assert!((100_000..=120_000).contains(&answer.after_ms), "{answer:?}");
+    w.pass(secs(100));
+    w.mail(last, "now", RETRY_NOW, &RetryNow::default());
+    w.settle();
+    w.pass(secs(25));
+    assert_eq!(w.state(last).attempt, 2, "not a minute later");
+    w.check();
+}

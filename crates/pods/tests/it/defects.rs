@@ -105,6 +105,29 @@ fn f3_another_pod_under_the_same_number_does_not_speak_for_the_attempt() {
     w.check();
 }
 
+/// The same where others make the pods and write no attempt on them.
+#[test]
+fn f3_old_pods_of_a_watched_task_are_no_new_attempts() {
+    let mut w = World::new();
+    let mut new = w.new_task();
+    new.template = serde_json::Value::Null;
+    let task = w.create(new);
+    let unnumbered = |mut seen: Seen| {
+        seen.0.attempt = None;
+        seen
+    };
+    w.saw(unnumbered(Seen::running(task, 1, "a")));
+    w.saw(unnumbered(Seen::running(task, 1, "b")));
+    assert_eq!((w.status(task), w.state(task).attempt), ("RUNNING", 2));
+    let evicted = Seen::failed(task, 1, "a", Cause::EvictedNodePressure, CauseClass::Infra);
+    w.saw(unnumbered(evicted));
+    assert_eq!((w.status(task), w.state(task).attempt), ("RUNNING", 2));
+    assert!(w.noted(task).contains("of an earlier attempt"));
+    w.saw(unnumbered(Seen::succeeded(task, 1, "b")));
+    assert_eq!(w.status(task), "SUCCEEDED");
+    w.check();
+}
+
 /// F8: a later completion overwrote CANCELLED.
 #[test]
 fn f8_what_comes_after_the_end_changes_nothing() {

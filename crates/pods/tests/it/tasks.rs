@@ -425,3 +425,116 @@ fn the_same_report_is_told_once() {
     let again = w.saw(Seen::app_error(task, 1, "u1"));
     assert_eq!(again, MailAnswer::Final { status: "SUCCEEDED" });
 }
+
+/// A cancelled task ends as cancelled, by the clock of the cancel alone; every other clock would call it something else.
+#[test]
+fn a_cancel_stops_the_fence_that_would_fail_the_task() {
+    let mut w = World::new();
+    let task = w.task();
+    w.make(tended_id(task, 1), "u1");
+    w.saw(Seen::running(task, 1, "u1"));
+    w.saw(Seen::failed(task, 1, "u1", Cause::NodeLost, CauseClass::Lost).alive());
+    w.pass(secs(1_600));
+    w.cancel(task);
+    w.pass(secs(250));
+    assert_eq!(w.status(task), "RETRYING", "the fence is over, and says nothing");
+    w.pass(secs(60));
+    assert_eq!(w.status(task), "CANCELED");
+    assert!(w.state(task).unfenced);
+    w.check();
+}
+
+#[test]
+fn a_cancel_never_says_that_a_lost_pod_is_over() {
+    let mut w = World::new();
+    let mut new = w.new_task();
+    new.on_lost = OnLost::Replace;
+    let task = w.create(new);
+    w.make(tended_id(task, 1), "u1");
+    w.saw(Seen::running(task, 1, "u1"));
+    w.saw(Seen::failed(task, 1, "u1", Cause::NodeLost, CauseClass::Lost).alive());
+    w.pass(secs(1_600));
+    w.cancel(task);
+    w.pass(secs(310));
+    assert_eq!(w.status(task), "CANCELED");
+    assert!(w.state(task).unfenced, "nobody knows whether it runs");
+    w.check();
+}
+
+#[test]
+fn a_pod_that_runs_after_the_cancel_has_no_clock_of_its_own() {
+    let mut w = World::new();
+    let mut new = w.new_task();
+    new.timeout_ms = Some(60_000);
+    let task = w.create(new);
+    w.make(tended_id(task, 1), "u1");
+    w.cancel(task);
+    w.saw(Seen::running(task, 1, "u1"));
+    w.pass(secs(100));
+    assert_eq!(w.status(task), "RUNNING");
+    w.pass(secs(300));
+    assert_eq!(w.status(task), "CANCELED");
+    assert!(w.state(task).unfenced);
+    w.check();
+}
+
+#[test]
+fn a_watched_task_waits_for_the_next_pod_and_not_for_the_end_of_the_last() {
+    let mut w = World::new();
+    let mut new = w.new_task();
+    new.template = serde_json::Value::Null;
+    let task = w.create(new);
+    w.saw(Seen::running(task, 1, "u1"));
+    w.saw(Seen::failed(task, 1, "u1", Cause::NodeLost, CauseClass::Lost).alive());
+    w.pass(secs(50 * 60));
+    assert_eq!(w.status(task), "RETRYING", "others may still make one");
+    w.saw(Seen::running(task, 2, "u2"));
+    assert_eq!((w.status(task), w.state(task).attempt), ("RUNNING", 2));
+    w.saw(Seen::failed(task, 2, "u2", Cause::NodeLost, CauseClass::Lost).alive());
+    w.pass(secs(2 * 3_600));
+    assert_eq!(w.status(task), "FAILED");
+    assert_eq!(w.state(task).no_retry, Some(NoRetry::NoPodCame));
+    w.check();
+}
+
+#[test]
+fn a_pod_behind_a_scheduling_gate_is_not_late() {
+    use tenure_pods::pod::{POD_WORD, PodWord, Says};
+    let mut w = World::new();
+    let task = w.task();
+    w.make(tended_id(task, 1), "u1");
+    for n in 0..6 {
+        w.pass(secs(1_800));
+        let word = PodWord { attempt: 1, says: Says::Gated {} };
+        w.mail(task, &format!("g{n}"), POD_WORD, &word);
+        w.settle();
+    }
+    assert_eq!((w.status(task), w.state(task).attempt), ("QUEUED", 1), "after three hours");
+    w.pass(secs(7_201));
+    assert_eq!(w.state(task).ended.and_then(|e| e.cause), Some(Cause::StartTimeout));
+    w.check();
+}
+
+#[test]
+fn the_time_of_an_attempt_counts_from_its_start_and_not_from_the_news_of_it() {
+    let mut w = World::new();
+    let mut new = w.new_task();
+    new.timeout_ms = Some(600_000);
+    let task = w.create(new.clone());
+    let since = w.store.now + secs(10);
+    w.pass(secs(310));
+    let mut seen = Seen::running(task, 1, "u1");
+    seen.0.verdict.since = Some(since);
+    w.saw(seen);
+    w.pass(secs(301));
+    assert_eq!(w.status(task), "FAILED");
+    assert_eq!(w.state(task).ended.and_then(|e| e.cause), Some(Cause::Timeout));
+    // The clock of a node that is a day behind costs nothing.
+    let task = w.create(new);
+    let mut seen = Seen::running(task, 1, "u2");
+    seen.0.verdict.since = Some(w.store.now - secs(86_400));
+    w.saw(seen);
+    w.pass(secs(590));
+    assert_eq!(w.status(task), "RUNNING");
+    w.check();
+}

@@ -176,6 +176,11 @@ fn walk(seed: u64) {
         let state = walk.w.state(*task);
         // One failure per attempt, whoever reports it how often.
         assert!(state.tally.all() <= state.attempt.max(1), "{state:?}");
+        let cancelled = names.contains(&"cancel_asked");
+        assert!(
+            !(cancelled && names.contains(&"task_failed")),
+            "a cancel is no failure: {names:?}"
+        );
         // A new pod is wanted only when the one before is over, or may run beside it.
         let mut unfenced = false;
         for event in walk.w.events(*task) {
