@@ -14,7 +14,7 @@ use tenure_kernel::{
 /// The kind of the mail that carries a [`Report`].
 pub const POD_REPORT: &str = "pod_report";
 
-/// Names of labels and annotations, as FlowForge has them; the last two are ours.
+/// Names of labels and annotations, as FlowForge has them; the last three are ours.
 pub mod labels {
     /// `true` on every pod of a task: the selector of the collector.
     pub const WORKLOAD: &str = "flowforge.io/workload";
@@ -34,6 +34,8 @@ pub mod labels {
     pub const CANCEL: &str = "flowforge.io/cancel";
     /// Annotation, written before the pod is deleted for another reason of ours (it is replaced, or cleaned up).
     pub const STOPPED: &str = "flowforge.io/stopped";
+    /// Annotation: the container whose end is the task's end, where whoever made the pod said so.
+    pub const CONTAINER: &str = "flowforge.io/container";
 }
 
 /// Why a pod that was not over is gone.

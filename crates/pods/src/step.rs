@@ -128,6 +128,9 @@ impl StepDefaults {
         let own = |value: &Option<String>, default: &str| {
             Some(value.clone().unwrap_or_else(|| default.to_owned())).filter(|v| !v.is_empty())
         };
+        if let Some(named) = written.namespace.as_deref().filter(|n| !make::is_dns_label(n)) {
+            return Err(format!("namespace: {}", make::no_namespace(named)));
+        }
         let template = template(&written)?;
         make::check(&template)?;
         let bytes = template.to_string().len();
@@ -251,14 +254,19 @@ fn template(written: &Written) -> Result<Value, String> {
         if let Some((field, _)) = short.iter().find(|(_, given)| *given) {
             return Err(format!("{field}: it belongs into the template, where there is one"));
         }
+        if !written.template.is_object() {
+            return Err("template: it has to be a pod: an object with `spec`".into());
+        }
         written.template.clone()
     };
     if !written.labels.is_empty() {
+        let metadata = member(&mut template, "metadata", "template")?;
+        let labels = member(metadata, "labels", "template.metadata")?;
         for (name, value) in &written.labels {
-            let Some(value) = value.as_str() else {
+            if !value.is_string() {
                 return Err(format!("labels.{name}: it has to be a text"));
-            };
-            template["metadata"]["labels"][name.as_str()] = value.into();
+            }
+            *member(labels, name, "template.metadata.labels")? = value.clone();
         }
     }
     if let Some(file) = &written.result_file {
@@ -274,15 +282,25 @@ fn template(written: &Written) -> Result<Value, String> {
     Ok(template)
 }
 
+/// A member of what has to be an object; an empty object where there is none.
+fn member<'a>(of: &'a mut Value, name: &str, path: &str) -> Result<&'a mut Value, String> {
+    let members = of.as_object_mut().ok_or_else(|| format!("{path}: it has to be an object"))?;
+    let member = members.entry(name).or_insert(Value::Null);
+    if member.is_null() {
+        *member = Value::Object(Map::new());
+    }
+    Ok(member)
+}
+
 fn main_of<'a>(template: &'a mut Value, named: Option<&str>) -> Option<&'a mut Map<String, Value>> {
-    let containers = template["spec"]["containers"].as_array_mut()?;
+    let containers = make::containers_of(template)?;
     let wanted = named.unwrap_or(make::MAIN);
     let at = match containers.iter().position(|c| c["name"] == wanted) {
         Some(at) => at,
         None if named.is_none() && containers.len() == 1 => 0,
         None => return None,
     };
-    containers[at].as_object_mut()
+    containers.get_mut(at)?.as_object_mut()
 }
 
 /// `{"NAME": "value"}`, or as Kubernetes has it.
@@ -348,6 +366,32 @@ mod tests {
 
     fn read(input: Value) -> Result<NewTask, String> {
         StepDefaults::default().read(&input)
+    }
+
+    #[test]
+    fn whatever_is_written_the_worker_lives() {
+        let fine = json!({ "spec": { "containers": [{ "image": "i" }] } });
+        let bad = [
+            (json!({ "template": { "spec": "x" } }), "template"),
+            (json!({ "template": { "spec": [] } }), "template"),
+            (json!({ "template": "x", "labels": { "a": "b" } }), "template"),
+            (json!({ "template": [], "result_file": "/r" }), "template"),
+            (json!({ "template": { "metadata": 7 }, "labels": { "a": "b" } }), "template.metadata"),
+            (
+                json!({ "template": { "metadata": { "labels": "x" } }, "labels": { "a": "b" } }),
+                "template.metadata.labels",
+            ),
+            (
+                json!({ "template": { "spec": { "containers": 3 } }, "result_file": "/r" }),
+                "result_file",
+            ),
+            (json!({ "image": "i", "namespace": "my team" }), "namespace"),
+            (json!({ "template": fine, "namespace": "a/b" }), "namespace"),
+        ];
+        for (input, field) in bad {
+            let said = read(input.clone()).unwrap_err();
+            assert!(said.starts_with(&format!("{field}: ")), "{input}: {said}");
+        }
     }
 
     #[test]

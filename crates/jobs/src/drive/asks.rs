@@ -13,7 +13,10 @@ use crate::{
     model::{Job, JobState, NewJob, Parent, Terms, limits},
 };
 use serde_json::Value;
-use std::time::Duration;
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Duration,
+};
 use tenure_engine::worker::HoldError;
 use tenure_kernel::{
     limits as kernel_limits,
@@ -411,8 +414,10 @@ impl Run {
             self.fail_early(step, "unknown_tool", error, early);
             return Ok(());
         };
+        // A check that panics would take the job down with its worker, and then with the next one.
         if let Some(hands) = self.hands_of(tool)
-            && let Err(error) = hands.check(tool, input)
+            && let Err(error) = catch_unwind(AssertUnwindSafe(|| hands.check(tool, input)))
+                .unwrap_or_else(|_| Err(format!("the check of what {tool:?} is given panicked")))
         {
             let (place, arguments_hash) = (asked.place.clone(), arguments_hash.clone());
             let early = EarlyFailure { of: tool.clone(), arguments_hash, child: false, place };

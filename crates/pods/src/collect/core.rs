@@ -231,7 +231,11 @@ impl Core {
         // That stays, too: a phase that goes back brings no container back.
         let over =
             record.said.as_ref().is_some_and(|s| s.over) || ended(&pod.0, &verdict, &self.policy);
-        let report = self.report(record, &pod.0, verdict.clone(), over, None, now);
+        // Deleted before it had a node: the object may be held by somebody's finalizer, and is as good as gone.
+        let unplaced = pod.0.metadata.deletion_timestamp.is_some() && record.node.is_none();
+        let reason = verdict.terminated_reason();
+        let reason = reason.filter(|_| over && unplaced && !who::is_terminal(&pod.0));
+        let report = self.report(record, &pod.0, verdict.clone(), over, reason, now);
         let key = report.key();
         let news = is_news(record.said.as_ref(), &report, &key);
         let check = verdict
@@ -261,7 +265,9 @@ impl Core {
             record.done = true;
         }
         let wait = self.area.wait(report.pod.node.as_deref(), view.as_ref());
-        self.say(Saying { report, channel: true }, wait, now)
+        // As of every pod that is gone, nothing is published of it but that it was cancelled.
+        let channel = reason.is_none() || status == Some(TaskStatus::Canceled);
+        self.say(Saying { report, channel }, wait, now)
     }
 
     fn say(&mut self, mut saying: Saying, wait: Duration, now: Timestamp) -> Vec<Act> {
@@ -290,7 +296,7 @@ impl Core {
         // An end that was never seen before is the pod's own, and is told as such: a finalizer can hold an object until
         // long after its end.
         let mut acts = Vec::new();
-        if ["Succeeded", "Failed"].contains(&who::phase(&pod.0)) {
+        if who::is_terminal(&pod.0) {
             acts = self.seen(pod, now);
         }
         if let Some(uid) = who::uid(&pod.0) {

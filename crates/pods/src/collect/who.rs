@@ -40,8 +40,10 @@ pub(super) fn node(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|n| !n.is_empty())
 }
 
-pub(super) fn phase(pod: &Pod) -> &str {
-    pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("")
+/// Whether nothing runs in it any more.
+pub(super) fn is_terminal(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or("");
+    ["Succeeded", "Failed"].contains(&phase)
 }
 
 pub(super) fn name_of(pod: &Pod) -> PodName {

@@ -2,6 +2,7 @@
 
 use super::{Defaults, Desk, DeskError, template, word};
 use crate::{
+    execute::make,
     report::task_of_label,
     task::{
         NewTask, RetryPolicy, Task, TaskState,
@@ -181,6 +182,10 @@ fn wish(defaults: &Defaults, order: &Order) -> Result<NewTask, DeskError> {
             template::check(&order.template, order.container.as_deref())?
         }
     };
+    if let Some(named) = order.namespace.as_deref().filter(|n| !make::is_dns_label(n)) {
+        let fix = "give the name of a namespace as Kubernetes has it, or leave it out";
+        return Err(DeskError::bad("namespace", make::no_namespace(named), fix));
+    }
     if let (Some(a), Some(b)) = (&order.namespace, &said.namespace)
         && a != b
     {
@@ -347,6 +352,8 @@ mod tests {
         assert_eq!(changed(|o| o.times = json!({ "fence_ms": "soon" })), "times");
         assert_eq!(changed(|o| o.workflow_id = "a b".into()), "workflow_id");
         assert_eq!(changed(|o| o.tenant = "a/b".into()), "tenant");
+        assert_eq!(changed(|o| o.namespace = Some("my team".into())), "namespace");
+        assert_eq!(changed(|o| o.namespace = Some("a/b".into())), "namespace");
         assert_eq!(changed(|o| o.timeout = Some(Duration::ZERO)), "timeout_seconds");
         assert_eq!(changed(|o| o.name = "a\nb".into()), "name");
         assert_eq!(changed(|o| o.template = json!({})), "template.spec.containers");

@@ -3,12 +3,16 @@
 //! policies, whether an image exists) is said by the cluster.
 
 use super::DeskError;
-use crate::{report::labels, task::model::limits};
+use crate::{
+    execute::make::{self, is_dns_label},
+    report::labels,
+    task::model::limits,
+};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Length of a name of a container, and of a label.
+/// Length of a label.
 const LABEL_MAX: usize = 63;
 
 /// What a template says besides the pod itself.
@@ -67,13 +71,25 @@ pub fn check(template: &Value, container: Option<&str>) -> Result<Said, DeskErro
     let ours = [labels::WORKLOAD, labels::TASK_ID, labels::WORKFLOW_ID, labels::TENANT_ID];
     for (place, kept) in [("labels", meta.labels), ("annotations", meta.annotations)] {
         let kept = kept.unwrap_or_default();
-        let all = ours.iter().chain([&labels::ATTEMPT, &labels::CANCEL, &labels::STOPPED]);
+        let all = ours.iter().chain([
+            &labels::ATTEMPT,
+            &labels::CANCEL,
+            &labels::STOPPED,
+            &labels::CONTAINER,
+        ]);
         if let Some(key) = all.into_iter().find(|k| kept.contains_key(**k)) {
             let why = format!("{key} is set by whoever makes the pod, and says which task it is");
             let fix = "leave it out; workflow_id and task_id of the order are written there";
             return Err(bad(&format!("metadata.{place}"), why, fix));
         }
     }
+    // Words that Kubernetes does not know would be dropped in silence by it.
+    make::check(template).map_err(|why| match why.split_once(": ") {
+        Some((field, why)) if field.starts_with("template") => {
+            DeskError::bad(field, why, "give a pod as Kubernetes takes it")
+        }
+        _ => bad("", why, "give a pod as Kubernetes takes it"),
+    })?;
     Ok(Said { name: meta.name.or(meta.generate_name), namespace: meta.namespace })
 }
 
@@ -91,7 +107,7 @@ fn containers(template: &Value, main: Option<&str>) -> Result<(), DeskError> {
         let n: &mut usize = at.entry(list).or_default();
         let here = format!("template.spec.{list}[{n}]");
         *n += 1;
-        let Some(name) = container["name"].as_str().filter(|n| is_label(n)) else {
+        let Some(name) = container["name"].as_str().filter(|n| is_dns_label(n)) else {
             let why = format!("the name of a container is {}", container["name"]);
             let fix = "give 1 to 63 small letters, digits and -, no - at either end";
             return Err(DeskError::bad(format!("{here}.name"), why, fix));
@@ -113,15 +129,6 @@ fn containers(template: &Value, main: Option<&str>) -> Result<(), DeskError> {
             Err(DeskError::bad("container", why, fix))
         }
     }
-}
-
-/// Whether Kubernetes takes it as a name.
-fn is_label(text: &str) -> bool {
-    let fine = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    (1..=LABEL_MAX).contains(&text.len())
-        && text.bytes().all(fine)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
 }
 
 /// Whether Kubernetes takes it as the value of a label.
@@ -184,6 +191,14 @@ mod tests {
                 "template.spec.restartPolicy",
             ),
             (with(json!({ "containers": [c("a")], "hostNetwork": "yes" })), "template"),
+            (
+                with(json!({ "containers": [{ "name": "a", "image": "i", "comand": ["x"] }] })),
+                "template.spec.containers[0].comand",
+            ),
+            (
+                json!({ "metadata": { "namespace": "a/b" }, "spec": { "containers": [c("a")] } }),
+                "template.metadata.namespace",
+            ),
             (json!({ "kind": "Job", "spec": { "containers": [c("a")] } }), "template.kind"),
             (json!({ "status": {}, "spec": { "containers": [c("a")] } }), "template.status"),
             (

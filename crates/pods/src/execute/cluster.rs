@@ -75,6 +75,9 @@ pub fn trouble_of(status: &Status) -> Trouble {
         404 => Trouble::Missing,
         401 => again("unauthorized"),
         403 if said.contains("exceeded quota") => again("quota"),
+        // Controllers that come after their namespace: both are there in a moment.
+        403 if said.contains("status unknown for quota") => again("quota"),
+        403 if said.contains("error looking up service account") => again("service_account"),
         // Not the task's fault: somebody has to give the executor a right, and then it goes on.
         403 if is_missing_right(said) => again("forbidden"),
         429 => again("throttled"),
@@ -85,14 +88,19 @@ pub fn trouble_of(status: &Status) -> Trouble {
 }
 
 /// `pods is forbidden: User "x" cannot create resource "pods" in API group "" in the namespace "y"`.
+/// What a webhook says is about the pod, whatever words it chooses.
 fn is_missing_right(said: &str) -> bool {
-    said.contains(" cannot ") && said.contains(" resource ")
+    !said.starts_with("admission webhook") && said.contains("User \"") && said.contains(" cannot ")
 }
 
 /// What any error of the client means.
 pub fn trouble(error: &kube::Error) -> Trouble {
     match error {
         kube::Error::Api(status) => trouble_of(status),
+        // It never left: asked again it would be the same.
+        kube::Error::BuildRequest(e) => {
+            Trouble::Refused(clip(&chain(e), WORDS_BYTES_MAX).to_owned())
+        }
         other => Trouble::again("unreachable", clip(&chain(other), WORDS_BYTES_MAX)),
     }
 }
@@ -205,6 +213,19 @@ mod tests {
                 "Forbidden",
                 "pods is forbidden: User \"x\" cannot create resource \"pods\" in API group \"\"",
                 "forbidden",
+            ),
+            (403, "Forbidden", "pods \"a\" is forbidden: status unknown for quota: team", "quota"),
+            (
+                403,
+                "Forbidden",
+                "pods \"a\" is forbidden: error looking up service account x/y: serviceaccount \"y\" not found",
+                "service_account",
+            ),
+            (
+                403,
+                "Forbidden",
+                "admission webhook \"policy.example\" denied the request: User \"x\" cannot use resource \"gpu\"",
+                "refused",
             ),
             (
                 403,

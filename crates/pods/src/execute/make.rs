@@ -12,7 +12,7 @@ use crate::{
 };
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 use tenure_kernel::ids::EntityId;
 
 /// The annotation that says whose pod it is: the entity that stands for it. A pod of the same name without it is
@@ -24,6 +24,9 @@ pub const MAIN: &str = "main";
 
 /// Length of a label's value.
 const LABEL_BYTES_MAX: usize = 63;
+
+/// The longest `activeDeadlineSeconds` that Kubernetes takes.
+const DEADLINE_SECONDS_MAX: i64 = i32::MAX as i64;
 
 /// What a pod is made for.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +41,13 @@ pub struct Order<'a> {
     pub at: &'a Begun,
     /// The epoch under which it is made.
     pub epoch: u64,
+    /// How long its task still lasts at most.
+    pub left: Option<Duration>,
 }
+
+/// How much later than its task a pod is ended by its node. Everybody else comes first: the timers of the task, the executor, and
+/// the time that containers have to end.
+const SLACK: Duration = Duration::from_secs(900);
 
 /// Where the pod of an order belongs: what the task says, then its template, then the executor.
 pub fn namespace_of(new: &NewPod, task: &NewTask, default: &str) -> String {
@@ -74,6 +83,9 @@ pub fn check(template: &Value) -> Result<Pod, String> {
     if let Some(path) = dropped(&whole, &kept, "template") {
         return Err(format!("{path}: Kubernetes knows no such field"));
     }
+    if let Some(namespace) = pod.metadata.namespace.as_deref().filter(|n| !is_dns_label(n)) {
+        return Err(format!("template.metadata.namespace: {}", no_namespace(namespace)));
+    }
     let spec = pod.spec.as_ref().ok_or("template.spec: it is missing")?;
     if spec.containers.is_empty() {
         return Err("template.spec.containers: there has to be one".into());
@@ -93,9 +105,14 @@ pub fn check(template: &Value) -> Result<Pod, String> {
     Ok(pod)
 }
 
+/// The containers of a template that may be anything.
+pub fn containers_of(template: &mut Value) -> Option<&mut Vec<Value>> {
+    template.get_mut("spec")?.get_mut("containers")?.as_array_mut()
+}
+
 /// The only container is the main one, whatever it is called; where it has no name it gets one.
 fn named(template: &mut Value) {
-    if let Some([only]) = template["spec"]["containers"].as_array_mut().map(Vec::as_mut_slice)
+    if let Some([only]) = containers_of(template).map(Vec::as_mut_slice)
         && let Some(container) = only.as_object_mut()
     {
         container.entry("name").or_insert_with(|| MAIN.into());
@@ -143,6 +160,11 @@ pub fn make(order: Order<'_>) -> Result<Pod, String> {
     // Left over from a pod that the template was copied from.
     annotations.remove(labels::CANCEL);
     annotations.remove(labels::STOPPED);
+    annotations.remove(labels::CONTAINER);
+    // Whoever else reads the pod has to look at the same container.
+    if let Some(main) = &task.container {
+        annotations.insert(labels::CONTAINER.into(), main.clone());
+    }
     let metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         name: Some(at.name.clone()),
         namespace: Some(at.namespace.clone()),
@@ -156,6 +178,12 @@ pub fn make(order: Order<'_>) -> Result<Pod, String> {
     if let Some(spec) = &mut pod.spec {
         spec.restart_policy = Some("Never".into());
         spec.node_name = None;
+        // With every server and executor gone, its node still ends it.
+        if let Some(left) = order.left {
+            let ours = i64::try_from((left + SLACK).as_secs()).unwrap_or(i64::MAX);
+            let own = spec.active_deadline_seconds.unwrap_or(i64::MAX);
+            spec.active_deadline_seconds = Some(own.min(ours).min(DEADLINE_SECONDS_MAX));
+        }
         if let Some(named) = &task.container
             && !spec.containers.iter().any(|c| c.name == *named)
         {
@@ -166,6 +194,22 @@ pub fn make(order: Order<'_>) -> Result<Pod, String> {
         spec.init_containers.iter_mut().flatten().for_each(|c| tell(c, &own));
     }
     Ok(pod)
+}
+
+/// Whether Kubernetes takes it as the name of a namespace or a container.
+pub fn is_dns_label(text: &str) -> bool {
+    let fine = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    (1..=LABEL_BYTES_MAX).contains(&text.len())
+        && text.bytes().all(fine)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+/// What is wrong with the name of a namespace.
+pub fn no_namespace(text: &str) -> String {
+    format!(
+        "{text:?} can not be the name of a namespace: 1 to {LABEL_BYTES_MAX} small letters, digits and -, no - at either end"
+    )
 }
 
 /// The text by which others know the task of an order.
@@ -271,7 +315,49 @@ mod tests {
         let new = new();
         let task = NewTask { template, ..NewTask::default() };
         let at = Begun { namespace: "work".into(), name: pod_name(&new) };
-        make(Order { id: EntityId::fixed(8, 1), new: &new, task: &task, at: &at, epoch: 3 })
+        let (id, left) = (EntityId::fixed(8, 1), None);
+        make(Order { id, new: &new, task: &task, at: &at, epoch: 3, left })
+    }
+
+    #[test]
+    fn its_node_ends_a_pod_that_everybody_else_forgot() {
+        let deadline = |own: Option<i64>, left: u64| {
+            let mut template = json!({ "spec": { "containers": [{ "image": "i" }] } });
+            if let Some(own) = own {
+                template["spec"]["activeDeadlineSeconds"] = own.into();
+            }
+            let (new, task) = (new(), NewTask { template, ..NewTask::default() });
+            let at = Begun { namespace: "work".into(), name: pod_name(&new) };
+            let (id, left) = (EntityId::fixed(8, 1), Some(Duration::from_secs(left)));
+            let pod = make(Order { id, new: &new, task: &task, at: &at, epoch: 3, left }).unwrap();
+            pod.spec.unwrap().active_deadline_seconds
+        };
+        assert_eq!(deadline(None, 3_600), Some(3_600 + 900));
+        assert_eq!(deadline(Some(60), 3_600), Some(60), "the template's own is stricter");
+        assert_eq!(deadline(Some(100_000), 3_600), Some(4_500));
+        assert_eq!(deadline(None, u64::from(u32::MAX)), Some(DEADLINE_SECONDS_MAX));
+    }
+
+    #[test]
+    fn whoever_reads_the_pod_looks_at_the_container_that_the_order_names() {
+        use crate::verdict::{Policy, main_container};
+        let template = json!({ "spec": { "containers": [
+            { "name": "main", "image": "i" }, { "name": "train", "image": "i" }
+        ] } });
+        let (new, at) = (new(), Begun { namespace: "work".into(), name: "p".into() });
+        let main_of = |container: Option<&str>| {
+            let container = container.map(str::to_owned);
+            let task = NewTask { template: template.clone(), container, ..NewTask::default() };
+            let (id, left) = (EntityId::fixed(8, 1), None);
+            let pod = make(Order { id, new: &new, task: &task, at: &at, epoch: 3, left }).unwrap();
+            let lean = crate::follow::LeanPod(Box::new(pod.clone()));
+            let recalled = crate::follow::LeanPod::recall(&lean.remember(""));
+            let policy = Policy::default();
+            assert_eq!(main_container(&pod, &policy), main_container(&recalled.0, &policy));
+            main_container(&pod, &policy)
+        };
+        assert_eq!(main_of(Some("train")).as_deref(), Some("train"));
+        assert_eq!(main_of(None).as_deref(), Some("main"));
     }
 
     #[test]
@@ -308,6 +394,13 @@ mod tests {
     fn a_template_that_is_wrong_says_where() {
         let cases = [
             (json!([]), "template: it has to be a pod"),
+            (json!("x"), "template: it has to be a pod"),
+            (json!({ "spec": "x" }), "template: it can not be read as a pod"),
+            (json!({ "spec": [] }), "template"),
+            (
+                json!({ "metadata": { "namespace": "my team" }, "spec": { "containers": [{ "image": "i" }] } }),
+                "template.metadata.namespace: \"my team\" can not be",
+            ),
             (
                 json!({ "spec": { "containers": [] } }),
                 "template.spec.containers: there has to be one",
@@ -347,7 +440,8 @@ mod tests {
         let new = NewPod { workflow_id: "a b".into(), ..new() };
         let at = Begun { namespace: "work".into(), name: pod_name(&new) };
         let id = EntityId::fixed(8, 1);
-        let said = make(Order { id, new: &new, task: &task, at: &at, epoch: 1 }).unwrap_err();
+        let order = Order { id, new: &new, task: &task, at: &at, epoch: 1, left: None };
+        let said = make(order).unwrap_err();
         assert!(said.starts_with("workflow_id: \"a b\" can not be a label"), "{said}");
     }
 

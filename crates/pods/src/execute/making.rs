@@ -7,6 +7,10 @@
 //! Kubernetes can not refuse a request for being stale. A request of an executor that died may still be on its way when the
 //! next one looks, and must not make a second pod after the first was deleted: until that time is over
 //! ([`Patience::late`](super::shop::Patience)) nobody says that there is no such pod.
+//!
+//! Where a request may have been carried out unheard the pod is looked for by name before every other request, and before a
+//! refusal is believed. An API server asks quotas, policies and webhooks before it looks whether the name is taken: a pod that is
+//! there may fill the very quota for which its second creation is refused.
 
 use super::{
     cluster::Trouble,
@@ -52,6 +56,15 @@ impl Run {
                 self.find_or_forget(&at, &mut tries).await?;
                 continue;
             }
+            if self.late_until.is_some() {
+                if self.is_there(&at).await? {
+                    continue;
+                }
+                // Looking may take long, and mail is read meanwhile.
+                if self.state()?.stop.is_some() {
+                    continue;
+                }
+            }
             let pod = match self.build(new, &at) {
                 Ok(pod) => pod,
                 Err(why) => return self.refuse(&why).await,
@@ -67,9 +80,10 @@ impl Run {
                     self.made(&pod, false).await?;
                 }
                 Err(Trouble::Exists) => self.adopt(&at, &mut tries).await?,
-                Err(Trouble::Refused(why)) => return self.refuse(&why).await,
+                Err(Trouble::Refused(why)) => self.refused(&at, &why, &mut tries).await?,
                 Err(Trouble::Missing) => {
-                    return self.refuse("the API server knows no pods there").await;
+                    let why = "the API server knows no pods there";
+                    self.refused(&at, why, &mut tries).await?;
                 }
                 Err(trouble) => {
                     // It may have been done all the same.
@@ -88,7 +102,9 @@ impl Run {
 
     fn build(&self, new: &NewPod, at: &Begun) -> Result<Pod, String> {
         let (id, task, epoch) = (self.held.id(), &self.task, self.held.head.epoch);
-        make::make(Order { id, new, task, at, epoch })
+        let bound = self.task_ends_by.or(self.held.head.must_end_by);
+        let left = bound.map(|bound| bound.since(self.now()));
+        make::make(Order { id, new, task, at, epoch, left })
     }
 
     async fn begin(&mut self, new: &NewPod) -> Go {
@@ -112,21 +128,42 @@ impl Run {
         Ok(())
     }
 
-    /// A pod of this name is there.
-    async fn adopt(&mut self, at: &Begun, tries: &mut u32) -> Go {
+    /// Whether it was made before, unheard; then that is on record now.
+    async fn is_there(&mut self, at: &Begun) -> Go<bool> {
         match self.find(at).await? {
             Some(pod) if is_ours(&pod, self.held.id()) => {
                 self.shop.counts.adopted.add(1);
-                self.made(&pod, true).await
+                self.made(&pod, true).await?;
+                Ok(true)
             }
             Some(_) => {
                 let why = format!("a pod named {} is there, and not ours", at.name);
-                self.refuse(&why).await
+                self.refuse(&why).await?;
+                Ok(true)
             }
+            None => Ok(false),
+        }
+    }
+
+    /// A pod of this name is there.
+    async fn adopt(&mut self, at: &Begun, tries: &mut u32) -> Go {
+        match self.is_there(at).await? {
+            true => Ok(()),
             // It was there a moment ago.
-            None => {
+            false => {
                 self.put_off(&Trouble::again("conflict", "its name was just taken"), tries).await
             }
+        }
+    }
+
+    /// The API server would not have it now. An earlier request may have come through, or still come.
+    async fn refused(&mut self, at: &Begun, why: &str, tries: &mut u32) -> Go {
+        if self.late_until.is_some() && self.is_there(at).await? {
+            return Ok(());
+        }
+        match self.late_until.is_some_and(|until| self.mono() < until) {
+            true => self.put_off(&Trouble::again("late", why), tries).await,
+            false => self.refuse(why).await,
         }
     }
 

@@ -46,7 +46,8 @@ async fn drive(shop: Arc<PodShop>, held: Held) -> Held {
     let clock = (held.head.changed_at, rt.mono());
     let policy = shop.policy.clone();
     let task = NewTask::default();
-    let mut run = Run { shop, held, store, task, policy, clock, noted: None, late_until: None };
+    let (task_ends_by, noted, late_until) = (None, None, None);
+    let mut run = Run { shop, held, store, task, task_ends_by, policy, clock, noted, late_until };
     let why = match Box::pin(run.go()).await {
         Ok(()) | Err(Halt::Over | Halt::Hold(HoldError::Lost)) => return run.held,
         Err(Halt::Hold(e)) => e,
@@ -89,6 +90,8 @@ pub(super) struct Run {
     pub held: Held,
     pub store: Arc<dyn Store>,
     pub task: NewTask,
+    /// By when the task ends, whatever happens.
+    pub task_ends_by: Option<Timestamp>,
     /// How this pod is read.
     pub policy: Policy,
     /// The store's time at a moment of this process's clock.
@@ -143,6 +146,8 @@ impl Run {
         if let Some(main) = &self.task.container {
             self.policy.main.clone_from(main);
         }
+        let head = self.store.head(new.task).await?;
+        self.task_ends_by = head.and_then(|head| head.must_end_by);
         self.make(&new).await?;
         self.tend(&new).await
     }

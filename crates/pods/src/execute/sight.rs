@@ -113,10 +113,17 @@ impl Inner {
 
     /// Lists and watches until nobody follows anything there.
     async fn look(&self, namespace: &str) {
-        let mut pause = PAUSE;
+        let (mut pause, mut listed_for_expiry) = (PAUSE, false);
         while self.wanted(namespace) {
-            match self.look_once(namespace, &mut pause).await {
-                Ok(()) | Err(Trouble::Expired) => {}
+            let mut told = false;
+            let looked = self.look_once(namespace, &mut told).await;
+            if told {
+                (pause, listed_for_expiry) = (PAUSE, false);
+            }
+            match looked {
+                Ok(()) => {}
+                // A list helps at once; if it did not, another one would not either.
+                Err(Trouble::Expired) if !listed_for_expiry => listed_for_expiry = true,
                 Err(trouble) => {
                     tracing::warn!(%namespace, error = %trouble, "pods can not be watched");
                     let share = f64::from(u32::try_from(self.rt.random() >> 32).unwrap_or(0));
@@ -132,8 +139,8 @@ impl Inner {
         }
     }
 
-    /// One list and the watches from it. Returns when it is time for another list.
-    async fn look_once(&self, namespace: &str, pause: &mut Duration) -> Result<(), Trouble> {
+    /// One list and the watches from it. Returns when it is time for another list. `told`: a watch has said something.
+    async fn look_once(&self, namespace: &str, told: &mut bool) -> Result<(), Trouble> {
         // Who is followed only after the list has begun may be too young for it.
         let known = self.names(namespace);
         let (pods, mut version) = self.within(self.cluster.list(namespace)).await??;
@@ -149,14 +156,13 @@ impl Inner {
         let until = self.rt.mono() + RELIST;
         while self.rt.mono() < until && self.wanted(namespace) {
             let mut events = self.within(self.cluster.watch(namespace, &version)).await??;
-            *pause = PAUSE;
             let begun = self.rt.mono();
-            let mut told = false;
+            let mut heard = false;
             loop {
                 match first(events.next(), self.rt.sleep(SILENCE)).await {
                     First::Left(Some(event)) => {
-                        told = true;
                         self.take(namespace, event?, &mut version);
+                        (*told, heard) = (true, true);
                     }
                     First::Left(None) => break,
                     First::Right(()) => {
@@ -169,7 +175,7 @@ impl Inner {
                 }
             }
             // One that ends as soon as it is opened is not opened in a circle.
-            if !told && self.rt.mono().saturating_sub(begun) < PAUSE {
+            if !heard && self.rt.mono().saturating_sub(begun) < PAUSE {
                 self.rt.sleep(PAUSE).await;
             }
         }
@@ -210,4 +216,96 @@ impl Inner {
 fn slim(mut pod: Pod) -> Pod {
     pod.metadata.managed_fields = None;
     pod
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        execute::cluster::{LogAsk, LogBytes, PodEvents},
+        pod::Begun,
+    };
+    use futures_util::{FutureExt as _, stream};
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use tenure_kernel::runtime::{BoxFuture, Runtime};
+
+    /// A world that stands still wherever somebody waits for time.
+    struct Still;
+
+    impl Runtime for Still {
+        fn mono(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+
+        fn spawn(&self, _: BoxFuture<'static, ()>) {}
+
+        fn random(&self) -> u64 {
+            0
+        }
+    }
+
+    /// A cluster in which every version is too old.
+    #[derive(Default)]
+    struct Storm {
+        lists: AtomicU64,
+    }
+
+    impl Cluster for Storm {
+        fn default_namespace(&self) -> &str {
+            "default"
+        }
+
+        fn get<'a>(&'a self, _: &'a Begun) -> BoxFuture<'a, Result<Option<Pod>, Trouble>> {
+            Box::pin(async { Ok(None) })
+        }
+
+        fn create(&self, _: Pod) -> BoxFuture<'_, Result<Pod, Trouble>> {
+            Box::pin(async { Err(Trouble::Missing) })
+        }
+
+        fn annotate<'a>(
+            &'a self,
+            _: &'a Begun,
+            _: &'a str,
+            _: &'a str,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<(), Trouble>> {
+            Box::pin(async { Err(Trouble::Missing) })
+        }
+
+        fn delete<'a>(&'a self, _: &'a Begun, _: &'a str) -> BoxFuture<'a, Result<(), Trouble>> {
+            Box::pin(async { Err(Trouble::Missing) })
+        }
+
+        fn log<'a>(&'a self, _: &'a Begun, _: LogAsk) -> BoxFuture<'a, Result<LogBytes, Trouble>> {
+            Box::pin(async { Err(Trouble::Missing) })
+        }
+
+        fn list<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<(Vec<Pod>, String), Trouble>> {
+            self.lists.fetch_add(1, Ordering::Relaxed);
+            Box::pin(async { Ok((Vec::new(), "7".to_owned())) })
+        }
+
+        fn watch<'a>(
+            &'a self,
+            _: &'a str,
+            _: &'a str,
+        ) -> BoxFuture<'a, Result<PodEvents, Trouble>> {
+            Box::pin(async { Ok(stream::iter([Err(Trouble::Expired)]).boxed()) })
+        }
+    }
+
+    #[test]
+    fn a_version_that_expires_again_and_again_is_not_listed_for_in_a_circle() {
+        let storm = Arc::new(Storm::default());
+        let sight = Sight::new(storm.clone(), Arc::new(Still));
+        let _seen = sight.follow("work", "a");
+        // It stands still at its first pause: after two lists, not after a thousand.
+        assert!(sight.0.look("work").now_or_never().is_none());
+        assert_eq!(storm.lists.load(Ordering::Relaxed), 2);
+    }
 }

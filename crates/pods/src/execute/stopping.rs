@@ -32,6 +32,9 @@ use tenure_kernel::{
 /// A deletion that has not shown is asked for again after so long.
 pub(super) const ASK_AGAIN: Duration = Duration::from_secs(30);
 
+/// How often the mark on a pod may be refused before the pod is deleted without it.
+const MARK_TRIES: u32 = 5;
+
 /// How long an object that is over may be held by a finalizer of others before we are done with it.
 pub(super) const HELD_BY_OTHERS: Duration = Duration::from_secs(300);
 
@@ -87,7 +90,7 @@ impl Run {
                 return Ok(());
             }
         }
-        if !w.is_terminal() && !state.marked {
+        if !w.is_terminal() && !state.marked && !w.unmarkable {
             self.mark(new, w, stop).await?;
         }
         if !self.held.may_act() {
@@ -112,23 +115,45 @@ impl Run {
         }
     }
 
-    /// Writes on the pod that we delete it, and why.
+    /// Writes on the pod that we delete it, and why. A cluster that refuses the mark (a webhook, a missing right) does not keep
+    /// the pod alive by that: after a few tries it is deleted without.
     async fn mark(&mut self, new: &NewPod, w: &mut Watched, stop: PodStop) -> Go {
         let name = match stop.why {
             StopWhy::Cancel => self.policy.cancel_annotation.clone(),
             StopWhy::Over | StopWhy::Timeout | StopWhy::Replaced => labels::STOPPED.to_owned(),
         };
-        let mut tries = 0;
+        let (mut tries, mut refusals) = (0, 0);
         loop {
             if !self.held.may_act() {
                 return Err(HoldError::Lost.into());
             }
             let cluster = self.shop.cluster.clone();
-            match self.ask(cluster.annotate(&w.at, &w.uid, &name, stop.why.name())).await {
+            let answer = self.ask(cluster.annotate(&w.at, &w.uid, &name, stop.why.name())).await;
+            let trouble = match answer {
                 Ok(()) => break,
-                Err(Trouble::Missing | Trouble::Conflict(_)) => self.confirm(new, w).await?,
-                Err(trouble) => self.put_off(&trouble, &mut tries).await?,
+                // Gone, or another pod; or this one, and the API server will not have the mark.
+                Err(Trouble::Missing) => {
+                    self.confirm(new, w).await?;
+                    Trouble::again("conflict", "it was not there a moment ago")
+                }
+                Err(Trouble::Conflict(why)) => {
+                    self.confirm(new, w).await?;
+                    refusals += 1;
+                    Trouble::again("mark_refused", why)
+                }
+                Err(trouble @ Trouble::Again { what: "forbidden", .. }) => {
+                    refusals += 1;
+                    trouble
+                }
+                Err(trouble) => trouble,
+            };
+            if refusals >= MARK_TRIES {
+                w.unmarkable = true;
+                let what = format!("it is deleted without a mark: {trouble}");
+                let what = tenure_kernel::limits::clip(&what, 512).to_owned();
+                return self.record(Decision::event(PodEvent::PodNoted { what })).await;
             }
+            self.put_off(&trouble, &mut tries).await?;
             if self.held.stopping() {
                 return self.give_back().await;
             }

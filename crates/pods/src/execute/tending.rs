@@ -67,6 +67,8 @@ pub(super) struct Watched {
     pub deleted_at: Option<Duration>,
     /// Requests to stop it that were put off.
     pub tries: u32,
+    /// The cluster refuses the mark of a stop.
+    pub unmarkable: bool,
 }
 
 impl Watched {
@@ -109,6 +111,7 @@ impl Run {
             over_since: None,
             deleted_at: None,
             tries: 0,
+            unmarkable: false,
         };
         // Whatever a watch shows already is news to us.
         w.seen.mark_changed();

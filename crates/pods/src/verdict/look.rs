@@ -2,6 +2,7 @@
 //! were written by kubelets of all ages, virtual ones, and people with an editor.
 
 use super::policy::Policy;
+use crate::report::labels;
 use k8s_openapi::{
     api::core::v1::{
         Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition,
@@ -61,7 +62,9 @@ impl<'a> Look<'a> {
         };
         let has = |name: &str| declared.iter().copied().find(|n| *n == name);
         let mut own = declared.iter().filter(|n| !policy.sidecars.iter().any(|s| s == *n));
-        has(&policy.main)
+        self.annotation(labels::CONTAINER)
+            .and_then(has)
+            .or_else(|| has(&policy.main))
             .or_else(|| match (own.next(), own.next()) {
                 (Some(only), None) => Some(*only),
                 _ => None,

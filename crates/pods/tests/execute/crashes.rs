@@ -159,3 +159,22 @@ async fn two_executors_share_the_work_and_make_each_pod_once() {
     assert_eq!(world.made().len(), 30);
     drop(other);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_next_executor_finds_the_pod_although_nothing_more_can_be_made() {
+    let world = World::new().await;
+    let (told, mut heard) = mpsc::unbounded_channel();
+    let probe = stands_at(points::CREATED, told);
+    let first = world.executor_with(move |shop| shop.with_probe(probe)).await;
+    let task = world.task(new_task()).await;
+    heard.recv().await.unwrap();
+    first.kill();
+    world.cluster.fault(On::create("pods"), Fault::quota_exceeded(), Times::Always);
+    let second = world.executor().await;
+    let pod = world.pod(1).await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    world.status(task, "RUNNING").await;
+    assert_eq!(second.shop().counts.adopted.get(), 1);
+    assert_eq!(world.made().len(), 1);
+}

@@ -246,3 +246,61 @@ async fn a_label_that_is_taken_away_does_not_end_a_pod() {
     world.status(task, "SUCCEEDED").await;
     assert_eq!(world.made().len(), 1);
 }
+
+/// The pod that was made unheard fills the last place of a quota: it is found, not asked for again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_was_made_unheard_is_found_although_the_quota_is_full() {
+    let world = World::new().await;
+    world.cluster.fault(On::create("pods"), Fault::AnswerLost, Times::Next(1));
+    world.cluster.fault(On::create("pods"), Fault::quota_exceeded(), Times::Always);
+    let executor = world.executor().await;
+    let task = world.task(new_task()).await;
+    let pod = world.pod(1).await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    world.status(task, "RUNNING").await;
+    assert_eq!(executor.shop().counts.adopted.get(), 1);
+    assert_eq!(world.made().len(), 1);
+}
+
+/// The same where a webhook says no the second time: the pod that is there is not left behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_is_not_believed_while_an_earlier_request_is_open() {
+    let world = World::new().await;
+    let denied = "admission webhook \"policy.example\" denied the request: no";
+    let denied = Fault::Refuse(Refusal::new(403, "Forbidden", denied));
+    world.cluster.fault(On::create("pods"), Fault::AnswerLost, Times::Next(1));
+    world.cluster.fault(On::create("pods"), denied, Times::Always);
+    let executor = world.executor().await;
+    let task = world.task(new_task()).await;
+    let pod = world.pod(1).await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    world.status(task, "RUNNING").await;
+    assert_eq!(executor.shop().counts.adopted.get(), 1);
+    assert_eq!(executor.shop().counts.refused.get(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_is_read_by_the_container_that_its_order_names_and_ends_on_its_node_at_last() {
+    let world = World::new().await;
+    let _executor = world.executor().await;
+    let template = json!({ "spec": { "containers": [
+        { "name": "main", "image": "busybox" }, { "name": "train", "image": "busybox" }
+    ] } });
+    let container = Some("train".to_owned());
+    let task = world.task(NewTask { template, container, ..new_task() }).await;
+    let pod = world.pod(1).await;
+    let made = world.cluster.pod(&pod).unwrap();
+    assert_eq!(made["metadata"]["annotations"]["flowforge.io/container"], "train");
+    let deadline = made["spec"]["activeDeadlineSeconds"].as_i64().unwrap();
+    assert!(
+        (900..=960).contains(&deadline),
+        "what is left of a minute, and a quarter of an hour: {deadline}"
+    );
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    world.status(task, "RUNNING").await;
+    world.cluster.terminate_in(&pod, "train", 0, "Completed", "");
+    world.status(task, "SUCCEEDED").await;
+}

@@ -245,3 +245,24 @@ async fn a_sidecar_that_never_ends_is_stopped_when_the_main_container_has_ended(
     assert!(over < marked, "{events:?}");
     assert!(patience().linger > Duration::ZERO);
 }
+
+/// A webhook that forbids every change of a pod does not keep it alive.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_whose_mark_is_refused_is_deleted_without_it() {
+    let world = World::new().await;
+    world.cluster.fault(On::verb("patch", "pods"), Fault::forbidden(), Times::Always);
+    let _executor = world.executor().await;
+    let task = world.task(new_task()).await;
+    let pod = world.pod(1).await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    world.status(task, "RUNNING").await;
+    world.cancel(task).await;
+    world.status(task, "CANCELED").await;
+    let tended = world.tended(task, 1);
+    world.status(tended, "cleared").await;
+    assert!(world.cluster.pod(&pod).is_none());
+    assert!(world.asked("patch").len() <= 5, "{} patches", world.asked("patch").len());
+    let story = world.story(tended).await;
+    assert!(story.contains("deleted without a mark"), "{story}");
+}
