@@ -596,7 +596,7 @@ pub static KEYS: &[Key] = &[
     },
     Key {
         name: "pods.success_without_proof",
-        default: "lost",
+        default: "succeeded",
         form: Form::Word(&["lost", "succeeded"]),
         doc: "what phase Succeeded counts as where no container status proves it",
     },

@@ -29,8 +29,10 @@ use tenure_kernel::time::Timestamp;
 pub const MESSAGE_MAX: usize = 1_024;
 /// The longest reason.
 pub const REASON_MAX: usize = 128;
-/// How far the clocks of two machines of a cluster may be apart.
-const CLOCKS_APART: Duration = Duration::from_secs(30);
+/// How far the clocks of two machines of a cluster may be apart. Kubernetes writes whole seconds, so even clocks that agree differ by one.
+const CLOCKS_APART: Duration = Duration::from_secs(3);
+/// The same for a container that ended as one that is told to stop does: it takes a bad clock, not chance, to explain it otherwise.
+const CLOCKS_FAR_APART: Duration = Duration::from_secs(30);
 const SIGKILLED: i32 = 137;
 const SIGTERMED: i32 = 143;
 
@@ -48,6 +50,18 @@ struct Outside<'a> {
     reason: &'a str,
     message: &'a str,
     since: Option<Timestamp>,
+    /// Who says so.
+    by: By,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// `status.reason`
+    Reason,
+    /// The condition `DisruptionTarget`.
+    Condition,
+    /// Nobody: it is being deleted.
+    Deletion,
 }
 
 impl<'a> Judge<'a> {
@@ -62,12 +76,17 @@ impl<'a> Judge<'a> {
     }
 
     pub fn decide(&self) -> Verdict {
-        self.cancelled()
+        let mut verdict = self
+            .cancelled()
             .or_else(|| self.main_ended())
             .or_else(|| self.pod_ended())
             .or_else(|| self.silence())
             .or_else(|| self.running())
-            .unwrap_or_else(|| self.waiting())
+            .unwrap_or_else(|| self.waiting());
+        if verdict.container.is_none() {
+            verdict.container = self.look.main.map(str::to_owned);
+        }
+        verdict
     }
 
     // --- 1. markers ------------------------------------------------------------------------------
@@ -75,7 +94,10 @@ impl<'a> Judge<'a> {
     fn cancelled(&self) -> Option<Verdict> {
         let (row, reason, message, since) =
             if let Some(why) = self.look.annotation(&self.policy.cancel_annotation) {
-                (rule(id::CANCEL), why, "", self.look.deletion().map(|d| d.began))
+                // The marker has no time of its own. It was not written when the pod started.
+                let since = self.look.deletion().map(|d| d.began);
+                let since = since.or_else(|| look::finished(self.look.main_end()?));
+                (rule(id::CANCEL), why, "", since.or(Some(self.now)))
             } else {
                 let c = self.look.holds("TerminationTarget")?;
                 let since = self.look.holds_since("TerminationTarget");
@@ -90,7 +112,7 @@ impl<'a> Judge<'a> {
 
     fn main_ended(&self) -> Option<Verdict> {
         let main = self.look.main_status()?;
-        let end = look::terminated(main)?;
+        let end = self.look.main_end()?;
         if self.look.restarts(&main.name, false, end.exit_code) {
             return None;
         }
@@ -99,10 +121,14 @@ impl<'a> Judge<'a> {
             return Some(self.succeeded(row, end));
         }
         let own = row.cause == Some(Cause::Oom) || is_own(row);
-        if !own && let Some(outside) = self.outside(end) {
-            return Some(self.by(&outside));
+        let outside = self.outside(end);
+        if !own && let Some(outside) = &outside {
+            return Some(self.by(outside));
         }
-        Some(self.ended(row, text(&end.reason), self.words_of(end), look::finished(end)))
+        let mut verdict =
+            self.ended(row, text(&end.reason), self.words_of(end), look::finished(end));
+        verdict.disrupted = outside.is_some_and(|o| o.disrupts());
+        Some(verdict)
     }
 
     fn row_of(&self, end: &ContainerStateTerminated) -> Option<&'a Row> {
@@ -126,10 +152,15 @@ impl<'a> Judge<'a> {
         let outside = self.outside(end);
         if let Some(o) = &outside {
             // Ended well, but only when its time was up, and the pod itself says that it was.
-            if o.row.cause == Some(Cause::Timeout) && o.since.is_some() {
+            let timeout = o.row.cause == Some(Cause::Timeout) && o.since.is_some();
+            // A success under disruption is a pod that succeeded. This one was ended, and the kubelet calls that a failure.
+            let ended = o.by == By::Reason && self.look.phase() == "Failed";
+            let distrusted = self.policy.success_under_disruption == UnderDisruption::Failed;
+            let own_fault = o.row.cause == Some(Cause::EvictedOwnLimit);
+            if timeout || ended || distrusted && own_fault {
                 return self.by(o);
             }
-            if self.policy.success_under_disruption == UnderDisruption::Failed {
+            if distrusted {
                 let row = rule(id::INTERRUPTED);
                 return self.ended(row, o.reason, o.message, look::finished(end));
             }
@@ -137,7 +168,24 @@ impl<'a> Judge<'a> {
         let mut verdict =
             self.ended(row, text(&end.reason), text(&end.message), look::finished(end));
         verdict.status = Some(TaskStatus::Succeeded);
-        verdict.disrupted = outside.is_some();
+        verdict.disrupted = outside.is_some_and(|o| o.disrupts());
+        verdict
+    }
+
+    /// Nothing but the phase says that it ended well.
+    fn succeeded_by_phase(&self) -> Verdict {
+        let contradicted = self.look.main_status().is_some();
+        if contradicted || self.policy.success_without_proof == WithoutProof::Lost {
+            return self.closed(rule(id::UNPROVEN));
+        }
+        let outside = self.disruption().or_else(|| self.deleted());
+        if let Some(o) = &outside
+            && self.policy.success_under_disruption == UnderDisruption::Failed
+        {
+            return self.ended(rule(id::INTERRUPTED), o.reason, o.message, o.since);
+        }
+        let mut verdict = self.closed(rule(id::TRUSTED));
+        verdict.status = Some(TaskStatus::Succeeded);
         verdict
     }
 
@@ -145,7 +193,7 @@ impl<'a> Judge<'a> {
     /// machines, so a container that was told to stop may read as having stopped a little before.
     fn outside(&self, end: &ContainerStateTerminated) -> Option<Outside<'a>> {
         let told_to = [SIGKILLED, SIGTERMED].contains(&end.exit_code);
-        let slack = if told_to { CLOCKS_APART } else { Duration::ZERO };
+        let slack = if told_to { CLOCKS_FAR_APART } else { CLOCKS_APART };
         let in_time = |since: Option<Timestamp>| match (look::finished(end), since) {
             (Some(finished), Some(since)) => finished + slack >= since,
             _ => true,
@@ -163,7 +211,7 @@ impl<'a> Judge<'a> {
             Some(Cause::Timeout) => self.look.active_deadline(),
             _ => self.look.holds_since("DisruptionTarget"),
         };
-        Some(Outside { row, reason, message, since })
+        Some(Outside { row, reason, message, since, by: By::Reason })
     }
 
     fn disruption(&self) -> Option<Outside<'a>> {
@@ -171,14 +219,15 @@ impl<'a> Judge<'a> {
         let (reason, message) = (text(&c.reason), text(&c.message));
         let said = Said { place: Place::Condition, reason, message, exit_code: None };
         let row = self.policy.row(&said)?;
-        Some(Outside { row, reason, message, since: self.look.holds_since("DisruptionTarget") })
+        let since = self.look.holds_since("DisruptionTarget");
+        Some(Outside { row, reason, message, since, by: By::Condition })
     }
 
     /// Whether no container of the task runs in this pod any more, and none will.
     pub fn is_over(&self) -> bool {
         let ended = |main: &ContainerStatus| {
-            look::terminated(main)
-                .is_some_and(|end| !self.look.restarts(&main.name, false, end.exit_code))
+            let end = self.look.main_end();
+            end.is_some_and(|end| !self.look.restarts(&main.name, false, end.exit_code))
         };
         ["Failed", "Succeeded"].contains(&self.look.phase())
             || self.look.main_status().is_some_and(ended)
@@ -193,7 +242,8 @@ impl<'a> Judge<'a> {
     fn deleted(&self) -> Option<Outside<'a>> {
         let deletion = self.look.deletion()?;
         let row = rule(id::DELETED);
-        Some(Outside { row, reason: "", message: self.look.message(), since: Some(deletion.began) })
+        let (message, since) = (self.look.message(), Some(deletion.began));
+        Some(Outside { row, reason: "", message, since, by: By::Deletion })
     }
 
     // --- 3. the pod ------------------------------------------------------------------------------
@@ -209,6 +259,9 @@ impl<'a> Judge<'a> {
         if !over {
             return self.init_failed();
         }
+        if self.look.phase() == "Succeeded" && self.look.main_status().is_none() {
+            return Some(self.init_failed().unwrap_or_else(|| self.succeeded_by_phase()));
+        }
         if let Some(outside) = self.disruption() {
             return Some(self.by(&outside));
         }
@@ -216,14 +269,7 @@ impl<'a> Judge<'a> {
             return Some(verdict);
         }
         if self.look.phase() == "Succeeded" {
-            return Some(match self.policy.success_without_proof {
-                WithoutProof::Lost => self.closed(rule(id::UNPROVEN)),
-                WithoutProof::Succeeded => {
-                    let mut verdict = self.closed(rule(id::TRUSTED));
-                    verdict.status = Some(TaskStatus::Succeeded);
-                    verdict
-                }
-            });
+            return Some(self.succeeded_by_phase());
         }
         if let Some(deleted) = self.deleted() {
             return Some(self.by(&deleted));
@@ -247,17 +293,23 @@ impl<'a> Judge<'a> {
     }
 
     fn init_failed(&self) -> Option<Verdict> {
-        if self.look.main_status().is_some_and(look::has_run) {
+        if self.look.has_run() {
             return None;
         }
         let failed = |s: &&ContainerStatus| {
             look::terminated(s).is_some_and(|end| {
                 (end.exit_code != 0 || self.row_of(end).is_some_and(|r| r.cause.is_some()))
-                    && !self.look.is_native_sidecar(&s.name)
                     && !self.look.restarts(&s.name, true, end.exit_code)
             })
         };
-        let status = self.look.init_statuses().iter().find(failed)?;
+        let mut all = self.look.init_statuses().iter().filter(failed);
+        let beside = |s: &&ContainerStatus| self.look.is_native_sidecar(&s.name);
+        let first = all.clone().find(|s| !beside(s));
+        // A sidecar's end says nothing, unless main never came to start and nothing else says why.
+        let status = match first {
+            None if self.look.phase() == "Failed" => all.find(beside)?,
+            first => first?,
+        };
         let end = look::terminated(status)?;
         if let Some(outside) = self.outside(end) {
             return Some(self.by(&outside));
@@ -270,6 +322,7 @@ impl<'a> Judge<'a> {
         });
         let mut verdict =
             self.ended(row, text(&end.reason), self.words_of(end), look::finished(end));
+        verdict.disrupted = false;
         self.tell_end(&mut verdict, status, end);
         Some(verdict)
     }
@@ -291,12 +344,17 @@ impl<'a> Judge<'a> {
         let found = [self.leaving(), self.node_lost(), self.reason_node_lost(), self.unknown()];
         let first = found.into_iter().flatten().min_by_key(|(_, _, deadline)| *deadline)?;
         let (row, since, deadline) = first;
+        let told = if row.id == id::TERMINATING { self.stuck() } else { None };
         if self.now >= deadline {
             let (reason, message) = match self.disruption() {
                 Some(outside) => (outside.reason, outside.message),
                 None => (self.look.reason(), self.look.message()),
             };
-            let mut verdict = self.ended(row, reason, message, Some(deadline));
+            let mut verdict = match &told {
+                Some(outside) => self.by(outside),
+                None => self.ended(row, reason, message, None),
+            };
+            verdict.since = Some(deadline);
             verdict.exit_code = None;
             verdict.signal = None;
             return Some(verdict);
@@ -315,9 +373,19 @@ impl<'a> Judge<'a> {
             clock: Some(row.clock()),
             clock_since: Some(since),
             next_check_at: Some(deadline),
-            next_cause: row.cause,
+            next_cause: told.map_or(row, |outside| outside.row).cause,
             ..before
         })
+    }
+
+    /// Why a pod is told to go that does not, where nothing says that its node is lost: somebody deleted it, and a finalizer,
+    /// a volume or a slow end holds it. It may still run all the same.
+    fn stuck(&self) -> Option<Outside<'a>> {
+        let lost = self.look.driven_from_dead_node() || self.node_lost().is_some();
+        if lost || self.look.phase() == "Unknown" {
+            return None;
+        }
+        self.pod_reason().or_else(|| self.disruption()).or_else(|| self.deleted())
     }
 
     fn leaving(&self) -> Option<(&'static Row, Timestamp, Timestamp)> {
@@ -341,8 +409,9 @@ impl<'a> Judge<'a> {
             Some(NodeView { ready: NodeReady::Silent(since), .. }) => {
                 Some(counted(id::NODE_SILENT, *since))
             }
-            Some(_) => None,
-            None => {
+            Some(NodeView { ready: NodeReady::Yes, .. }) => None,
+            // A node that says that it is not well still speaks for its pods, unless the node controller has given them up.
+            Some(NodeView { ready: NodeReady::No, .. }) | None => {
                 let since = self.look.unready_by_controller()?;
                 Some(counted(id::NODE_SILENT, since))
             }
@@ -418,9 +487,9 @@ impl<'a> Judge<'a> {
 
     fn waiting(&self) -> Verdict {
         let main = self.look.main_status();
-        let seen = main.is_some_and(look::has_run);
+        let seen = self.look.has_run();
         // Before all others, also before a gate: an object from before the start is an old one.
-        if self.last.is_some_and(|l| l.started) && !seen {
+        if self.last.is_some_and(|l| l.started) && !self.look.was_tried() {
             return self.held();
         }
         if self.look.is_gated() && !self.look.has_node() {
@@ -627,7 +696,7 @@ impl<'a> Judge<'a> {
     }
 
     fn started(&self) -> bool {
-        self.look.main_status().is_some_and(look::has_run) || self.last.is_some_and(|l| l.started)
+        self.look.has_run() || self.last.is_some_and(|l| l.started)
     }
 
     fn is_disrupted(&self) -> bool {
@@ -636,13 +705,9 @@ impl<'a> Judge<'a> {
 
     fn by(&self, outside: &Outside<'_>) -> Verdict {
         let mut verdict = self.ended(outside.row, outside.reason, outside.message, outside.since);
-        let driven_out = matches!(
-            outside.row.cause.and_then(Cause::terminated_reason),
-            Some(TerminatedReason::SystemEviction | TerminatedReason::NodeLost)
-        );
-        verdict.disrupted |= driven_out && outside.row.cause != Some(Cause::RejectedPressure);
+        verdict.disrupted = outside.disrupts();
         if outside.since.is_none()
-            && let Some(finished) = self.main_end().and_then(look::finished)
+            && let Some(finished) = self.look.main_end().and_then(look::finished)
         {
             verdict.since = Some(finished);
         }
@@ -662,6 +727,7 @@ impl<'a> Judge<'a> {
             cause: row.cause,
             class: row.class(),
             retryable: row.retryable(),
+            container: self.look.main.map(str::to_owned),
             started: self.started(),
             disrupted: self.is_disrupted(),
             reason: cut(reason, REASON_MAX),
@@ -671,14 +737,10 @@ impl<'a> Judge<'a> {
             since: since.or_else(|| self.look.some_time()).or(Some(self.now)),
             ..Verdict::default()
         };
-        if let (Some(main), Some(end)) = (self.look.main_status(), self.main_end()) {
+        if let (Some(main), Some(end)) = (self.look.main_status(), self.look.main_end()) {
             self.tell_end(&mut verdict, main, end);
         }
         verdict
-    }
-
-    fn main_end(&self) -> Option<&'a ContainerStateTerminated> {
-        look::terminated(self.look.main_status()?)
     }
 
     fn tell_end(
@@ -691,6 +753,18 @@ impl<'a> Judge<'a> {
         verdict.exit_code = Some(end.exit_code);
         let by_code = end.exit_code.checked_sub(128).filter(|s| (1..=64).contains(s));
         verdict.signal = end.signal.filter(|s| *s != 0).or(by_code);
+    }
+}
+
+impl Outside<'_> {
+    /// Whether it came from outside: a limit or a deadline of the pod's own, and a node that never took it, disrupt nothing.
+    fn disrupts(&self) -> bool {
+        let not_its_own = matches!(
+            self.row.cause.and_then(Cause::terminated_reason),
+            Some(TerminatedReason::SystemEviction | TerminatedReason::NodeLost)
+        );
+        let own = [Some(Cause::EvictedOwnLimit), Some(Cause::RejectedPressure)];
+        self.by != By::Reason || not_its_own && !own.contains(&self.row.cause)
     }
 }
 

@@ -5,8 +5,7 @@ use super::policy::Policy;
 use crate::report::labels;
 use k8s_openapi::{
     api::core::v1::{
-        Container, ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodCondition,
-        PodSpec, PodStatus,
+        Container, ContainerStateTerminated, ContainerStatus, Pod, PodCondition, PodSpec, PodStatus,
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
@@ -23,6 +22,8 @@ pub(super) struct Look<'a> {
     status: Option<&'a PodStatus>,
     /// The main container's name; a pod without containers has none.
     pub main: Option<&'a str>,
+    /// The task's containers, where nothing says which of them is the main one.
+    guessed_of: Vec<&'a str>,
 }
 
 /// A deletion that was asked for.
@@ -47,13 +48,13 @@ fn at(time: &Option<Time>) -> Option<Timestamp> {
 impl<'a> Look<'a> {
     pub fn new(pod: &'a Pod, policy: &Policy) -> Look<'a> {
         let (spec, status) = (pod.spec.as_ref(), pod.status.as_ref());
-        let mut look = Look { pod, spec, status, main: None };
-        look.main = look.find_main(policy);
+        let mut look = Look { pod, spec, status, main: None, guessed_of: Vec::new() };
+        look.find_main(policy);
         look
     }
 
     /// See [`Policy::main`] for the order.
-    fn find_main(&self, policy: &Policy) -> Option<&'a str> {
+    fn find_main(&mut self, policy: &Policy) {
         let declared: Vec<&'a str> = match self.spec {
             Some(spec) if !spec.containers.is_empty() => {
                 spec.containers.iter().map(|c| c.name.as_str()).collect()
@@ -61,16 +62,62 @@ impl<'a> Look<'a> {
             _ => self.statuses().iter().map(|c| c.name.as_str()).collect(),
         };
         let has = |name: &str| declared.iter().copied().find(|n| *n == name);
-        let mut own = declared.iter().filter(|n| !policy.sidecars.iter().any(|s| s == *n));
-        self.annotation(labels::CONTAINER)
-            .and_then(has)
+        let own = declared.iter().filter(|n| !policy.sidecars.iter().any(|s| s == *n));
+        let own: Vec<&'a str> = own.copied().collect();
+        let named = self.annotation(labels::CONTAINER).and_then(has);
+        self.main = named
             .or_else(|| has(&policy.main))
-            .or_else(|| match (own.next(), own.next()) {
-                (Some(only), None) => Some(*only),
-                _ => None,
-            })
-            .or_else(|| has(self.annotation("kubectl.kubernetes.io/default-container")?))
-            .or_else(|| declared.first().copied())
+            .or(if let [only] = own[..] { Some(only) } else { None })
+            .or_else(|| has(self.annotation("kubectl.kubernetes.io/default-container")?));
+        if self.main.is_none() {
+            self.guessed_of = if own.is_empty() { declared } else { own };
+            self.main = self.guess();
+        }
+    }
+
+    /// Several containers, and nothing says whose end is the task's. None of them may end it while another still
+    /// works, and one that failed is not outvoted by one that did not.
+    fn guess(&self) -> Option<&'a str> {
+        let of = |name: &str| self.statuses().iter().find(|s| s.name == name);
+        let works = |name: &str| match of(name).map(|s| (s, terminated(s))) {
+            Some((s, Some(end))) => self.restarts(&s.name, false, end.exit_code),
+            _ => true,
+        };
+        let failed = |name: &str| {
+            let end = of(name).and_then(terminated);
+            end.is_some_and(|e| e.exit_code != 0 || e.reason.as_deref() == Some("OOMKilled"))
+        };
+        let over = ["Failed", "Succeeded"].contains(&self.phase());
+        let mut names = self.guessed_of.iter().copied();
+        (if over { None } else { names.clone().find(|n| works(n)) })
+            .or_else(|| names.clone().find(|n| failed(n)))
+            .or_else(|| names.next())
+    }
+
+    /// Whether the task ever ran.
+    pub fn has_run(&self) -> bool {
+        self.any_of_main(has_run)
+    }
+
+    /// Whether the kubelet has had the task's container in hand, also if it never came to run.
+    pub fn was_tried(&self) -> bool {
+        self.any_of_main(|s| has_run(s) || s.restart_count > 0)
+    }
+
+    fn any_of_main(&self, is_so: impl Fn(&ContainerStatus) -> bool) -> bool {
+        let is_main = |name: &str| Some(name) == self.main || self.guessed_of.contains(&name);
+        self.statuses().iter().any(|s| is_main(&s.name) && is_so(s))
+    }
+
+    /// The end of the main container, if it says anything. Zero is also what a field reads as that nobody wrote: in a pod
+    /// that failed, an end without a reason and without a time is no end that anybody saw.
+    pub fn main_end(&self) -> Option<&'a ContainerStateTerminated> {
+        let end = terminated(self.main_status()?)?;
+        let blank = end.exit_code == 0
+            && end.reason.as_deref().unwrap_or("").is_empty()
+            && started(end).is_none()
+            && finished(end).is_none();
+        (!blank || self.phase() != "Failed").then_some(end)
     }
 
     pub fn annotation(&self, key: &str) -> Option<&'a str> {
@@ -229,14 +276,19 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Since when the pod is unready in the way that only the node controller writes: it turns `Ready` and nothing else,
-    /// so that the containers still read as ready, and it gives no reason, while a kubelet always gives one.
+    /// Since when the pod is unready in the way that only the node controller writes: without a reason, while a kubelet
+    /// always gives one.
     pub fn unready_by_controller(&self) -> Option<Option<Timestamp>> {
         let ready = self.condition("Ready").filter(|c| c.status != "True")?;
-        let silent = ready.reason.as_deref().unwrap_or("").is_empty();
-        let well =
-            self.holds("ContainersReady").is_some() || self.main_status().is_some_and(|m| m.ready);
-        (silent && well).then(|| at(&ready.last_transition_time))
+        let reason = ready.reason.as_deref().unwrap_or("");
+        ["", "NodeNotReady"].contains(&reason).then(|| at(&ready.last_transition_time))
+    }
+
+    /// What is left on a pod whose node died: driven out by the node's taint, and unready ever since.
+    pub fn driven_from_dead_node(&self) -> bool {
+        let why = self.holds("DisruptionTarget").and_then(|c| c.reason.as_deref());
+        why == Some("DeletionByTaintManager")
+            && self.condition("Ready").is_none_or(|c| c.status != "True")
     }
 }
 
@@ -265,13 +317,17 @@ pub(super) fn finished(end: &ContainerStateTerminated) -> Option<Timestamp> {
     at(&end.finished_at)
 }
 
-/// Whether this container ever ran: it runs, or ended after a start, or was started again.
+/// Whether this container ever ran: it runs, or ended after a start, or was started again. A restart is counted for starts that
+/// failed too, so the end before it is asked first; only a container that the kubelet lost sight of has no time and ran.
 pub(super) fn has_run(status: &ContainerStatus) -> bool {
-    let ran = |state: &Option<ContainerState>| {
-        let end = state.as_ref().and_then(|s| s.terminated.as_ref());
-        end.is_some_and(|t| at(&t.started_at).is_some())
-    };
-    is_running(status) || ran(&status.state) || ran(&status.last_state) || status.restart_count > 0
+    let ran = |end: Option<&ContainerStateTerminated>| end.is_some_and(|t| started(t).is_some());
+    let never = last_end(status).is_some_and(|end| {
+        started(end).is_none() && end.reason.as_deref() != Some("ContainerStatusUnknown")
+    });
+    is_running(status)
+        || ran(terminated(status))
+        || ran(last_end(status))
+        || status.restart_count > 0 && !never
 }
 
 /// Why it waits, and what is said about it.

@@ -9,7 +9,8 @@ use std::time::Duration;
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
     /// The container whose end is the task's end. Where no container has this name: the only one that is no sidecar,
-    /// else the one that `kubectl.kubernetes.io/default-container` names, else the first.
+    /// else the one that `kubectl.kubernetes.io/default-container` names. Else it is a guess: one that still works, or, once the pod
+    /// is over, one that failed, else the first.
     pub main: String,
     /// Containers that meshes and agents inject beside the main one. Native sidecars (init containers that are always
     /// restarted) need no name here.
@@ -57,7 +58,7 @@ impl Default for Policy {
             own_init: names(&["flowforge-sdk-init"]),
             cancel_annotation: "flowforge.io/cancel".to_owned(),
             success_under_disruption: UnderDisruption::Succeeded,
-            success_without_proof: WithoutProof::Lost,
+            success_without_proof: WithoutProof::Succeeded,
             schedule_timeout_seconds: 1_800,
             start_timeout_seconds: 900,
             image_pull_grace_seconds: 300,
@@ -113,9 +114,10 @@ pub enum UnderDisruption {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WithoutProof {
-    /// `FAILED`, `lost`: a result that is not there is worse than work done again.
+    /// `FAILED`, `lost`: for tasks where a result that is not there is worse than work done again.
     Lost,
-    /// `SUCCEEDED`: for providers that write phases and no container statuses.
+    /// `SUCCEEDED`, as the seed's table has it: there are providers that write phases and no container statuses. A status that
+    /// contradicts the phase is never passed over.
     Succeeded,
 }
 

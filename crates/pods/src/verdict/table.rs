@@ -108,6 +108,9 @@ pub struct Row {
     /// How long it is waited for, in the table.
     #[serde(skip)]
     pub grace: Grace,
+    /// Whether names in the text are passed over: an image called `timeout-proxy` says nothing about its registry.
+    #[serde(skip)]
+    pub past_names: bool,
     /// More about the cause.
     #[serde(default)]
     pub detail: Option<String>,
@@ -127,7 +130,12 @@ impl Row {
             && reason
             && (self.exit_codes.is_empty()
                 || said.exit_code.is_some_and(|code| self.exit_codes.contains(&code)))
-            && (self.message.is_empty() || self.message.iter().any(|p| is_in(p, said.message)))
+            && (self.message.is_empty() || self.speaks_of(said.message))
+    }
+
+    fn speaks_of(&self, text: &str) -> bool {
+        let text = if self.past_names { without_names(text) } else { Cow::Borrowed(text) };
+        self.message.iter().any(|p| is_in(p, &text))
     }
 
     /// Its name.
@@ -204,6 +212,21 @@ fn is_in(pattern: &str, text: &str) -> bool {
         }
         None => false,
     })
+}
+
+/// A text without the names in it: of images, repositories and addresses. A name is a word with a `/`, one in quotes, one with a `:`
+/// inside it, or one that is joined with `-` or `_`.
+fn without_names(text: &str) -> Cow<'_, str> {
+    let is_name = |word: &str| {
+        let bare = word.trim_end_matches([',', '.', ';', ':', ')']);
+        bare != "i/o"
+            && (bare.contains(['/', '_', '@'])
+                || bare.contains('-') && !bare.starts_with('-')
+                || bare.contains(':')
+                || bare.len() > 1 && bare.starts_with(['"', '\'']) && bare.ends_with(['"', '\'']))
+    };
+    let words: Vec<&str> = text.split(' ').filter(|w| !is_name(w)).collect();
+    Cow::Owned(words.join(" "))
 }
 
 /// Status codes stand in texts beside tags, ports and digests, which are full of digits.
@@ -338,6 +361,7 @@ fn row(place: Place, reason: &str, cause: Cause) -> Row {
         retryable: None,
         grace_seconds: None,
         grace: Grace::None,
+        past_names: false,
         detail: None,
         note: "",
     }
@@ -354,6 +378,9 @@ impl Row {
     fn saying(self, what: &str, texts: &[&str]) -> Row {
         let message = texts.iter().map(|t| (*t).to_owned()).collect();
         Row { id: format!("{}:{what}", self.id), message, ..self }
+    }
+    fn past_names(self) -> Row {
+        Row { past_names: true, ..self }
     }
     fn class_of(self, class: CauseClass) -> Row {
         Row { class: Some(class), ..self }
@@ -383,6 +410,7 @@ fn waiting() -> Vec<Row> {
             w(word, ImagePull)
                 .grace(Grace::ImageLong)
                 .saying("transient", TRANSIENT)
+                .past_names()
                 .detail("transient")
                 .note("the registry is overloaded or away, or the kubelet holds itself back"),
         );
@@ -410,6 +438,7 @@ fn waiting() -> Vec<Row> {
         w("CreateContainerError", CreateContainer)
             .grace(Grace::ImageLong)
             .saying("deadline", &["deadline exceeded", "timeout", "is reserved for"])
+            .past_names()
             .note("a slow runtime; it goes on with the same container"),
         w("CreateContainerError", CreateContainer).grace(Grace::Create),
         w("PreCreateHookError", CreateContainer).grace(Grace::Create),
@@ -557,16 +586,17 @@ fn rules() -> Vec<Row> {
             .note("one of `own_init`: it is ours, not the task's"),
         r(id::INTERRUPTED, Interrupted)
             .note("exit code 0 under disruption, with success_under_disruption = \"failed\""),
-        r(id::UNPROVEN, Lost)
-            .note("phase Succeeded, and no status of the main container that says so"),
+        r(id::UNPROVEN, Lost).note(
+            "phase Succeeded, and a status of the main container that says otherwise; or none, with success_without_proof = \"lost\"",
+        ),
         fine(id::TRUSTED)
-            .note("SUCCEEDED by phase alone, with success_without_proof = \"succeeded\""),
+            .note("SUCCEEDED by phase alone, where there are no container statuses"),
         r(id::UNEXPLAINED, Lost).note("phase Failed, and nothing that says why"),
         r(id::RESTARTING, CrashLoop)
             .grace(Grace::Restart)
             .note("the main container ended and its restart policy starts it again"),
         r(id::TERMINATING, NodeLost).grace(Grace::Terminating).note(
-            "deletionTimestamp passed long ago and nobody says that it ended: it may still run, so it has to be fenced",
+            "deletionTimestamp passed long ago, and the node is lost: unready and driven out by its taint, or silent. Without such a sign: what the pod says of itself, else `deleted/external`. It may still run either way, so it has to be fenced",
         ),
         r(id::NODE_SILENT, NodeLost).grace(Grace::Node).note(
             "the node is Unknown, or the pod's Ready became False without a reason, as only the node controller writes it",
@@ -610,6 +640,35 @@ mod tests {
         }
         for text in ["registry:503/x", "sha256:a503b", "image:v1.503", "5030", "503-alpine"] {
             assert!(!is_in("=503", text), "{text}");
+        }
+    }
+
+    #[test]
+    fn names_in_a_text_say_nothing_about_a_registry() {
+        let transient = |text: &str| {
+            let row = TABLE.iter().find(|r| r.id == "waiting/ImagePullBackOff:transient").unwrap();
+            row.speaks_of(text)
+        };
+        for text in [
+            r#"Back-off pulling image "reg/timeout-svc:1": ErrImagePull: not found"#,
+            r#"Back-off pulling image "timeout:1": ErrImagePull: timeout:1: not found"#,
+            "pull access denied for timeout-svc, repository does not exist",
+            "docker.io/library/qps-meter@sha256:503: not found",
+        ] {
+            assert!(!transient(text), "{text}");
+        }
+        for text in [
+            r#"Back-off pulling image "reg/x:1": ErrImagePull: dial tcp 10.0.0.1:443: i/o timeout"#,
+            r#"Get "https://reg/v2/": net/http: request canceled (Client.Timeout exceeded while awaiting headers)"#,
+            "Get https://reg/v2/: net/http: TLS handshake timeout",
+            "unexpected status from HEAD request to https://reg/v2/x: 503 Service Unavailable",
+            "toomanyrequests: You have reached your pull rate limit",
+            "pull QPS exceeded",
+            "429 Too Many Requests - Server message: slow down",
+            "rpc error: code = Unavailable desc = error reading from server: EOF",
+            "context deadline exceeded",
+        ] {
+            assert!(transient(text), "{text}");
         }
     }
 

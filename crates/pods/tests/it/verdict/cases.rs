@@ -45,6 +45,8 @@ struct Node {
     #[serde(default)]
     silent_since: Option<String>,
     #[serde(default)]
+    unwell: bool,
+    #[serde(default)]
     out_of_service: bool,
 }
 
@@ -76,7 +78,11 @@ impl Case {
         let since = node.silent_since.as_deref().map(moment);
         Some(NodeView {
             exists: node.exists,
-            ready: if since.is_some() { NodeReady::Silent(since) } else { NodeReady::Yes },
+            ready: match since {
+                Some(_) => NodeReady::Silent(since),
+                None if node.unwell => NodeReady::No,
+                None => NodeReady::Yes,
+            },
             out_of_service: node.out_of_service,
         })
     }
