@@ -41,6 +41,11 @@ impl Default for FollowPolicy {
 
 /// A continuation that expired so often means that pages take too long for this server: then without pages.
 const EXPIRED_PAGES_MAX: u32 = 2;
+/// A page that failed so often is not asked for any more: a token can be one that this server will never take.
+const PAGE_FAILURES_MAX: u32 = 3;
+/// After every so many failures in a row there is a list instead of another watch. A server, or something between, that
+/// takes lists and no watches is followed by lists then, at the pace of the pauses.
+const FAILURES_PER_LIST: u32 = 3;
 /// A server that ends a watch before this has not served it.
 const SHORT: Duration = Duration::from_secs(1);
 /// A watch whose server does not end it in time is ended here.
@@ -101,6 +106,8 @@ pub enum Note {
     ListComplete,
     /// The watch was silent for too long.
     Silent,
+    /// The watch was ended as soon as it stood, and had said nothing.
+    Unserved,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -123,6 +130,7 @@ pub struct Machine {
     failures: u32,
     silences: u32,
     expired_pages: u32,
+    page_failures: u32,
     last_heard: Duration,
     relist_at: Duration,
 }
@@ -138,6 +146,7 @@ impl Machine {
             failures: 0,
             silences: 0,
             expired_pages: 0,
+            page_failures: 0,
             last_heard: Duration::ZERO,
             relist_at: Duration::ZERO,
         }
@@ -185,7 +194,7 @@ impl Machine {
                 self.last_heard = now;
             }
             Outcome::Heard { version } => self.heard(version, now),
-            Outcome::Ended => self.ended(now, random),
+            Outcome::Ended => return self.ended(now, random),
             Outcome::Overdue => return self.overdue(now),
             Outcome::Failed(trouble) => self.failed(trouble, now, random),
         }
@@ -194,6 +203,7 @@ impl Machine {
 
     fn page(&mut self, version: &str, more: Option<&str>, now: Duration, random: u64) -> Note {
         self.last_heard = now;
+        self.page_failures = 0;
         if let Some(token) = more.filter(|t| !t.is_empty()) {
             self.at = At::List(Some(token.to_owned()));
             return Note::Nothing;
@@ -221,19 +231,27 @@ impl Machine {
     }
 
     /// Every watch ends. One that ends at once and has said nothing was not served.
-    fn ended(&mut self, now: Duration, random: u64) {
+    fn ended(&mut self, now: Duration, random: u64) -> Note {
         let short = match self.at {
             At::Watching { opened, heard, .. } => {
                 !heard && now.saturating_sub(opened) < SHORT.min(self.policy.healthy)
             }
             _ => true,
         };
-        self.at = At::Watch;
         if short {
             self.count_failure(random);
         } else {
             self.silences = 0;
         }
+        self.watch_again(now);
+        if short { Note::Unserved } else { Note::Nothing }
+    }
+
+    /// After a watch another one, unless it is time for a list: one that fails each time would put it off for ever.
+    fn watch_again(&mut self, now: Duration) {
+        let failing = self.failures > 0 && self.failures.is_multiple_of(FAILURES_PER_LIST);
+        let list = failing || now >= self.relist_at;
+        self.at = if list { At::List(None) } else { At::Watch };
     }
 
     fn overdue(&mut self, now: Duration) -> Note {
@@ -259,13 +277,13 @@ impl Machine {
         {
             self.failures = 0;
         }
-        let listing = matches!(self.at, At::List(_));
         match trouble {
             Trouble::Expired(_) => {
                 if matches!(self.at, At::List(Some(_))) {
                     self.expired_pages += 1;
                 }
                 self.at = At::List(None);
+                self.page_failures = 0;
                 self.failures += 1;
                 // Once is normal. A storm of them is a list each, for a server that has trouble enough.
                 if self.failures > 1 {
@@ -273,15 +291,31 @@ impl Machine {
                 }
                 return;
             }
-            // A page that could not be read is asked for again; the list goes on.
-            _ if listing => {}
-            _ => self.at = At::Watch,
+            _ => self.count_failure(random),
         }
-        self.count_failure(random);
+        match self.at {
+            At::List(None) => {}
+            At::List(Some(_)) => self.page_failed(trouble),
+            At::Watch | At::Watching { .. } => self.watch_again(now),
+        }
         if let Trouble::Throttled { after: Some(after), .. } = trouble {
             // Not all at once: up to half as long again.
             let pause = *after + fraction(*after / 2, random);
             self.pause = self.pause.max(Some(pause));
+        }
+    }
+
+    /// A page that could not be read is asked for again and the list goes on, but not for ever.
+    fn page_failed(&mut self, trouble: &Trouble) {
+        self.page_failures += 1;
+        let refused = matches!(trouble, Trouble::Strange(_));
+        if refused || self.page_failures >= PAGE_FAILURES_MAX {
+            self.page_failures = 0;
+            self.at = At::List(None);
+            // Who has too much to do would not be helped by a list without pages.
+            if !matches!(trouble, Trouble::Throttled { .. }) {
+                self.expired_pages += 1;
+            }
         }
     }
 
@@ -367,6 +401,97 @@ mod tests {
         machine.saw(Outcome::Failed(&Trouble::Away("x".into())), S, 1000);
         assert_eq!(machine.next(0), Some(Step::Pause(Duration::from_millis(500))));
         assert_eq!(machine.next(0), Some(Step::List { limit: 500, token: Some("t1".into()) }));
+    }
+
+    #[test]
+    fn a_page_that_is_refused_begins_the_list_anew_and_in_the_end_without_pages() {
+        let mut machine = Machine::new(FollowPolicy::default());
+        let strange = Trouble::Strange("HTTP 400: continue key is not valid".into());
+        let mut limits = Vec::new();
+        for _ in 0..4 {
+            while let Some(Step::Pause(_)) = machine.next(0) {}
+            match machine.next(0) {
+                Some(Step::List { limit, token: None }) => limits.push(limit),
+                other => panic!("{other:?}"),
+            }
+            machine.saw(Outcome::Page { version: "5", more: Some("t1") }, S, 0);
+            machine.saw(Outcome::Failed(&strange), S, 0);
+        }
+        assert_eq!(limits, [500, 500, 500, 0]);
+    }
+
+    #[test]
+    fn a_page_that_fails_each_time_is_not_asked_for_for_ever() {
+        let mut machine = Machine::new(FollowPolicy::default());
+        machine.saw(Outcome::Page { version: "5", more: Some("t1") }, S, 0);
+        let mut asked = Vec::new();
+        for _ in 0..4 {
+            while let Some(Step::Pause(_)) = machine.next(0) {}
+            match machine.next(0) {
+                Some(Step::List { token, .. }) => asked.push(token),
+                other => panic!("{other:?}"),
+            }
+            let away = Trouble::Away("HTTP 500: future revision".into());
+            machine.saw(Outcome::Failed(&away), S, 0);
+        }
+        let t1 = Some("t1".to_owned());
+        assert_eq!(asked, [t1.clone(), t1.clone(), t1, None]);
+    }
+
+    /// What a follower does while watches come to nothing and lists are answered.
+    fn lists_under(each: impl Fn(&mut Machine, Duration), until: Duration) -> Vec<Duration> {
+        let mut machine = Machine::new(FollowPolicy::default());
+        let (mut now, mut lists) = (Duration::ZERO, Vec::new());
+        while now < until {
+            match machine.next(1000) {
+                Some(Step::Pause(pause)) => now += pause,
+                Some(Step::List { .. }) => {
+                    lists.push(now);
+                    machine.saw(Outcome::Page { version: "7", more: None }, now, 500);
+                }
+                Some(Step::Watch { .. }) => each(&mut machine, now),
+                None => panic!("it listens to a watch that does not stand"),
+            }
+        }
+        lists
+    }
+
+    #[test]
+    fn a_server_that_takes_lists_and_no_watches_is_followed_by_lists() {
+        let refused = |m: &mut Machine, now| {
+            m.saw(Outcome::Failed(&Trouble::Away("x".into())), now, 1000);
+        };
+        let closed = |m: &mut Machine, now| {
+            m.saw(Outcome::Opened, now, 0);
+            assert_eq!(m.saw(Outcome::Ended, now, 1000), Note::Unserved);
+        };
+        for lists in [lists_under(refused, 1_000 * S), lists_under(closed, 1_000 * S)] {
+            let longest = lists.windows(2).map(|w| w[1] - w[0]).max().unwrap();
+            assert!(longest <= 3 * FollowPolicy::default().pause_max, "{lists:?}");
+        }
+    }
+
+    #[test]
+    fn watches_that_end_and_break_do_not_put_off_the_list_that_is_due() {
+        for broken in [false, true] {
+            let mut machine = watching(S);
+            for at in 1..100 {
+                let now = at * 20 * S;
+                machine.saw(Outcome::Heard { version: Some("17") }, now, 0);
+                match broken {
+                    true => machine.saw(Outcome::Failed(&Trouble::Away("x".into())), now, 0),
+                    false => machine.saw(Outcome::Ended, now, 0),
+                };
+                while let Some(Step::Pause(_)) = machine.next(0) {}
+                if let Some(Step::List { token: None, .. }) = machine.next(0) {
+                    assert!(now >= 480 * S || broken, "{now:?}");
+                    assert!(now <= 720 * S, "{now:?}");
+                    break;
+                }
+                assert!(now < 720 * S, "no list in time");
+                machine.saw(Outcome::Opened, now, 0);
+            }
+        }
     }
 
     #[test]

@@ -77,7 +77,8 @@ impl<K: Object> Follower<'_, K> {
             self.complain(trouble);
         }
         let (now, random) = (self.rt.mono(), self.rt.random());
-        if !matches!(outcome, Outcome::Failed(_) | Outcome::Overdue | Outcome::Ended) {
+        // That a watch stands says nothing: there are servers that open it and close it at once.
+        if matches!(outcome, Outcome::Heard { .. } | Outcome::Page { .. }) {
             self.pulse.heard(now);
             self.pulse.note(None);
         }
@@ -166,7 +167,12 @@ impl<K: Object> Follower<'_, K> {
             }
             First::Left(None) => {
                 self.watch = None;
-                self.saw(Outcome::Ended);
+                if self.saw(Outcome::Ended) == Note::Unserved {
+                    let why = "the API server ends watches as soon as they stand".to_owned();
+                    if self.pulse.note(Some(why)) {
+                        tracing::warn!("watches are ended as soon as they stand; trying again");
+                    }
+                }
             }
             First::Right(()) => {
                 self.watch = None;
