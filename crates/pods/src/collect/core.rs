@@ -6,6 +6,7 @@
 
 use super::{
     area::Area,
+    later::Later,
     saying::Saying,
     spool::Mark,
     who::{self, Unlabelled, Who},
@@ -94,9 +95,7 @@ pub struct Core {
     /// Boxed, because a table is up to half empty.
     pods: HashMap<Box<str>, Box<Record>>,
     timers: BinaryHeap<Reverse<(Timestamp, Box<str>)>>,
-    /// What a sweeper leaves to others for a while.
-    later: BinaryHeap<Reverse<Later>>,
-    waits: u64,
+    later: Later,
     nodes: HashMap<Box<str>, (NodeView, u32)>,
     nodes_known: bool,
     list: u32,
@@ -105,29 +104,6 @@ pub struct Core {
     unsaid: VecDeque<(Timestamp, Box<Saying>)>,
     unsaid_for: Duration,
     tally: Tally,
-}
-
-struct Later {
-    at: Timestamp,
-    order: u64,
-    saying: Box<Saying>,
-}
-
-impl PartialEq for Later {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-impl Eq for Later {}
-impl PartialOrd for Later {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Later {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        (self.at, self.order).cmp(&(other.at, other.order))
-    }
 }
 
 impl Core {
@@ -139,8 +115,7 @@ impl Core {
             name: name.to_owned(),
             pods: HashMap::new(),
             timers: BinaryHeap::new(),
-            later: BinaryHeap::new(),
-            waits: 0,
+            later: Later::default(),
             nodes: HashMap::new(),
             nodes_known: false,
             list: 0,
@@ -173,15 +148,46 @@ impl Core {
         }
     }
 
-    /// What is known now.
+    /// What is known now, and what of it was said.
     pub fn marks(&self) -> impl Iterator<Item = Mark> {
+        self.marks_before(&[])
+    }
+
+    /// The same as long as these are not written down elsewhere. What is still to be said is marked as not said, and
+    /// pods of which that is all that is left are marked as if they were there: they are missed after a restart.
+    pub fn marks_before<'a>(&'a self, open: &'a [Saying]) -> impl Iterator<Item = Mark> + 'a {
+        let unsaid = self.unsaid.iter().map(|(_, saying)| &**saying);
+        let unsaid = unsaid.filter(|_| !self.active).chain(self.later.all()).chain(open);
+        // The last about a pod says the most.
+        let open: HashMap<&str, &Saying> = unsaid.map(|s| (s.report.pod.uid.as_str(), s)).collect();
+        let gone: Vec<Mark> = open
+            .iter()
+            .filter(|(uid, _)| !self.pods.contains_key(**uid))
+            .map(|(_, saying)| saying.unsaid_mark())
+            .collect();
+        let known = self.marks_of_pods().map(move |mut mark| {
+            if open.contains_key(mark.uid.as_str()) {
+                mark.said = String::new();
+                mark.over = false;
+            }
+            mark
+        });
+        known.chain(gone)
+    }
+
+    fn marks_of_pods(&self) -> impl Iterator<Item = Mark> {
         self.pods.iter().map(|(uid, record)| Mark {
             uid: uid.to_string(),
-            said: record.said.as_ref().map(|s| s.key.to_string()).unwrap_or_default(),
-            over: record.said.as_ref().is_some_and(|s| s.over),
+            said: self.told(record).map(|s| s.key.to_string()).unwrap_or_default(),
+            over: self.told(record).is_some_and(|s| s.over),
             facts: String::from_utf8_lossy(&record.facts).into_owned(),
             last: record.last.as_deref().cloned(),
         })
+    }
+
+    /// What was said of it, by us: who only listens notes down what it would have said, and has said nothing.
+    fn told<'a>(&self, record: &'a Record) -> Option<&'a Said> {
+        record.said.as_ref().filter(|_| self.active || record.done)
     }
 
     /// A list begins.
@@ -281,13 +287,12 @@ impl Core {
             return Vec::new();
         }
         if wait.is_zero() {
+            self.later.forget(&saying.report.pod.uid);
             return vec![Act::Say(Box::new(saying))];
         }
         // Whoever is closer has told the channel.
         saying.channel = false;
-        self.waits += 1;
-        let order = self.waits;
-        self.later.push(Reverse(Later { at: now + wait, order, saying: Box::new(saying) }));
+        self.later.put(saying, now, wait);
         Vec::new()
     }
 
@@ -387,8 +392,7 @@ impl Core {
     /// When [`Core::tick`] has something to do.
     pub fn next_due(&self) -> Option<Timestamp> {
         let timer = self.timers.peek().map(|Reverse((at, _))| *at);
-        let later = self.later.peek().map(|Reverse(l)| l.at);
-        match (timer, later) {
+        match (timer, self.later.next_due()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
@@ -409,12 +413,8 @@ impl Core {
             let pod = LeanPod::recall(&record.facts);
             acts.extend(self.judge(&uid, &pod, false, now));
         }
-        while let Some(Reverse(first)) = self.later.peek()
-            && first.at <= now
-        {
-            if let Some(Reverse(later)) = self.later.pop() {
-                acts.push(Act::Say(later.saying));
-            }
+        while let Some(saying) = self.later.take(now) {
+            acts.push(Act::Say(saying));
         }
         acts
     }
@@ -481,9 +481,13 @@ impl Core {
         }
         self.active = active;
         if !active {
+            self.unsaid.extend(self.later.take_all().map(|saying| (now, saying)));
             return Vec::new();
         }
-        let recent = self.unsaid.drain(..).filter(|(at, _)| *at + self.unsaid_for >= now);
+        // Of pods that are there it is judged anew what is to be said.
+        let recent = self.unsaid.drain(..).filter(|(at, saying)| {
+            *at + self.unsaid_for >= now && !self.pods.contains_key(saying.report.pod.uid.as_str())
+        });
         let mut acts: Vec<Act> = recent.map(|(_, saying)| Act::Say(saying)).collect();
         // Nothing of it was said by us. What we said before we fell silent keeps its mark if it was over.
         for record in self.pods.values_mut() {

@@ -17,6 +17,7 @@
 
 mod area;
 mod core;
+mod later;
 mod lease;
 mod meter;
 mod redis;

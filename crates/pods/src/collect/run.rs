@@ -8,7 +8,7 @@ use super::{
     saying::{Saying, SinkId},
     send::deliver,
     sink::Sink,
-    spool::{Mark, Spool, SpoolOptions, SpoolState},
+    spool::{Spool, SpoolOptions, SpoolState},
 };
 use crate::{
     follow::{self, FollowPolicy, LeanNode, LeanPod, Pulse, Scope, Seen, Source, Trouble, ask},
@@ -626,7 +626,8 @@ impl Seeing {
                 let mut spool = self.shared.spool();
                 let mut pushed = spool.push(sayings, now);
                 if pushed.is_err() {
-                    dropped = spool.relieve(&mut marks_without(&self.core, sayings));
+                    // As long as these are not in the spool they are still to be said after a restart.
+                    dropped = spool.relieve(&mut self.core.marks_before(sayings));
                     pushed = spool.push(sayings, now);
                 }
                 pushed
@@ -658,18 +659,4 @@ impl Seeing {
         drop(spool);
         self.core.forget(&dropped);
     }
-}
-
-/// What is known, as long as these are not in the spool yet: they are still to be said after a restart, those about pods
-/// that are gone too.
-fn marks_without<'a>(core: &'a Core, sayings: &'a [Saying]) -> impl Iterator<Item = Mark> + 'a {
-    let uids: BTreeSet<&str> = sayings.iter().map(|s| s.report.pod.uid.as_str()).collect();
-    let known = core.marks().map(move |mut mark| {
-        if uids.contains(mark.uid.as_str()) {
-            mark.said = String::new();
-            mark.over = false;
-        }
-        mark
-    });
-    known.chain(sayings.iter().filter_map(Saying::unsaid_mark))
 }

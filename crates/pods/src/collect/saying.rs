@@ -5,7 +5,9 @@ use crate::{
     follow::LeanPod,
     report::{Report, labels},
 };
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodSpec, PodStatus,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -50,16 +52,15 @@ impl Saying {
         self.report.over || self.report.verdict.is_final()
     }
 
-    /// A pod that is gone and of which nobody was told, as if it were still there: it is missed after a restart.
-    pub(super) fn unsaid_mark(&self) -> Option<Mark> {
-        self.report.terminated_reason?;
-        Some(Mark {
+    /// The pod as if it were there and nobody had been told of it. It is gone, so it is missed after a restart.
+    pub(super) fn unsaid_mark(&self) -> Mark {
+        Mark {
             uid: self.report.pod.uid.clone(),
             said: String::new(),
             over: false,
             facts: String::from_utf8(pod_of(&self.report).remember("")).unwrap_or_default(),
             last: Some(self.report.verdict.clone()),
-        })
+        }
     }
 
     /// What is known of the pod, once this was told.
@@ -101,5 +102,13 @@ fn pod_of(report: &Report) -> LeanPod {
     let known = known.iter().filter(|(_, v)| !v.is_empty());
     pod.metadata.labels = Some(known.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect());
     pod.spec = Some(PodSpec { node_name: report.pod.node.clone(), ..PodSpec::default() });
+    // What it left is nowhere else any more.
+    pod.status = report.result.as_ref().map(|left| {
+        let end = ContainerStateTerminated { message: Some(left.clone()), ..Default::default() };
+        let state = ContainerState { terminated: Some(end), ..Default::default() };
+        let name = report.verdict.container.clone().unwrap_or_default();
+        let status = ContainerStatus { name, state: Some(state), ..Default::default() };
+        PodStatus { container_statuses: Some(vec![status]), ..Default::default() }
+    });
     LeanPod(Box::new(pod))
 }

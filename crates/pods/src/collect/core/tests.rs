@@ -205,6 +205,95 @@ fn one_that_begins_to_speak_says_what_the_last_one_may_not_have_said() {
     assert!(core.set_active(true, at(101)).is_empty());
 }
 
+fn sweeper() -> Core {
+    Core::new(Policy::default(), Area::sweeper(MINUTE), "sweeper")
+}
+
+#[test]
+fn a_sweeper_that_is_restarted_still_says_what_it_held_back() {
+    let mut core = sweeper();
+    core.list_began();
+    assert!(core.seen(&running("a"), at(1)).is_empty());
+    assert!(core.seen(&ended("b", 1), at(1)).is_empty());
+    let mut left = ended("c", 0);
+    let statuses = left.0.status.as_mut().unwrap().container_statuses.as_mut().unwrap();
+    let end = statuses[0].state.as_mut().unwrap().terminated.as_mut().unwrap();
+    end.message = Some("seven".into());
+    // Over, held back, and gone before it was said.
+    assert!(core.seen(&left, at(1)).is_empty());
+    assert!(core.deleted(&deleting(left), at(2)).is_empty());
+    // Gone before its end.
+    assert!(core.deleted(&deleting(running("d")), at(2)).is_empty());
+    let marks: Vec<Mark> = core.marks().collect();
+    let mut again = sweeper();
+    again.load(marks, true);
+    again.list_began();
+    assert!(again.seen(&running("a"), at(3)).is_empty());
+    assert!(again.seen(&ended("b", 1), at(3)).is_empty());
+    assert!(again.list_complete(at(3)).is_empty());
+    let acts = again.tick(at(70));
+    let mut told = said(&acts);
+    told.sort();
+    let expected = [
+        "a RUNNING quietly",
+        "b FAILED over quietly",
+        "c SUCCEEDED gone quietly",
+        "d FAILED gone quietly",
+    ];
+    assert_eq!(told, expected);
+    let result = acts.iter().find_map(|act| match act {
+        Act::Say(saying) if saying.report.task_id == "c" => saying.report.result.clone(),
+        _ => None,
+    });
+    assert_eq!(result.as_deref(), Some("seven"));
+    assert!(again.marks().all(|mark| !mark.said.is_empty()), "now it was said");
+}
+
+#[test]
+fn what_a_sweeper_holds_back_is_one_thing_of_each_pod_and_not_put_off() {
+    let mut core = sweeper();
+    core.seen(&running("a"), at(1));
+    core.seen(&deleting(running("a")), at(30));
+    core.seen(&ended("a", 3), at(40));
+    core.deleted(&deleting(running("b")), at(50));
+    assert_eq!(core.later.all().count(), 2);
+    assert_eq!(said(&core.tick(at(61))), ["a FAILED over quietly"]);
+    // What is said at once takes the place of what was held back.
+    core.seen(&running("c"), at(62));
+    core.nodes_began();
+    core.node("n1", NodeView { ready: NodeReady::No, ..WELL }, at(63));
+    core.nodes_complete(at(63));
+    assert_eq!(said(&core.seen(&ended("c", 1), at(64))), ["c FAILED over"]);
+    assert_eq!(said(&core.tick(at(200))), ["b FAILED gone quietly"]);
+}
+
+#[test]
+fn one_that_only_listens_marks_nothing_as_said_and_then_says_it_once() {
+    let mut core = core();
+    core.list_began();
+    assert_eq!(said(&core.seen(&ended("told", 0), at(0))), ["told SUCCEEDED over"]);
+    core.set_active(false, at(0));
+    core.seen(&running("a"), at(1));
+    core.seen(&ended("b", 0), at(1));
+    core.deleted(&deleting(running("c")), at(1));
+    let marks: Vec<Mark> = core.marks().collect();
+    let said_of: Vec<&str> = marks.iter().filter(|m| m.over).map(|m| m.uid.as_str()).collect();
+    assert_eq!(said_of, ["u-told"]);
+    assert!(marks.iter().all(|m| m.over || m.said.is_empty()), "{marks:?}");
+    let mut acts = said(&core.set_active(true, at(2)));
+    acts.sort();
+    assert_eq!(acts, ["a RUNNING", "b SUCCEEDED over", "c FAILED gone quietly"]);
+    // The same after a restart.
+    let mut again = self::core();
+    again.load(marks, true);
+    again.list_began();
+    let mut acts = said(&again.seen(&running("a"), at(3)));
+    acts.extend(said(&again.seen(&ended("b", 0), at(3))));
+    acts.extend(said(&again.seen(&ended("told", 0), at(3))));
+    acts.extend(said(&again.list_complete(at(3))));
+    assert_eq!(acts, ["a RUNNING", "b SUCCEEDED over", "c FAILED gone quietly"]);
+}
+
 #[test]
 fn what_was_dropped_is_news_again() {
     let mut core = core();

@@ -1,10 +1,14 @@
 //! Collectors that die: between seeing and telling, and while pods go.
 
 use super::rig::{Rig, state};
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
+use tenure_pods::collect::Area;
 use tokio::sync::Notify;
 
 /// Stops for ever at a point, the next time it comes by.
@@ -95,6 +99,32 @@ async fn a_pod_that_goes_while_no_collector_runs_is_missed_after_the_restart() {
             .says("t-1", &["RUNNING", "FAILED:deleted_externally gone external_delete"])
             .await;
         assert_eq!(rig.server.once("t-2"), ["RUNNING"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_sweeper_held_back_is_told_after_the_restart() {
+    for clean in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut rig = Rig::new().in_directory(directory.path());
+        rig.area = Area::sweeper(Duration::from_secs(60));
+        rig.nodes = true;
+        rig.runs("t-1");
+        rig.runs("t-2");
+        rig.cluster.succeed("t-1");
+        let collector = rig.synced().await;
+        state(&collector, "aware of both", |s| s.pods == 2).await;
+        match clean {
+            true => drop(collector.stop().await),
+            false => drop(collector),
+        }
+        assert!(rig.server.all().is_empty(), "it was left to the collector of the node");
+        let collector = rig.start_again().await;
+        state(&collector, "aware of both", |s| s.synced && s.pods == 2).await;
+        rig.later(Duration::from_secs(120));
+        rig.server.says("t-1", &["SUCCEEDED over"]).await;
+        rig.server.says("t-2", &["RUNNING"]).await;
+        assert!(rig.channel.all().is_empty(), "whoever is closer has told the channel");
     }
 }
 

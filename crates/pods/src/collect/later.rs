@@ -1,0 +1,62 @@
+//! What a sweeper leaves to others for a while: of each pod the last that is to be said, when the first was due.
+//!
+//! One of each pod, so that it is no larger than what is known of pods. What is replaced was said by the one that is closer, or
+//! is said by what replaced it: a later state says more.
+
+use super::saying::Saying;
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    time::Duration,
+};
+use tenure_kernel::time::Timestamp;
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Later {
+    sayings: HashMap<Box<str>, Box<Saying>>,
+    /// With the order in which they came.
+    due: BinaryHeap<Reverse<(Timestamp, u64, Box<str>)>>,
+    came: u64,
+}
+
+impl Later {
+    pub fn put(&mut self, saying: Saying, now: Timestamp, wait: Duration) {
+        let uid: Box<str> = saying.report.pod.uid.as_str().into();
+        if self.sayings.insert(uid.clone(), Box::new(saying)).is_none() {
+            self.came += 1;
+            self.due.push(Reverse((now + wait, self.came, uid)));
+        }
+    }
+
+    /// Something newer about this pod is said at once.
+    pub fn forget(&mut self, uid: &str) {
+        self.sayings.remove(uid);
+    }
+
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.due.peek().map(|Reverse((at, ..))| *at)
+    }
+
+    /// The next that is due by now.
+    pub fn take(&mut self, now: Timestamp) -> Option<Box<Saying>> {
+        while self.next_due().is_some_and(|at| at <= now) {
+            let Reverse((_, _, uid)) = self.due.pop()?;
+            if let Some(saying) = self.sayings.remove(&uid) {
+                return Some(saying);
+            }
+        }
+        None
+    }
+
+    /// All of them, due or not, in the order in which they came.
+    pub fn take_all(&mut self) -> impl Iterator<Item = Box<Saying>> {
+        // Sorted, with what is due first at the end.
+        let due = std::mem::take(&mut self.due).into_sorted_vec().into_iter().rev();
+        due.filter_map(|Reverse((_, _, uid))| self.sayings.remove(&uid))
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Saying> {
+        self.sayings.values().map(|saying| &**saying)
+    }
+}
