@@ -3,7 +3,7 @@
 
 use super::{
     TaskName, desk,
-    documents::{AskDocument, OrderedDocument},
+    documents::{TaskAskDocument, TaskOrderedDocument},
     order,
 };
 use crate::{
@@ -40,7 +40,7 @@ fn answered(answer: Answer) -> Response {
 /// Who asks, and why.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Ask {
+pub(super) struct TaskAsk {
     /// Why, for people.
     why: Option<String>,
     /// Who asks, for people.
@@ -49,10 +49,10 @@ pub(super) struct Ask {
 
 /// Ends a task. Its pod gets the reason as an annotation and is then stopped; the task is CANCELED when the pod is over.
 #[utoipa::path(
-    post, path = "/v1/tasks/{id}/cancel", tag = "tasks", request_body = Ask,
+    post, path = "/v1/tasks/{id}/cancel", tag = "tasks", request_body = TaskAsk,
     params(("id" = String, Path, description = "The task.")),
     responses(
-        (status = 202, body = AskDocument), (status = 200, description = "It was asked before.", body = AskDocument),
+        (status = 202, body = TaskAskDocument), (status = 200, description = "It was asked before.", body = TaskAskDocument),
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
@@ -60,7 +60,7 @@ pub(super) async fn cancel(
     State(app): State<App>,
     caller: Caller,
     Named(TaskName(id)): Named<TaskName>,
-    Maybe(ask): Maybe<Ask>,
+    Maybe(ask): Maybe<TaskAsk>,
 ) -> Result<Response, Problem> {
     caller.need(Scope::Write)?;
     let ask = CancelAsk { by: Some(who(&caller, ask.by)), why: ask.why };
@@ -70,7 +70,7 @@ pub(super) async fn cancel(
 /// How to retry.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Retry {
+pub(super) struct TaskRetry {
     /// You vouch for it that the lost pod does not run any more.
     fenced: bool,
     /// Who asks, for people.
@@ -80,10 +80,10 @@ pub(super) struct Retry {
 /// The next attempt does not wait for the rest of its pause; it still waits for the tenant's budget. Only of a task that
 /// is RETRYING; one that is over is replayed.
 #[utoipa::path(
-    post, path = "/v1/tasks/{id}/retry", tag = "tasks", request_body = Retry,
+    post, path = "/v1/tasks/{id}/retry", tag = "tasks", request_body = TaskRetry,
     params(("id" = String, Path, description = "The task.")),
     responses(
-        (status = 202, body = AskDocument), (status = 200, description = "It was asked before.", body = AskDocument),
+        (status = 202, body = TaskAskDocument), (status = 200, description = "It was asked before.", body = TaskAskDocument),
         (status = 404, body = ProblemDocument),
         (status = 409, description = "It does not wait for a retry; or its pod may still run.", body = ProblemDocument),
     )
@@ -92,7 +92,7 @@ pub(super) async fn retry(
     State(app): State<App>,
     caller: Caller,
     Named(TaskName(id)): Named<TaskName>,
-    Maybe(retry): Maybe<Retry>,
+    Maybe(retry): Maybe<TaskRetry>,
 ) -> Result<Response, Problem> {
     caller.need(Scope::Write)?;
     let now = RetryNow { by: Some(who(&caller, retry.by)), fenced: retry.fenced };
@@ -102,7 +102,7 @@ pub(super) async fn retry(
 /// How to replay.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Replay {
+pub(super) struct TaskReplay {
     /// The idempotency key, instead of the header `Idempotency-Key`.
     key: Option<String>,
     /// Who asks, for people.
@@ -111,14 +111,14 @@ pub(super) struct Replay {
 
 /// Orders a failed or cancelled task once more: a new task with `retry_of`. Asked again, it answers the same new task.
 #[utoipa::path(
-    post, path = "/v1/tasks/{id}/replay", tag = "tasks", request_body = Replay,
+    post, path = "/v1/tasks/{id}/replay", tag = "tasks", request_body = TaskReplay,
     params(
         ("id" = String, Path, description = "The task."), Waiting,
         ("Idempotency-Key" = Option<String>, Header, description = "Without one, a task is replayed once.")
     ),
     responses(
-        (status = 202, description = "A new task; `Location` names it.", body = OrderedDocument),
-        (status = 200, description = "It was replayed before; or the new task is final (`wait`).", body = OrderedDocument),
+        (status = 202, description = "A new task; `Location` names it.", body = TaskOrderedDocument),
+        (status = 200, description = "It was replayed before; or the new task is final (`wait`).", body = TaskOrderedDocument),
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
@@ -128,7 +128,7 @@ pub(super) async fn replay(
     Named(TaskName(id)): Named<TaskName>,
     Params(waiting): Params<Waiting>,
     headers: HeaderMap,
-    Maybe(replay): Maybe<Replay>,
+    Maybe(replay): Maybe<TaskReplay>,
 ) -> Result<Response, Problem> {
     caller.need(Scope::Write)?;
     let wait = waiting.duration()?;
@@ -142,10 +142,10 @@ pub(super) async fn replay(
 
 /// Puts a failed task aside: it is no dead letter any more. Its history stays.
 #[utoipa::path(
-    post, path = "/v1/tasks/{id}/discard", tag = "tasks", request_body = Ask,
+    post, path = "/v1/tasks/{id}/discard", tag = "tasks", request_body = TaskAsk,
     params(("id" = String, Path, description = "The task.")),
     responses(
-        (status = 202, body = AskDocument), (status = 200, description = "It was put aside before.", body = AskDocument),
+        (status = 202, body = TaskAskDocument), (status = 200, description = "It was put aside before.", body = TaskAskDocument),
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
@@ -153,7 +153,7 @@ pub(super) async fn discard(
     State(app): State<App>,
     caller: Caller,
     Named(TaskName(id)): Named<TaskName>,
-    Maybe(ask): Maybe<Ask>,
+    Maybe(ask): Maybe<TaskAsk>,
 ) -> Result<Response, Problem> {
     caller.need(Scope::Write)?;
     let by = who(&caller, ask.by);

@@ -2,7 +2,7 @@
 
 use super::{
     desk,
-    documents::{BudgetDocument, BudgetsDocument},
+    documents::{TaskBudgetDocument, TaskBudgetsDocument},
 };
 use crate::{
     ApiCode, App, Caller, Problem,
@@ -25,7 +25,7 @@ pub(super) struct Budgets {
 /// The budgets that tasks have asked so far, by tenant.
 #[utoipa::path(
     get, path = "/v1/tasks/budgets", tag = "tasks",
-    responses((status = 200, body = BudgetsDocument))
+    responses((status = 200, body = TaskBudgetsDocument))
 )]
 pub(super) async fn list(
     State(app): State<App>,
@@ -40,7 +40,7 @@ pub(super) async fn list(
 #[utoipa::path(
     get, path = "/v1/tasks/budgets/{tenant}", tag = "tasks",
     params(("tenant" = String, Path, description = "The tenant.")),
-    responses((status = 200, body = BudgetDocument), (status = 403, body = ProblemDocument))
+    responses((status = 200, body = TaskBudgetDocument), (status = 403, body = ProblemDocument))
 )]
 pub(super) async fn show(
     State(app): State<App>,
@@ -55,7 +55,7 @@ pub(super) async fn show(
 /// What a tenant may; a field that is left out stays as it is.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct NewTerms {
+pub(super) struct TaskBudgetTerms {
     /// Retries that may start in a minute, 1 to 600000.
     per_minute: Option<u32>,
     /// How many of them at once, after a quiet time; at least 1.
@@ -81,10 +81,10 @@ fn above_tenants(caller: &Caller, of: String) -> Result<String, Problem> {
 /// Says what the retries of a tenant may cost. It counts before the server's settings, from the next retry on. Needs the
 /// scope `admin`: a budget protects others from the tenant.
 #[utoipa::path(
-    put, path = "/v1/tasks/budgets/{tenant}", tag = "tasks", request_body = NewTerms,
+    put, path = "/v1/tasks/budgets/{tenant}", tag = "tasks", request_body = TaskBudgetTerms,
     params(("tenant" = String, Path, description = "The tenant.")),
     responses(
-        (status = 200, body = BudgetDocument),
+        (status = 200, body = TaskBudgetDocument),
         (status = 403, body = ProblemDocument), (status = 422, body = ProblemDocument),
     )
 )]
@@ -92,7 +92,7 @@ pub(super) async fn set(
     State(app): State<App>,
     caller: Caller,
     Named(Name(of)): Named<Name>,
-    Json(new): Json<NewTerms>,
+    Json(new): Json<TaskBudgetTerms>,
 ) -> Result<axum::Json<BudgetView>, Problem> {
     let of = above_tenants(&caller, of)?;
     let desk = desk(&app)?;
@@ -109,7 +109,7 @@ pub(super) async fn set(
 #[utoipa::path(
     delete, path = "/v1/tasks/budgets/{tenant}", tag = "tasks",
     params(("tenant" = String, Path, description = "The tenant.")),
-    responses((status = 200, body = BudgetDocument), (status = 403, body = ProblemDocument))
+    responses((status = 200, body = TaskBudgetDocument), (status = 403, body = ProblemDocument))
 )]
 pub(super) async fn clear(
     State(app): State<App>,

@@ -19,7 +19,7 @@ pub(super) struct AnsweredTask {
 /// Which pod.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct PodDocument {
+pub(super) struct TaskPodDocument {
     /// Its namespace.
     namespace: String,
     /// Its name.
@@ -33,7 +33,7 @@ pub(super) struct PodDocument {
 /// How an attempt ended.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct EndedDocument {
+pub(super) struct TaskEndedDocument {
     /// SUCCEEDED, FAILED or CANCELED.
     status: Option<String>,
     /// Why, by the reason table: oom, image_pull, evicted_node_pressure, …
@@ -89,11 +89,11 @@ pub(super) struct TaskDocument {
     /// Attempts in all that it may have.
     attempts_max: u32,
     /// The pod of the attempt.
-    pod: Option<PodDocument>,
+    pod: Option<TaskPodDocument>,
     /// Since when its main container runs.
     running_since: Option<i64>,
     /// How the last attempt that is over ended.
-    ended: Option<EndedDocument>,
+    ended: Option<TaskEndedDocument>,
     /// The pod of the ended attempt may still run.
     pod_may_run: bool,
     /// What the next attempt waits for: pause, old_pod, budget, start or other_pod.
@@ -132,7 +132,7 @@ pub(super) struct TaskDocument {
 /// A task that was ordered. Has the fields of a task, and one more.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct OrderedDocument {
+pub(super) struct TaskOrderedDocument {
     #[schema(inline)]
     #[serde(flatten)]
     task: TaskDocument,
@@ -143,11 +143,11 @@ pub(super) struct OrderedDocument {
 /// One attempt.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct AttemptDocument {
+pub(super) struct TaskAttemptDocument {
     /// From 1.
     attempt: u32,
     /// The pod.
-    pod: Option<PodDocument>,
+    pod: Option<TaskPodDocument>,
     /// The executor's part.
     tended: Option<String>,
     /// How that stands.
@@ -159,7 +159,7 @@ pub(super) struct AttemptDocument {
     /// When its end was recorded.
     ended_at: Option<i64>,
     /// Its verdict.
-    ended: Option<EndedDocument>,
+    ended: Option<TaskEndedDocument>,
     /// Details of it came after the end.
     filled_in: bool,
     /// Whether the pod is known to be over.
@@ -195,14 +195,14 @@ pub(super) struct TaskEntryDocument {
 /// A task with its attempts. Has the fields of a task, and more.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct DetailDocument {
+pub(super) struct TaskDetailDocument {
     #[schema(inline)]
     #[serde(flatten)]
     task: TaskDocument,
     /// What was ordered: template, retry policy, budget, times.
     order: Option<Value>,
     /// Its attempts, in order.
-    attempts: Vec<AttemptDocument>,
+    attempts: Vec<TaskAttemptDocument>,
     /// It failed, and nobody has dealt with it.
     dead_letter: bool,
     /// Who put it aside.
@@ -240,7 +240,7 @@ pub(super) struct TaskWhyDocument {
 /// What happened to a task.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct TimelineDocument {
+pub(super) struct TaskTimelineDocument {
     /// Which task.
     id: String,
     /// Where it stands.
@@ -254,7 +254,7 @@ pub(super) struct TimelineDocument {
 /// A stretch of a log.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct LogDocument {
+pub(super) struct TaskLogDocument {
     /// Of which attempt.
     attempt: u32,
     /// What was written.
@@ -274,7 +274,7 @@ pub(super) struct LogDocument {
 /// What became of an ask.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct AskDocument {
+pub(super) struct TaskAskDocument {
     /// Which task.
     task: String,
     /// accepted or already.
@@ -284,7 +284,7 @@ pub(super) struct AskDocument {
 /// What was seen of a pod.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct ReportDocument {
+pub(super) struct TaskReportDocument {
     /// The label `flowforge.io/task-id`.
     task_id: String,
     /// The label `flowforge.io/workflow-id`.
@@ -292,7 +292,7 @@ pub(super) struct ReportDocument {
     /// The label `flowforge.io/tenant-id`; empty: the tenant of whoever reports.
     tenant_id: Option<String>,
     /// Which pod.
-    pod: PodDocument,
+    pod: TaskPodDocument,
     /// The label `flowforge.io/attempt`.
     attempt: Option<u32>,
     /// status, cause, class, retryable, container, exit_code, signal, started, disrupted, reason, message, rule, since.
@@ -312,7 +312,7 @@ pub(super) struct ReportDocument {
 /// What became of a report.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct ReportAnswerDocument {
+pub(super) struct TaskReportAnswerDocument {
     /// Two reports under one key say the same.
     key: String,
     /// accepted, duplicate, final, adopted or refused.
@@ -324,15 +324,15 @@ pub(super) struct ReportAnswerDocument {
 /// What became of reports, in order.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct ReportsDocument {
+pub(super) struct TaskReportsDocument {
     /// One for each.
-    answers: Vec<ReportAnswerDocument>,
+    answers: Vec<TaskReportAnswerDocument>,
 }
 
 /// The budget of a tenant.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct BudgetDocument {
+pub(super) struct TaskBudgetDocument {
     /// Whose.
     tenant: String,
     /// Retries that may start in a minute.
@@ -358,7 +358,7 @@ pub(super) struct BudgetDocument {
 /// The budgets that tasks have asked so far.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
-pub(super) struct BudgetsDocument {
+pub(super) struct TaskBudgetsDocument {
     /// By tenant.
-    budgets: Vec<BudgetDocument>,
+    budgets: Vec<TaskBudgetDocument>,
 }

@@ -2,7 +2,7 @@
 
 use super::{
     desk,
-    documents::{AnsweredTask, OrderedDocument},
+    documents::{AnsweredTask, TaskOrderedDocument},
     read::TaskAnswer,
 };
 use crate::{
@@ -82,8 +82,8 @@ pub(super) struct NewTask {
         ("Idempotency-Key" = Option<String>, Header, description = "Makes it safe to ask again.")
     ),
     responses(
-        (status = 202, description = "Ordered; `Location` names it.", body = OrderedDocument),
-        (status = 200, description = "It was there under the same key; or it is final (`wait`).", body = OrderedDocument),
+        (status = 202, description = "Ordered; `Location` names it.", body = TaskOrderedDocument),
+        (status = 200, description = "It was there under the same key; or it is final (`wait`).", body = TaskOrderedDocument),
         (status = 409, description = "The key belongs to a task with other content.", body = ProblemDocument),
         (status = 413, description = "The template is too large.", body = ProblemDocument),
         (status = 422, description = "A template that no cluster would take; names the field.", body = ProblemDocument),

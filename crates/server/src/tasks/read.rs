@@ -2,7 +2,10 @@
 
 use super::{
     TaskName, desk,
-    documents::{DetailDocument, LogDocument, TaskPageDocument, TaskWhyDocument, TimelineDocument},
+    documents::{
+        TaskDetailDocument, TaskLogDocument, TaskPageDocument, TaskTimelineDocument,
+        TaskWhyDocument,
+    },
 };
 use crate::{
     App, Caller, Problem,
@@ -300,7 +303,7 @@ async fn whole(app: &App, head: &Head) -> Result<Told, Problem> {
 #[utoipa::path(
     get, path = "/v1/tasks/{id}", tag = "tasks",
     params(("id" = String, Path, description = "The task: its id, or its task_id."), Waiting),
-    responses((status = 200, body = DetailDocument), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = TaskDetailDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn show(
     State(app): State<App>,
@@ -356,7 +359,7 @@ pub(super) struct Timeline {
 #[utoipa::path(
     get, path = "/v1/tasks/{id}/timeline", tag = "tasks",
     params(("id" = String, Path, description = "The task.")),
-    responses((status = 200, body = TimelineDocument), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = TaskTimelineDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn timeline(
     State(app): State<App>,
@@ -384,7 +387,7 @@ pub(super) struct WhichLog {
 #[utoipa::path(
     get, path = "/v1/tasks/{id}/logs", tag = "tasks",
     params(("id" = String, Path, description = "The task."), WhichLog),
-    responses((status = 200, body = LogDocument), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = TaskLogDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn logs(
     State(app): State<App>,

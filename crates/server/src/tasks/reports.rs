@@ -1,7 +1,7 @@
 //! What collectors saw. A 2xx answer means that every report is durable or will never be accepted, so that the collector
 //! may forget all of them; anything else, and it sends the same again, which is always safe.
 
-use super::{desk, documents::ReportsDocument};
+use super::{desk, documents::TaskReportsDocument};
 use crate::{App, Caller, Problem, jobs::body::Json, keys::Scope, problem::ProblemDocument};
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -18,10 +18,10 @@ const REPORTS_MAX: usize = 1_000;
 /// Reports, in the order in which things were seen.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Reports {
+pub(super) struct TaskReports {
     /// At most 1000. Each: `task_id`, `workflow_id`, `tenant_id`, `pod`, `attempt`, `verdict`, `over`,
     /// `terminated_reason`, `result`, `seen_at`, `collector`; see docs/tasks.md.
-    #[schema(value_type = Vec<super::documents::ReportDocument>)]
+    #[schema(value_type = Vec<super::documents::TaskReportDocument>)]
     reports: Vec<Value>,
 }
 
@@ -34,16 +34,16 @@ pub(super) struct Answers {
 /// Takes what collectors saw of pods. Needs the scope `collector` or `write`; a key of one tenant reports about that
 /// tenant's tasks only. A task that nobody ordered is taken in (`pods.adopt_unknown`).
 #[utoipa::path(
-    post, path = "/v1/tasks/reports", tag = "tasks", request_body = Reports,
+    post, path = "/v1/tasks/reports", tag = "tasks", request_body = TaskReports,
     responses(
-        (status = 200, description = "One answer for each, in order: each report is durable, or never will be accepted.", body = ReportsDocument),
+        (status = 200, description = "One answer for each, in order: each report is durable, or never will be accepted.", body = TaskReportsDocument),
         (status = 403, body = ProblemDocument), (status = 422, body = ProblemDocument),
     )
 )]
 pub(super) async fn reports(
     State(app): State<App>,
     caller: Caller,
-    Json(sent): Json<Reports>,
+    Json(sent): Json<TaskReports>,
 ) -> Result<axum::Json<Answers>, Problem> {
     if !caller.may(Scope::Write) {
         caller.need(Scope::Collector)?;

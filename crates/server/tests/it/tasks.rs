@@ -63,7 +63,7 @@ async fn a_task_is_ordered_reported_about_read_and_replayed_over_http() {
     let sent = json!({ "reports": [
         report("wf.train", "u1", json!({ "status": "RUNNING" })),
         { "nonsense": true },
-        report("wf.train", "u1", json!({ "status": "FAILED", "cause": "app_error", "class": "app", "retryable": true, "exit_code": 3 })),
+        report("wf.train", "u1", json!({ "status": "FAILED", "cause": "app_error", "class": "app", "exit_code": 3, "retryable": true })),
     ] });
     let told = server.post("/v1/tasks/reports", sent.clone()).await;
     assert_eq!(told.status, 200, "{told:?}");
@@ -210,14 +210,14 @@ async fn what_is_sent_about_tasks_is_what_the_document_says() {
             assert!(known.contains(name), "{name} is sent and not in {schema}");
         }
     };
-    compare("DetailDocument", &shown);
-    compare("AttemptDocument", &shown["attempts"][0]);
-    compare("EndedDocument", &shown["attempts"][0]["ended"]);
-    compare("PodDocument", &shown["pod"]);
+    compare("TaskDetailDocument", &shown);
+    compare("TaskAttemptDocument", &shown["attempts"][0]);
+    compare("TaskEndedDocument", &shown["attempts"][0]["ended"]);
+    compare("TaskPodDocument", &shown["pod"]);
     compare("TaskEntryDocument", &shown["timeline"][0]);
-    compare("OrderedDocument", &made.body);
-    compare("BudgetDocument", &server.get("/v1/tasks/budgets/acme").await.body);
-    compare("LogDocument", &server.get(&format!("{path}/logs")).await.body);
+    compare("TaskOrderedDocument", &made.body);
+    compare("TaskBudgetDocument", &server.get("/v1/tasks/budgets/acme").await.body);
+    compare("TaskLogDocument", &server.get(&format!("{path}/logs")).await.body);
     compare("TaskWhyDocument", &server.get(&format!("{path}/why")).await.body);
     assert_eq!(shown["status"], "FAILED", "an order of a pod has attempts of its own: {shown}");
 }

@@ -3,7 +3,8 @@
 
 use crate::{
     console::{World, settings, settle},
-    support::{complained, run, said},
+    console_cdp::Tab,
+    support::{complained, fast, run, said, service},
 };
 use serde_json::{Value, json};
 use std::process::Output;
@@ -179,4 +180,70 @@ async fn a_collector_that_only_publishes_is_heard_again_after_redis_was_away() {
     settle("the second task", || there("their-2")).await;
     town.until("their-2", "over", |t| t["status"] == "FAILED").await;
     town.world.service.stop().await.expect("it stops");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_have_pages_that_escape_what_pods_say_and_buttons_that_do_what_they_say() {
+    let town = Town::start().await;
+    let (_, empty) = town.world.get("/tasks").await;
+    assert!(empty.contains("No task yet"), "{empty}");
+    let evil = "<img src=x onerror=alert(2)>";
+    let ordered =
+        town.typed(&["task", "run", &template(), "--name", evil, "--workflow", "nightly"]);
+    let id = ordered.lines().next().expect("an id").to_owned();
+    town.report(&id, 1, json!({ "status": "RUNNING" })).await;
+    town.until(&id, "running", |t| t["status"] == "RUNNING").await;
+    let end = json!({
+        "status": "FAILED", "cause": "oom", "class": "oom", "exit_code": 137, "signal": 9, "retryable": true,
+        "reason": "OOMKilled", "message": "<script>alert(1)</script>",
+    });
+    town.report(&id, 1, end).await;
+    town.until(&id, "retrying", |t| t["status"] == "RETRYING").await;
+    let (_, list) = town.world.get("/tasks").await;
+    assert!(list.contains(&format!("/tasks/{id}")) && !list.contains("<img src=x"), "{list}");
+    let (_, page) = town.world.get(&format!("/tasks/{id}")).await;
+    assert!(!page.contains("<script>alert(1)") && !page.contains("<img src=x"), "{page}");
+    for words in [
+        "&lt;script&gt;alert(1)",
+        "oom",
+        "exit 137",
+        "signal 9",
+        "OOMKilled",
+        "Retry now",
+        "data-until",
+        "task_retry",
+        "terminated.nonzero",
+        "ml/ff-1",
+        "on node-a",
+        "nightly",
+        "Cancel",
+    ] {
+        assert!(page.contains(words), "{words:?} in {page}");
+    }
+    if fast() {
+        println!("the browser is skipped: this is a fast check");
+        return;
+    }
+    let chromium = service("TENURE_TEST_CHROMIUM");
+    let url = town.world.service.url();
+    let mut tab = Tab::open(&chromium, &town.dir.path().join("profile")).await;
+    tab.go(&format!("{url}/tasks/{id}")).await;
+    tab.until("document.getElementById('live').dataset.state === 'live'").await;
+    tab.picture("task-retrying").await;
+    tab.click("#moves button.go").await;
+    tab.until("document.querySelector('#attempts tbody tr:nth-child(2)')").await;
+    let end = json!({ "status": "FAILED", "cause": "rejected_spec", "class": "config" });
+    town.report(&id, 2, end).await;
+    // Live: the page that is open shows the end.
+    tab.until("document.querySelector('.pill.big.failed')").await;
+    tab.go(&format!("{url}/tasks/{id}")).await;
+    tab.picture("task-failed").await;
+    tab.click("#moves button.go").await;
+    tab.until("location.search === '?did=replay'").await;
+    tab.until("document.querySelector('.pill.big.queued')").await;
+    tab.go(&format!("{url}/tasks")).await;
+    tab.until("document.getElementById('live').dataset.state === 'live'").await;
+    tab.until("document.querySelector('#budgets table')").await;
+    tab.picture("tasks").await;
+    assert_eq!(tab.complaints, Vec::<String>::new());
 }
