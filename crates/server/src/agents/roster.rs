@@ -57,6 +57,7 @@ pub(super) struct Whose {
 /// Who asks, and whose it is.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = AgentAsk)]
 pub(super) struct Ask {
     /// The tenant, for callers whose key has none.
     tenant: Option<String>,

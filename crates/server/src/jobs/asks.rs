@@ -56,6 +56,7 @@ pub(super) struct Decision {
 /// A cancel, a pause or a resume.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = JobAsk)]
 pub(super) struct Ask {
     /// Why, for people.
     why: Option<String>,

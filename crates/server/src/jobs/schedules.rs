@@ -115,6 +115,7 @@ pub(super) struct Shown {
 /// Who asks, and whose it is.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
+#[schema(as = ScheduleAsk)]
 pub(super) struct Ask {
     /// The tenant, for callers whose key has none.
     tenant: Option<String>,

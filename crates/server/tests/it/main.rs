@@ -11,6 +11,7 @@ mod jobs_bad_input;
 mod jobs_stream;
 mod jobs_support;
 mod metrics;
+mod openapi;
 mod plans;
 mod shared;
 mod support;
