@@ -1,7 +1,7 @@
 //! What may be said to a turn. 202: durable, the turn follows it; 200: it was said before. What could only become a dead
 //! letter is refused with its reason, and nothing is written.
 
-use super::desk;
+use super::{desk, documents::TurnAskDocument};
 use crate::{
     App, Caller, Problem,
     extract::Named,
@@ -70,8 +70,8 @@ pub(super) struct NewResult {
         ("Idempotency-Key" = Option<String>, Header, description = "The same twice is one result; without it, the same content is.")
     ),
     responses(
-        (status = 202, description = "`outcome`: accepted, kept (for a suspend that has not come), too_late (noted).", body = Object),
-        (status = 200, description = "It was said before.", body = Object),
+        (status = 202, description = "`outcome`: accepted, kept (for a suspend that has not come), too_late (noted).", body = TurnAskDocument),
+        (status = 200, description = "It was said before.", body = TurnAskDocument),
         (status = 404, body = ProblemDocument),
         (status = 409, description = "About nothing that is waited for; or the turn is over, and it is kept as evidence.", body = ProblemDocument),
         (status = 413, body = ProblemDocument),
@@ -119,7 +119,7 @@ pub(super) struct NewProgress {
     post, path = "/v1/turns/{id}/progress", tag = "agents", request_body = NewProgress,
     params(("id" = String, Path, description = "The turn.")),
     responses(
-        (status = 202, body = Object), (status = 404, body = ProblemDocument),
+        (status = 202, body = TurnAskDocument), (status = 404, body = ProblemDocument),
         (status = 409, body = ProblemDocument),
     )
 )]
@@ -155,7 +155,7 @@ pub(super) struct NewStop {
     post, path = "/v1/turns/{id}/stop", tag = "agents", request_body = NewStop,
     params(("id" = String, Path, description = "The turn.")),
     responses(
-        (status = 202, body = Object), (status = 200, body = Object),
+        (status = 202, body = TurnAskDocument), (status = 200, body = TurnAskDocument),
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
@@ -191,7 +191,7 @@ pub(super) struct NewFinish {
     post, path = "/v1/turns/{id}/force-finish", tag = "agents", request_body = NewFinish,
     params(("id" = String, Path, description = "The turn.")),
     responses(
-        (status = 202, body = Object), (status = 200, body = Object),
+        (status = 202, body = TurnAskDocument), (status = 200, body = TurnAskDocument),
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
         (status = 422, body = ProblemDocument),
     )
@@ -225,7 +225,7 @@ pub(super) struct NewResume {
     post, path = "/v1/turns/{id}/resume", tag = "agents", request_body = NewResume,
     params(("id" = String, Path, description = "The turn.")),
     responses(
-        (status = 202, body = Object), (status = 200, body = Object),
+        (status = 202, body = TurnAskDocument), (status = 200, body = TurnAskDocument),
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]

@@ -3,6 +3,7 @@
 use super::{
     asks::answered,
     desk,
+    documents::{AgentInboxDocument, InboxPageDocument, TurnAskDocument, TurnInboxDocument},
     roster::shown,
     turns::{page, readable},
 };
@@ -75,7 +76,7 @@ async fn gather(app: &App, head: &Head, wanted: &[ItemStatus]) -> Result<Vec<Ite
 #[utoipa::path(
     get, path = "/v1/agents/{name}/inbox", tag = "agents",
     params(("name" = String, Path, description = "The agent."), Which),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = AgentInboxDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn of_agent(
     State(app): State<App>,
@@ -102,7 +103,7 @@ pub(super) async fn of_agent(
 /// The items of all turns, the newest turn first. `status=error` are the dead letters that wait for a person.
 #[utoipa::path(
     get, path = "/v1/inbox", tag = "agents", params(Which),
-    responses((status = 200, body = Object), (status = 400, body = ProblemDocument))
+    responses((status = 200, body = InboxPageDocument), (status = 400, body = ProblemDocument))
 )]
 pub(super) async fn all(
     State(app): State<App>,
@@ -185,7 +186,7 @@ async fn dead_letters(
 #[utoipa::path(
     get, path = "/v1/turns/{id}/inbox", tag = "agents",
     params(("id" = String, Path, description = "The turn."), Which),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = TurnInboxDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn of_turn(
     State(app): State<App>,
@@ -216,7 +217,7 @@ pub(super) struct Deal {
         ("item" = String, Path, description = "The item, with its slashes escaped.")
     ),
     responses(
-        (status = 202, body = Object), (status = 200, body = Object),
+        (status = 202, body = TurnAskDocument), (status = 200, body = TurnAskDocument),
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
@@ -239,7 +240,7 @@ pub(super) async fn requeue(
         ("item" = String, Path, description = "The item, with its slashes escaped.")
     ),
     responses(
-        (status = 202, body = Object), (status = 200, body = Object),
+        (status = 202, body = TurnAskDocument), (status = 200, body = TurnAskDocument),
         (status = 404, body = ProblemDocument),
     )
 )]

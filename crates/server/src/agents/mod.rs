@@ -12,6 +12,7 @@
 //! The two rules of jobs hold here too: 2xx means durable, and what belongs to another tenant is not there.
 
 mod asks;
+mod documents;
 mod inbox;
 mod refused;
 mod roster;

@@ -1,7 +1,10 @@
 //! Agents over HTTP. An agent is named by its owner, so setting it is a `PUT`: the same body twice changes nothing the
 //! second time.
 
-use super::desk;
+use super::{
+    desk,
+    documents::{AgentDocument, AgentsDocument},
+};
 use crate::{
     App, Caller, Problem,
     extract::{Named, Params},
@@ -75,7 +78,7 @@ pub(super) async fn shown(app: &App, tenant: &str, name: &str) -> Result<AgentVi
     put, path = "/v1/agents/{name}", tag = "agents", request_body = NewAgent,
     params(("name" = String, Path, description = "Its name: letters, digits, _ and -.")),
     responses(
-        (status = 200, description = "Set; or so already.", body = Object),
+        (status = 200, description = "Set; or so already.", body = AgentDocument),
         (status = 413, body = ProblemDocument), (status = 422, body = ProblemDocument),
     )
 )]
@@ -106,7 +109,7 @@ pub(super) async fn set(
 #[utoipa::path(
     get, path = "/v1/agents/{name}", tag = "agents",
     params(("name" = String, Path, description = "Its name."), Whose),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = AgentDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn show(
     State(app): State<App>,
@@ -122,7 +125,7 @@ pub(super) async fn show(
 /// All agents that the caller may see, by name.
 #[utoipa::path(
     get, path = "/v1/agents", tag = "agents", params(Whose),
-    responses((status = 200, body = Object))
+    responses((status = 200, body = AgentsDocument))
 )]
 pub(super) async fn list(
     State(app): State<App>,
@@ -166,7 +169,7 @@ pub(super) async fn remove(
 #[utoipa::path(
     post, path = "/v1/agents/{name}/pause", tag = "agents", request_body = Ask,
     params(("name" = String, Path, description = "Its name.")),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = AgentDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn pause(
     State(app): State<App>,
@@ -184,7 +187,7 @@ pub(super) async fn pause(
 #[utoipa::path(
     post, path = "/v1/agents/{name}/resume", tag = "agents", request_body = Ask,
     params(("name" = String, Path, description = "Its name.")),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = AgentDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn resume(
     State(app): State<App>,

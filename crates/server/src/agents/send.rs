@@ -1,6 +1,6 @@
 //! Work for an agent. The same correlation id with the same content is the same turn.
 
-use super::{desk, turns::TurnAnswer};
+use super::{desk, documents::TurnAnswerDocument, turns::TurnAnswer};
 use crate::{
     App, Caller, Problem,
     extract::{Named, Params},
@@ -64,8 +64,8 @@ pub(super) struct NewTurn {
         ("traceparent" = Option<String>, Header, description = "W3C trace context.")
     ),
     responses(
-        (status = 202, description = "Sent; `Location` names the turn.", body = Object),
-        (status = 200, description = "It was sent before; or it is over (`wait`).", body = Object),
+        (status = 202, description = "Sent; `Location` names the turn.", body = TurnAnswerDocument),
+        (status = 200, description = "It was sent before; or it is over (`wait`).", body = TurnAnswerDocument),
         (status = 404, description = "No such agent.", body = ProblemDocument),
         (status = 409, description = "The agent was removed, is busy, its line is full; or the correlation id belongs to something else.", body = ProblemDocument),
         (status = 413, body = ProblemDocument), (status = 422, body = ProblemDocument),

@@ -1,6 +1,12 @@
 //! Turns, as people read them. Nothing here writes.
 
-use super::desk;
+use super::{
+    desk,
+    documents::{
+        DeliverableDocument, TurnAnswerDocument, TurnPageDocument, TurnTimelineDocument,
+        TurnWhyDocument,
+    },
+};
 use crate::{
     App, Caller, Problem,
     extract::{Named, Params},
@@ -177,7 +183,7 @@ pub(super) async fn page(
 /// Turns, the newest first. A page may be short and not be the last: go on while there is `next`.
 #[utoipa::path(
     get, path = "/v1/turns", tag = "agents", params(Which),
-    responses((status = 200, body = Object), (status = 400, body = ProblemDocument))
+    responses((status = 200, body = TurnPageDocument), (status = 400, body = ProblemDocument))
 )]
 pub(super) async fn list(
     State(app): State<App>,
@@ -219,7 +225,7 @@ pub(super) async fn list(
 #[utoipa::path(
     get, path = "/v1/turns/{id}", tag = "agents",
     params(("id" = String, Path, description = "The turn."), Waiting),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = TurnAnswerDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn show(
     State(app): State<App>,
@@ -240,7 +246,7 @@ pub(super) async fn show(
 #[utoipa::path(
     get, path = "/v1/turns/{id}/why", tag = "agents",
     params(("id" = String, Path, description = "The turn.")),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = TurnWhyDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn why(
     State(app): State<App>,
@@ -264,7 +270,7 @@ pub(super) struct Told {
 #[utoipa::path(
     get, path = "/v1/turns/{id}/timeline", tag = "agents",
     params(("id" = String, Path, description = "The turn.")),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = TurnTimelineDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn timeline(
     State(app): State<App>,
@@ -281,7 +287,7 @@ pub(super) async fn timeline(
     get, path = "/v1/turns/{id}/deliverable", tag = "agents",
     params(("id" = String, Path, description = "The turn.")),
     responses(
-        (status = 200, description = "`card_id`, `output_box`, `fallback`, `content`.", body = Object),
+        (status = 200, description = "`card_id`, `output_box`, `fallback`, `content`.", body = DeliverableDocument),
         (status = 404, description = "No such turn; or it has no output box.", body = ProblemDocument),
         (status = 409, description = "It is not over.", body = ProblemDocument),
     )
@@ -349,7 +355,7 @@ impl Source for OfTurns {
         ("id" = String, Path, description = "The turn."), Stretch,
         ("Last-Event-ID" = Option<u64>, Header, description = "Of a live stream: go on behind this version.")
     ),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = crate::jobs::documents::EventsDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn events(
     State(app): State<App>,

@@ -2,6 +2,7 @@
 
 use super::{
     desk,
+    documents::DryRunDocument,
     turns::{page, readable, statuses},
 };
 use crate::{
@@ -35,7 +36,7 @@ pub(super) struct Which {
 /// What the rules would do if nobody acts: asked of the machines on a copy, nothing is written.
 #[utoipa::path(
     get, path = "/v1/watchdog", tag = "agents", params(Which),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = DryRunDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn dry_run(
     State(app): State<App>,

@@ -4,7 +4,10 @@
 use super::{
     asks::{self, Ask},
     body::{Json, Maybe, required},
-    documents::{AskedDocument, EventsDocument, JobDocument, SignalledDocument},
+    documents::{
+        AskedDocument, EventsDocument, JobDocument, ReplayedDocument, SignalledDocument,
+        TraceDocument, VerificationDocument,
+    },
     events::{self, Stretch},
     find::who,
     read::{self, JobAnswer},
@@ -152,7 +155,7 @@ async fn events(
 #[utoipa::path(
     get, path = "/api/jobs/{id}/trace", tag = "aliases",
     params(("id" = String, Path, description = "The job.")),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = TraceDocument), (status = 404, body = ProblemDocument))
 )]
 async fn trace(
     app: State<App>,
@@ -166,7 +169,7 @@ async fn trace(
 #[utoipa::path(
     get, path = "/api/jobs/{id}/verify", tag = "aliases",
     params(("id" = String, Path, description = "The job.")),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = VerificationDocument), (status = 404, body = ProblemDocument))
 )]
 async fn verify(
     app: State<App>,
@@ -180,7 +183,7 @@ async fn verify(
 #[utoipa::path(
     get, path = "/api/jobs/{id}/replay", tag = "aliases",
     params(("id" = String, Path, description = "The job.")),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = ReplayedDocument), (status = 404, body = ProblemDocument))
 )]
 async fn replay(
     app: State<App>,

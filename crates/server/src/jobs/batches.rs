@@ -1,6 +1,6 @@
 //! Submissions that are collected: `batch` and `debounce` of `POST /v1/jobs`, and what became of them.
 
-use super::{find, submit};
+use super::{documents::BatchDocument, find, submit};
 use crate::{App, Caller, Problem, extract::Named, keys::Scope, problem::ProblemDocument};
 use axum::{
     extract::State,
@@ -137,7 +137,7 @@ pub(super) async fn collect(
 #[utoipa::path(
     get, path = "/v1/batches/{id}", tag = "jobs",
     params(("id" = String, Path, description = "The batch, as the answer to a submission names it.")),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = BatchDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn batch(
     State(app): State<App>,

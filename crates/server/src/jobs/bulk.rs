@@ -4,6 +4,7 @@
 use super::{
     asks::verdict,
     body::{Json, required},
+    documents::{BulkDocument, SubmittedDocument},
     find::who,
     submit::{created, tenant},
 };
@@ -100,8 +101,8 @@ struct Token {
 #[utoipa::path(
     post, path = "/v1/jobs/bulk", tag = "jobs", request_body = Bulk,
     responses(
-        (status = 200, description = "The preview: `count`, `exact`, the `first` jobs, `skipped` by reason, and the `token`.", body = Object),
-        (status = 202, description = "A job that does it; `Location` names it, its output is the account.", body = Object),
+        (status = 200, description = "The preview: `count`, `exact`, the `first` jobs, `skipped` by reason, and the `token`. Or the job, which was there under this token.", body = BulkDocument),
+        (status = 202, description = "A job that does it; `Location` names it, its output is the account.", body = SubmittedDocument),
         (status = 403, body = ProblemDocument),
         (status = 422, body = ProblemDocument),
     )

@@ -3,6 +3,7 @@
 use super::{
     body::{Json, required},
     catalogue::Name,
+    documents::{GateDocument, GateSetDocument, GatesDocument},
     find::who,
     owned::{Whose, listed},
     submit::tenant,
@@ -54,7 +55,7 @@ fn gates(app: &App) -> Gates {
 #[utoipa::path(
     put, path = "/v1/gates/{name}", tag = "gates", request_body = NewGate,
     params(("name" = String, Path, description = "Its name, within the tenant.")),
-    responses((status = 200, description = "It will be so; the gate reads it at once.", body = Object), (status = 422, body = ProblemDocument))
+    responses((status = 200, description = "It will be so; the gate reads it at once.", body = GateSetDocument), (status = 422, body = ProblemDocument))
 )]
 pub(super) async fn set(
     State(app): State<App>,
@@ -73,7 +74,7 @@ pub(super) async fn set(
 #[utoipa::path(
     get, path = "/v1/gates/{name}", tag = "gates",
     params(("name" = String, Path, description = "Its name."), Whose),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = GateDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn show(
     State(app): State<App>,
@@ -88,7 +89,7 @@ pub(super) async fn show(
 
 /// All gates that the caller may see.
 #[utoipa::path(
-    get, path = "/v1/gates", tag = "gates", params(Whose), responses((status = 200, body = Object))
+    get, path = "/v1/gates", tag = "gates", params(Whose), responses((status = 200, body = GatesDocument))
 )]
 pub(super) async fn list(
     State(app): State<App>,

@@ -3,6 +3,7 @@
 use super::{
     body::{Json, required},
     catalogue::Name,
+    documents::{LimitDocument, LimitsDocument},
     find::who,
     owned::{Whose, listed},
     submit::tenant,
@@ -75,7 +76,7 @@ fn limits(app: &App) -> Limits {
 #[utoipa::path(
     put, path = "/v1/limits/{tool}", tag = "limits", request_body = NewLimit,
     params(("tool" = String, Path, description = "The tool.")),
-    responses((status = 200, body = Object), (status = 422, body = ProblemDocument))
+    responses((status = 200, body = LimitDocument), (status = 422, body = ProblemDocument))
 )]
 pub(super) async fn set(
     State(app): State<App>,
@@ -102,7 +103,7 @@ pub(super) async fn set(
 #[utoipa::path(
     get, path = "/v1/limits/{tool}", tag = "limits",
     params(("tool" = String, Path, description = "The tool."), Whose),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = LimitDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn show(
     State(app): State<App>,
@@ -121,7 +122,7 @@ pub(super) async fn show(
 
 /// All limits that hold the caller's calls back.
 #[utoipa::path(
-    get, path = "/v1/limits", tag = "limits", params(Whose), responses((status = 200, body = Object))
+    get, path = "/v1/limits", tag = "limits", params(Whose), responses((status = 200, body = LimitsDocument))
 )]
 pub(super) async fn list(
     State(app): State<App>,

@@ -1,6 +1,6 @@
 //! The ready queues over HTTP: what waits where, and who serves it.
 
-use super::owned::listed;
+use super::{documents::QueuesDocument, owned::listed};
 use crate::{App, Caller, Problem, extract::Params, keys::Scope};
 use axum::extract::State;
 use serde::Deserialize;
@@ -21,7 +21,7 @@ pub(super) struct Which {
 
 /// Queues with jobs that wait for a worker, or with a worker that serves them. `workers` is 0 where nobody does.
 #[utoipa::path(
-    get, path = "/v1/queues", tag = "jobs", params(Which), responses((status = 200, body = Object))
+    get, path = "/v1/queues", tag = "jobs", params(Which), responses((status = 200, body = QueuesDocument))
 )]
 pub(super) async fn list(
     State(app): State<App>,

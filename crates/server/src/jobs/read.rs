@@ -2,7 +2,10 @@
 
 use super::{
     body::JobAnd,
-    documents::{JobDocument, StepDocument, WhyDocument},
+    documents::{
+        JobDocument, ReplayedDocument, StepDocument, TraceDocument, VerificationDocument,
+        WhyDocument,
+    },
     find,
     submit::Waiting,
     wait::until_final,
@@ -115,7 +118,7 @@ pub(super) async fn step(
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/trace", tag = "jobs",
     params(("id" = String, Path, description = "The job.")),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = TraceDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn trace(
     State(app): State<App>,
@@ -130,7 +133,7 @@ pub(super) async fn trace(
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/verify", tag = "jobs",
     params(("id" = String, Path, description = "The job.")),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = VerificationDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn verify(
     State(app): State<App>,
@@ -147,7 +150,7 @@ pub(super) async fn verify(
 #[utoipa::path(
     get, path = "/v1/jobs/{id}/replay", tag = "jobs",
     params(("id" = String, Path, description = "The job.")),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = ReplayedDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn replay(
     State(app): State<App>,

@@ -4,6 +4,7 @@
 use super::{
     body::{Json, Maybe, required},
     catalogue::Name,
+    documents::{ScheduleDocument, ScheduleFiredDocument, SchedulesDocument},
     find::who,
     owned::{Whose, listed},
     submit::{check_input, idempotency_key, must_end_in, tenant},
@@ -150,7 +151,7 @@ async fn shown(app: &App, tenant: &str, name: &str, next: usize) -> Result<Sched
     put, path = "/v1/schedules/{name}", tag = "schedules", request_body = NewSchedule,
     params(("name" = String, Path, description = "Its name, within the tenant.")),
     responses(
-        (status = 200, description = "Set; or so already.", body = Object),
+        (status = 200, description = "Set; or so already.", body = ScheduleDocument),
         (status = 422, description = "A bad expression, an unknown zone or flow, an input that does not fit.", body = ProblemDocument),
     )
 )]
@@ -203,7 +204,7 @@ fn millis(d: Duration) -> u64 {
 #[utoipa::path(
     get, path = "/v1/schedules/{name}", tag = "schedules",
     params(("name" = String, Path, description = "Its name."), Shown),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = ScheduleDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn show(
     State(app): State<App>,
@@ -224,7 +225,7 @@ pub(super) async fn show(
 /// All schedules that the caller may see, by name.
 #[utoipa::path(
     get, path = "/v1/schedules", tag = "schedules", params(Whose),
-    responses((status = 200, body = Object))
+    responses((status = 200, body = SchedulesDocument))
 )]
 pub(super) async fn list(
     State(app): State<App>,
@@ -259,7 +260,7 @@ pub(super) async fn remove(
 #[utoipa::path(
     post, path = "/v1/schedules/{name}/pause", tag = "schedules", request_body = Ask,
     params(("name" = String, Path, description = "Its name.")),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = ScheduleDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn pause(
     State(app): State<App>,
@@ -277,7 +278,7 @@ pub(super) async fn pause(
 #[utoipa::path(
     post, path = "/v1/schedules/{name}/resume", tag = "schedules", request_body = Ask,
     params(("name" = String, Path, description = "Its name.")),
-    responses((status = 200, body = Object), (status = 404, body = ProblemDocument))
+    responses((status = 200, body = ScheduleDocument), (status = 404, body = ProblemDocument))
 )]
 pub(super) async fn resume(
     State(app): State<App>,
@@ -299,7 +300,7 @@ pub(super) async fn resume(
         ("Idempotency-Key" = Option<String>, Header, description = "Makes it safe to ask again.")
     ),
     responses(
-        (status = 202, description = "`job` will be there shortly; `Location` names it.", body = Object),
+        (status = 202, description = "`job` will be there shortly; `Location` names it.", body = ScheduleFiredDocument),
         (status = 404, body = ProblemDocument)
     )
 )]

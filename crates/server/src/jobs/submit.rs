@@ -6,7 +6,7 @@ use super::{
     batches::{self, BatchOf, DebounceOf},
     body::{Json, Maybe, required},
     catalogue::unknown,
-    documents::SubmittedDocument,
+    documents::{SubmissionDocument, SubmittedDocument},
     find::{self, who},
     plans,
     schedules::Moment,
@@ -166,8 +166,8 @@ struct Answer {
         ("Idempotency-Key" = Option<String>, Header, description = "Makes it safe to ask again.")
     ),
     responses(
-        (status = 202, description = "Created; `Location` names it.", body = SubmittedDocument),
-        (status = 200, description = "It was there under the same key; or it is final (`wait`).", body = SubmittedDocument),
+        (status = 202, description = "Created, or collected; `Location` names it.", body = SubmissionDocument),
+        (status = 200, description = "It was there under the same key; or it is final (`wait`).", body = SubmissionDocument),
         (status = 409, description = "The key belongs to a job with other input.", body = ProblemDocument),
         (status = 413, description = "Too large; names the limit.", body = ProblemDocument),
         (status = 422, description = "Unknown flow, or an input that does not fit it.", body = ProblemDocument),

@@ -1,6 +1,9 @@
 //! A server with jobs on a real socket, a worker in its process, and a client that knows only the address.
 
-use super::support::{config, rt};
+use super::{
+    openapi::Document,
+    support::{config, rt},
+};
 use reqwest::{Client, Method};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -147,6 +150,7 @@ pub struct Jobs {
     stopper: Stopper,
     ended: watch::Receiver<bool>,
     client: Client,
+    document: Document,
 }
 
 /// What came back.
@@ -203,7 +207,9 @@ pub async fn start(dir: &Path) -> Jobs {
         end.send_replace(true);
     }));
     let client = Client::builder().no_proxy().build().unwrap();
-    Jobs { base, app, crew, node, stopper, ended, client }
+    let document = client.get(format!("{base}/v1/openapi.json")).send().await.unwrap();
+    let document = Document(serde_json::from_slice(&document.bytes().await.unwrap()).unwrap());
+    Jobs { base, app, crew, node, stopper, ended, client, document }
 }
 
 impl Jobs {
@@ -244,7 +250,7 @@ impl Jobs {
         headers: &[(&str, &str)],
         body: Option<String>,
     ) -> Answered {
-        let mut request = self.client.request(method, format!("{}{path}", self.base));
+        let mut request = self.client.request(method.clone(), format!("{}{path}", self.base));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
@@ -266,6 +272,8 @@ impl Jobs {
             for member in ["title", "detail", "code", "field", "fix"] {
                 assert!(body[member].is_string(), "{path}: {member} of {body}");
             }
+        } else {
+            self.document.check(&method, path, status, &body);
         }
         Answered { status, location, body }
     }

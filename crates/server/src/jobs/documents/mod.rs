@@ -2,6 +2,12 @@
 //! their form is said here once more; a test compares the names of the fields with what is really sent.
 //! Moments are microseconds since 1970 of the store's clock.
 
+mod shared;
+mod told;
+
+pub(in crate::jobs) use shared::*;
+pub(in crate::jobs) use told::*;
+
 use serde_json::Value;
 use utoipa::ToSchema;
 
@@ -54,7 +60,7 @@ pub(super) struct JobDocument {
     /// How many may be lost.
     takeovers_max: u32,
     /// When it starts, where its time has not come.
-    starts_at: Option<String>,
+    starts_at: Option<i64>,
     /// The gate it waits for: `name`, `before`, `held_by`, `limit`.
     gate: Option<Value>,
     /// Its ready queue, where that is not the flow's own.
@@ -102,6 +108,15 @@ pub(super) struct SubmittedDocument {
     existed: bool,
 }
 
+/// What became of a submission: a job, or one of those that are collected for one (`batch`, `debounce`).
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code, clippy::large_enum_variant, reason = "only its schema is used")]
+pub(super) enum SubmissionDocument {
+    Job(SubmittedDocument),
+    Collected(CollectedDocument),
+}
+
 /// A page of jobs.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
@@ -120,6 +135,8 @@ pub(super) struct StepDocument {
     step: String,
     /// tool, value, wait, sleep or child.
     kind: String,
+    /// What it is, in words.
+    shape: String,
     /// The tool, the flow of a child, the key of a wait, or the name of a value.
     of: String,
     /// open, ok, failed or unknown.
@@ -130,8 +147,26 @@ pub(super) struct StepDocument {
     finished: Option<i64>,
     /// Attempts that are over.
     attempts: u32,
-    /// `key`, `call`, `epoch`, `class`, `started`, `ended`, `state`, `note`.
+    /// `key`, `ordinal`, `call`, `epoch`, `class`, `started`, `ended`, `state`, `note`.
     calls: Vec<Value>,
+    /// Where the flow asked for it.
+    place: String,
+    /// The result type of its last attempt, for tools.
+    result_type: Option<Value>,
+    /// How a wait ended.
+    answered: Option<Value>,
+    /// The beginning of a tool's arguments.
+    arguments: Option<String>,
+    /// Pauses of a sleep or between attempts: from, until when, and whether it fired.
+    pauses: Vec<Value>,
+    /// Until when a wait waits.
+    deadline: Option<i64>,
+    /// What a person should know about a wait.
+    note: Option<String>,
+    /// The child.
+    child: Option<String>,
+    /// Taken over from another job.
+    copied: bool,
     /// The beginning of its result.
     result: Option<String>,
     /// Why it failed.
@@ -198,6 +233,8 @@ pub(super) struct AskedDocument {
     job: String,
     /// accepted or already; for a settlement also duplicate or recorded_after_the_end.
     outcome: String,
+    /// Of a settlement: the step.
+    step: Option<String>,
 }
 
 /// A flow or a tool.
