@@ -12,6 +12,7 @@ pub mod birth;
 pub mod claimer;
 pub mod config;
 pub mod due;
+pub mod events;
 pub mod lanes;
 pub mod meter;
 pub mod node;

@@ -7,14 +7,13 @@ use crate::{
 };
 use serde_json::Value;
 use std::sync::Arc;
-use tenure_engine::worker::HoldError;
+use tenure_engine::{events, worker::HoldError};
 use tenure_kernel::{
     error::StoreError,
     head::Head,
     ids::EntityId,
     machine::{decode_event, decode_state},
     store::Store,
-    stream::{Body, Event, Record},
 };
 
 /// Records read at once.
@@ -22,18 +21,6 @@ const PAGE: usize = 512;
 
 fn corrupt(why: impl ToString) -> StoreError {
     StoreError::Corrupt(why.to_string())
-}
-
-/// The events of a record, with their bodies in place.
-pub async fn events_of(store: &Arc<dyn Store>, record: &Record) -> Result<Vec<Event>, StoreError> {
-    let mut events = record.events().map_err(corrupt)?;
-    for event in &mut events {
-        if let Body::Blob { digest, .. } = event.body {
-            let gone = || corrupt(format!("the body of event {} is gone", event.version));
-            event.body = Body::Inline(store.blob(digest).await?.ok_or_else(gone)?);
-        }
-    }
-    Ok(events)
 }
 
 /// What was said in a turn. A fresh one has said nothing after its first record.
@@ -49,7 +36,7 @@ pub async fn conversation(
         let limit = if fresh { 1 } else { PAGE };
         let page = store.stream(id, from, limit).await?;
         for record in &page {
-            for event in events_of(store, record).await? {
+            for event in events::of_record(store, record).await? {
                 let read = decode_event::<Turn>(&event.name, &event.body).map_err(corrupt)?;
                 if let Some(read) = read {
                     talk.take(&read);
@@ -118,7 +105,7 @@ async fn last_word(store: &Arc<dyn Store>, id: EntityId) -> Result<Value, StoreE
     let Some(head) = store.head(id).await? else { return Ok(Value::Null) };
     let records = store.stream(id, head.version, 1).await?;
     let Some(record) = records.last() else { return Ok(Value::Null) };
-    for event in events_of(store, record).await?.iter().rev() {
+    for event in events::of_record(store, record).await?.iter().rev() {
         let Some(said) = event.body.inline().and_then(|b| serde_json::from_slice::<Value>(b).ok())
         else {
             continue;

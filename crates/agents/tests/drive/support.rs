@@ -322,7 +322,7 @@ impl World {
     pub async fn events(&self, turn: EntityId) -> Vec<TurnEvent> {
         let mut all = Vec::new();
         for record in self.store.stream(turn, 1, 1_000).await.unwrap() {
-            let events = tenure_agents::drive::load::events_of(&self.store, &record).await.unwrap();
+            let events = tenure_engine::events::of_record(&self.store, &record).await.unwrap();
             for event in events {
                 all.extend(decode_event::<Turn>(&event.name, &event.body).unwrap());
             }

@@ -1,7 +1,7 @@
 //! A job with its steps and events, from its stream.
 
 use super::{
-    JobView,
+    EventView, JobView,
     steps::steps,
     stream::{self, Line},
 };
@@ -103,23 +103,6 @@ pub struct CallView {
     pub state: String,
     /// Why it is unknown, who settled it and what they said, or the tool's error.
     pub note: Option<String>,
-}
-
-/// An event of the stream.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct EventView {
-    /// Its version.
-    pub version: u64,
-    /// When.
-    pub at: Timestamp,
-    /// Under which epoch.
-    pub epoch: u64,
-    /// Its name.
-    pub name: String,
-    /// What it says.
-    pub body: Value,
-    /// Who took the job with this commit.
-    pub took: Option<SessionId>,
 }
 
 /// Sessions whose names are looked up; a job that changed hands more often shows ids for the rest.

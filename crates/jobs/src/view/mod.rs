@@ -23,12 +23,13 @@ mod timeline;
 pub(crate) mod verify;
 mod why;
 
-pub use detail::{CallView, EventView, JobDetail, StepView, detail};
+pub use detail::{CallView, JobDetail, StepView, detail};
 pub use fork::{Cut, TakenOver, taken_over};
 pub use queues::{GroupView, QueueView, ServedBy, queues};
 pub use replay::{Replayed, replay};
 pub use rules::{Fact, rules};
 pub use steps::EXCERPT_BYTES_MAX;
+pub use tenure_engine::events::EventView;
 pub use text::render_text;
 pub use timeline::{
     Bar, BarKind, BarState, Lane, Lease, LeaseEnd, Mark, MarkKind, Timeline, timeline,

@@ -11,7 +11,7 @@ use crate::{
     App, Caller, Problem,
     extract::{Named, Params},
     jobs::{
-        events::{Source, Stretch, answer},
+        events::{Stretch, answer},
         list::{around, cursor},
         submit::Waiting,
         wait::Looks,
@@ -28,13 +28,12 @@ use tenure_agents::{
     turn::{Turn, TurnState, model::TurnEnd},
     view::{self, TurnDetail, TurnView, detail::end_of, turn_view},
 };
-use tenure_jobs::view::EventView;
 use tenure_kernel::{
     error::StoreError,
     head::Head,
     ids::EntityId,
     machine::{Machine as _, decode_state},
-    runtime::{BoxFuture, First, first},
+    runtime::{First, first},
     store::HeadFilter,
     table::Class,
 };
@@ -317,35 +316,8 @@ pub(super) async fn deliverable(
     }
 }
 
-/// The streams of turns.
-#[derive(Clone, Copy)]
-struct OfTurns;
-
-impl Source for OfTurns {
-    fn read(
-        self,
-        app: &App,
-        id: EntityId,
-        from: u64,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<EventView>, Problem>> {
-        Box::pin(async move {
-            let events = view::events(app.pipeline().store(), id, from, limit).await?;
-            let same = |e: view::EventView| EventView {
-                version: e.version,
-                at: e.at,
-                epoch: e.epoch,
-                name: e.name,
-                body: e.body,
-                took: e.took,
-            };
-            Ok(events.into_iter().map(same).collect())
-        })
-    }
-
-    fn absent(self, id: EntityId) -> Problem {
-        Problem::not_found(format!("turn {id}")).field("id")
-    }
+fn absent(id: EntityId) -> Problem {
+    Problem::not_found(format!("turn {id}")).field("id")
 }
 
 /// The events of a turn, by pages. With `Accept: text/event-stream` they come live.
@@ -365,7 +337,7 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let head = readable(&app, &caller, id).await?;
-    answer(app, OfTurns, &head, &stretch, &headers, false).await
+    answer::<Turn>(app, absent, &head, &stretch, &headers, false).await
 }
 
 /// The events of a turn as they come (server-sent events); the stream ends with the turn.
@@ -385,5 +357,5 @@ pub(super) async fn watch(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let head = readable(&app, &caller, id).await?;
-    answer(app, OfTurns, &head, &stretch, &headers, true).await
+    answer::<Turn>(app, absent, &head, &stretch, &headers, true).await
 }

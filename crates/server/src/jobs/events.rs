@@ -1,4 +1,4 @@
-//! The stream of a job, or of another [`Source`]: by pages, or live as server-sent events. Every event has its version as id, so whoever
+//! The stream of a job, or of an entity of another machine: by pages, or live as server-sent events. Every event has its version as id, so whoever
 //! was cut off goes on behind the last one it saw (`Last-Event-ID`), and misses and repeats nothing.
 
 use super::{documents::EventsDocument, find, wait::Looks};
@@ -18,13 +18,14 @@ use axum::{
 };
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use std::{collections::VecDeque, convert::Infallible};
-use tenure_jobs::{drive::read_events, view::EventView};
+use std::{collections::VecDeque, convert::Infallible, marker::PhantomData};
+use tenure_engine::events::{EventView, page};
+use tenure_jobs::Job;
 use tenure_kernel::{
     head::Head,
     ids::EntityId,
-    runtime::{BoxFuture, First, first},
+    machine::Machine,
+    runtime::{First, first},
     table::Class,
 };
 use utoipa::IntoParams;
@@ -70,46 +71,16 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let head = find::readable(&app, &caller, id).await?;
-    answer(app, OfJobs, &head, &stretch, &headers, false).await
+    answer::<Job>(app, find::absent, &head, &stretch, &headers, false).await
 }
 
-/// Whose stream it is.
-pub(crate) trait Source: Copy + Send + Sync + 'static {
-    /// Events from a version on, at most so many.
-    fn read(
-        self,
-        app: &App,
-        id: EntityId,
-        from: u64,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<EventView>, Problem>>;
-    /// It is not there.
-    fn absent(self, id: EntityId) -> Problem;
-}
-
-#[derive(Clone, Copy)]
-struct OfJobs;
-
-impl Source for OfJobs {
-    fn read(
-        self,
-        app: &App,
-        id: EntityId,
-        from: u64,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<EventView>, Problem>> {
-        Box::pin(read(app, id, from, limit))
-    }
-
-    fn absent(self, id: EntityId) -> Problem {
-        find::absent(id)
-    }
-}
+/// What is said of an entity that is not there.
+pub(crate) type Absent = fn(EntityId) -> Problem;
 
 /// A page of a stream; or all of it, live, where the caller asks for that or the path means it.
-pub(crate) async fn answer<S: Source>(
+pub(crate) async fn answer<M: Machine>(
     app: App,
-    source: S,
+    absent: Absent,
     head: &Head,
     stretch: &Stretch,
     headers: &HeaderMap,
@@ -120,7 +91,7 @@ pub(crate) async fn answer<S: Source>(
     let accepts = headers.get(header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or("");
     if always_live || accepts.contains("text/event-stream") {
         let from = last_seen(headers)?.map_or(from, |seen| seen.saturating_add(1));
-        return Ok(live(app, source, id, from));
+        return Ok(live::<M>(app, absent, id, from));
     }
     let limit = match stretch.limit.unwrap_or(LIMIT) {
         n @ 1..=LIMIT_MAX => n,
@@ -131,7 +102,7 @@ pub(crate) async fn answer<S: Source>(
                 .fix("read several pages"));
         }
     };
-    let events = source.read(&app, id, from, limit).await?;
+    let events = page::<M>(app.pipeline().store(), id, from, limit).await?;
     let next = events.last().map(|e| e.version + 1).filter(|next| *next <= head.version);
     Ok(Json(Page { events, next }).into_response())
 }
@@ -150,44 +121,21 @@ fn last_seen(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     })
 }
 
-/// Events from a version on. A record holds those of one commit, so the first may begin earlier.
-async fn read(app: &App, id: EntityId, from: u64, limit: usize) -> Result<Vec<EventView>, Problem> {
-    let store = app.pipeline().store();
-    let mut events = Vec::new();
-    for record in store.stream(id, from, limit).await? {
-        let (meta, read) = read_events(store, &record).await?;
-        for event in read.into_iter().filter(|e| e.version >= from) {
-            if events.len() == limit {
-                return Ok(events);
-            }
-            let body = event.body.inline().and_then(|b| serde_json::from_slice(b).ok());
-            events.push(EventView {
-                version: event.version,
-                at: event.at,
-                epoch: event.epoch,
-                name: event.name.to_string(),
-                body: body.unwrap_or(Value::Null),
-                took: meta.take,
-            });
-        }
-    }
-    Ok(events)
-}
-
 /// What a live stream remembers between two events.
-struct Live<S> {
+struct Live<M> {
     app: App,
-    source: S,
+    absent: Absent,
     id: EntityId,
     from: u64,
     ready: VecDeque<EventView>,
     looks: Looks,
     ended: bool,
+    of: PhantomData<fn() -> M>,
 }
 
-fn live<S: Source>(app: App, source: S, id: EntityId, from: u64) -> Response {
+fn live<M: Machine>(app: App, absent: Absent, id: EntityId, from: u64) -> Response {
     let live =
-        Live { app, source, id, from, ready: VecDeque::new(), looks: Looks::new(), ended: false };
+        Live::<M> { app, absent, id, from, ready: VecDeque::new(), looks: Looks::new(), ended: false, of: PhantomData };
     let events = stream::unfold(live, |mut live| async move {
         let sent = live.next().await?;
         Some((Ok::<_, Infallible>(sent), live))
@@ -196,7 +144,7 @@ fn live<S: Source>(app: App, source: S, id: EntityId, from: u64) -> Response {
     Sse::new(events).keep_alive(KeepAlive::default()).into_response()
 }
 
-impl<S: Source> Live<S> {
+impl<M: Machine> Live<M> {
     async fn next(&mut self) -> Option<Sent> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -226,14 +174,14 @@ impl<S: Source> Live<S> {
     /// Fetches what is new, or waits. The head is read first: what it counts is in the stream by then.
     async fn look(&mut self) -> Result<Option<Sent>, Problem> {
         let head = self.app.pipeline().store().head(self.id).await?;
-        let Some(head) = head else { return Err(self.source.absent(self.id)) };
+        let Some(head) = head else { return Err((self.absent)(self.id)) };
         if self.from <= head.version {
-            let read = self.source.read(&self.app, self.id, self.from, LIMIT).await?;
+            let read = page::<M>(self.app.pipeline().store(), self.id, self.from, LIMIT).await?;
             self.ready = read.into();
             self.looks.soon();
             // Retired between the two reads: else this would look for ever.
             return match self.ready.is_empty() {
-                true => Err(self.source.absent(self.id)),
+                true => Err((self.absent)(self.id)),
                 false => Ok(None),
             };
         }

@@ -11,7 +11,7 @@ use crate::{
     App, Caller, Problem,
     extract::{Named, Params},
     jobs::{
-        events::{Source, Stretch, answer},
+        events::{Stretch, answer},
         list::{around, cursor},
         submit::{Waiting, tenant},
         wait::Looks,
@@ -23,13 +23,12 @@ use crate::{
 use axum::{Json, extract::State, http::HeaderMap, response::Response};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tenure_jobs::view::EventView;
 use tenure_kernel::{
     error::StoreError,
     head::Head,
     ids::EntityId,
     machine::{Machine as _, decode_state},
-    runtime::{BoxFuture, First, first},
+    runtime::{First, first},
     store::HeadFilter,
     table::Class,
 };
@@ -411,35 +410,8 @@ pub(super) async fn logs(
     })
 }
 
-/// The streams of tasks.
-#[derive(Clone, Copy)]
-struct OfTasks;
-
-impl Source for OfTasks {
-    fn read(
-        self,
-        app: &App,
-        id: EntityId,
-        from: u64,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<EventView>, Problem>> {
-        Box::pin(async move {
-            let events = view::events(app.pipeline().store(), id, from, limit).await?;
-            let same = |e: view::EventView| EventView {
-                version: e.version,
-                at: e.at,
-                epoch: e.epoch,
-                name: e.name,
-                body: e.body,
-                took: e.took,
-            };
-            Ok(events.into_iter().map(same).collect())
-        })
-    }
-
-    fn absent(self, id: EntityId) -> Problem {
-        Problem::not_found(format!("task {id}")).field("id")
-    }
+fn absent(id: EntityId) -> Problem {
+    Problem::not_found(format!("task {id}")).field("id")
 }
 
 /// The events of a task, by pages. With `Accept: text/event-stream` they come live.
@@ -462,7 +434,7 @@ pub(super) async fn events(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let head = readable(&app, &caller, id).await?;
-    answer(app, OfTasks, &head, &stretch, &headers, false).await
+    answer::<Task>(app, absent, &head, &stretch, &headers, false).await
 }
 
 /// The events of a task as they come (server-sent events); the stream ends with the task.
@@ -482,5 +454,5 @@ pub(super) async fn watch(
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
     let head = readable(&app, &caller, id).await?;
-    answer(app, OfTasks, &head, &stretch, &headers, true).await
+    answer::<Task>(app, absent, &head, &stretch, &headers, true).await
 }

@@ -4,25 +4,18 @@
 use crate::lab::{Lab, bounded};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tenure::kernel::{
-    ids::EntityId, machine::decode_event, machine::decode_state, store::Store, table::Class,
-};
+use tenure::kernel::{ids::EntityId, machine::decode_state, store::Store, table::Class};
 use tenure_agents::{
     agent::Spec,
     desk::{Defaults, Desk, send::Sending},
-    drive::{load, worker::points},
+    drive::worker::points,
     turn::{Turn, TurnEvent},
 };
 use tenure_tools::scripted::{Reply, Script, Server};
 
 async fn events(store: &Arc<dyn Store>, turn: EntityId) -> Vec<TurnEvent> {
-    let mut all = Vec::new();
-    for record in store.stream(turn, 1, 1_000).await.unwrap() {
-        for event in load::events_of(store, &record).await.unwrap() {
-            all.extend(decode_event::<Turn>(&event.name, &event.body).unwrap());
-        }
-    }
-    all
+    let lines = tenure_engine::events::lines::<Turn>(store, turn).await.unwrap();
+    lines.into_iter().filter_map(|(_, read)| read).collect()
 }
 
 async fn strike(point: &'static str) {
