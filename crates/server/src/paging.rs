@@ -1,11 +1,16 @@
 //! Listings by pages, as all of them are: a limit, a cursor, statuses by name, and a bound on what one request looks at,
 //! because a filter that the store has no index for leaves some out. So a page may be short and not be the last.
 
-use crate::{ApiCode, Problem};
+use crate::{ApiCode, App, Problem};
 use axum::http::StatusCode;
 use std::future::Future;
 use tenure_kernel::{
-    error::StoreError, head::Head, ids::EntityId, store::HeadFilter, table::Table,
+    error::StoreError,
+    head::Head,
+    ids::EntityId,
+    machine::{Machine, decode_state},
+    store::HeadFilter,
+    table::Table,
 };
 
 /// The largest page, and what is read from the store at once.
@@ -23,6 +28,42 @@ pub(crate) fn bad(field: &str, detail: String, fix: &str) -> Problem {
 pub(crate) fn id(field: &str, text: Option<&str>, fix: &str) -> Result<Option<EntityId>, Problem> {
     let detail = |text: &str, e| format!("{field} = {text:?} can not be read: {e}");
     text.map(|text| text.parse().map_err(|e| bad(field, detail(text, e), fix))).transpose()
+}
+
+/// Where the page before ended.
+pub(crate) fn cursor(before: Option<&str>) -> Result<Option<EntityId>, Problem> {
+    id("before", before, "use next of the page before, exactly as it was given")
+}
+
+/// What a listing lies between: ids that begin so, and behind the page before.
+pub(crate) fn between(
+    prefix: Option<&str>,
+    page_before: Option<&str>,
+) -> Result<(Option<EntityId>, Option<EntityId>), Problem> {
+    let (after, before) = prefix.map(around).transpose()?.unzip();
+    let cursor = cursor(page_before)?;
+    Ok((after, [before, cursor].into_iter().flatten().min()))
+}
+
+/// The ids right before and right after all that begin with these digits.
+fn around(prefix: &str) -> Result<(EntityId, EntityId), Problem> {
+    let digits: String = prefix.chars().filter(|c| *c != '-').collect();
+    let fine = (1..=32).contains(&digits.len()) && digits.chars().all(|c| c.is_ascii_hexdigit());
+    let end = |fill: char| {
+        let mut text = digits.clone();
+        text.extend(std::iter::repeat_n(fill, 32_usize.saturating_sub(digits.len())));
+        u128::from_str_radix(&text, 16).ok()
+    };
+    match (fine, end('0'), end('f')) {
+        (true, Some(low), Some(high)) => {
+            let id = |n: u128| EntityId::from_bytes(n.to_be_bytes());
+            Ok((id(low.saturating_sub(1)), id(high.saturating_add(1))))
+        }
+        _ => {
+            let detail = format!("id = {prefix:?} is not the beginning of an id");
+            Err(bad("id", detail, "give hexadecimal digits, as ids begin with them"))
+        }
+    }
 }
 
 /// How many.
@@ -83,11 +124,29 @@ where
     }
 }
 
+/// One page of a machine's entities, the newest first, that a look at their state admits.
+pub(crate) async fn newest<M: Machine>(
+    app: &App,
+    mut filter: HeadFilter,
+    limit: usize,
+    admits: impl Fn(&M::State) -> bool,
+) -> Result<(Vec<(Head, M::State)>, Option<EntityId>), Problem> {
+    filter.kind = Some(M::TABLE.kind.into());
+    filter.newest_first = true;
+    let store = app.pipeline().store();
+    let fetch = |filter| store.heads(filter, LIMIT_MAX);
+    let wanted = |head: Head| {
+        let state =
+            decode_state::<M>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))?;
+        Ok(admits(&state).then_some((head, state)))
+    };
+    Ok(page(filter, limit, fetch, wanted).await?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use tenure_jobs::Job;
-    use tenure_kernel::machine::Machine as _;
 
     #[test]
     fn statuses_are_checked_by_name() {
@@ -102,5 +161,19 @@ mod tests {
         assert_eq!(limit(None).unwrap(), LIMIT);
         assert_eq!(limit(Some(LIMIT_MAX)).unwrap(), LIMIT_MAX);
         assert!(limit(Some(0)).is_err() && limit(Some(LIMIT_MAX + 1)).is_err());
+    }
+
+    #[test]
+    fn a_prefix_is_everything_between_two_ids() {
+        let id: EntityId = "0190b5e0-1234-7abc-8def-001122334455".parse().unwrap();
+        for prefix in ["0", "0190b5e0", "0190b5e0-12", "0190B5E01234", &id.to_string()] {
+            let (low, high) = around(prefix).unwrap();
+            assert!(low < id && id < high, "{prefix}");
+        }
+        let (low, high) = around("0190b5e1").unwrap();
+        assert!(!(low < id && id < high));
+        for nonsense in ["", "-", "xyz", "0190b5e0-1234-7abc-8def-0011223344556"] {
+            assert!(around(nonsense).is_err(), "{nonsense}");
+        }
     }
 }

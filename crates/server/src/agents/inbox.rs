@@ -5,7 +5,7 @@ use super::{
     desk,
     documents::{AgentInboxDocument, InboxPageDocument, TurnAskDocument, TurnInboxDocument},
     roster::shown,
-    turns::{page, readable},
+    turns::readable,
 };
 use crate::{
     App, Caller, Problem,
@@ -14,11 +14,11 @@ use crate::{
         body::{JobAnd, Maybe},
         catalogue::Name,
         find::who,
-        list::cursor,
+        owned::listed,
         submit::tenant,
     },
     keys::Scope,
-    paging::{LIMIT_MAX, bad, limit},
+    paging::{LIMIT_MAX, bad, cursor, limit, newest},
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State, response::Response};
@@ -26,7 +26,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure_agents::{
     desk::letters::Requeue,
-    turn::TurnState,
+    turn::{Turn, TurnState},
     view::{
         Item, ItemStatus,
         inbox::{items, turn_item},
@@ -112,10 +112,7 @@ pub(super) async fn all(
 ) -> Result<Json<Value>, Problem> {
     caller.need(Scope::Read)?;
     let wanted = wanted(which.status.as_deref())?;
-    let mine = match (&caller.tenant, which.tenant) {
-        (None, None) => None,
-        (_, asked) => Some(tenant(&caller, asked)?),
-    };
+    let mine = listed(&caller, which.tenant)?;
     let only_open = !wanted.is_empty()
         && wanted.iter().all(|s| {
             matches!(s, ItemStatus::Queued | ItemStatus::Pending | ItemStatus::Processing)
@@ -133,7 +130,7 @@ pub(super) async fn all(
     let (found, next) = match wanted == [ItemStatus::Error] {
         true => dead_letters(&app, filter, limit).await?,
         false => {
-            let (turns, next) = page(&app, filter, limit, |_| true).await?;
+            let (turns, next) = newest::<Turn>(&app, filter, limit, |_| true).await?;
             let mut found = Vec::new();
             for (head, _) in turns {
                 found.extend(gather(&app, &head, &wanted).await?);
@@ -159,7 +156,7 @@ async fn dead_letters(
     let (mut found, mut turns, mut looked) = (Vec::new(), 0, 0);
     loop {
         let may = |state: &TurnState| state.dead > 0 || state.outcome.is_some();
-        let (heads, next) = page(app, filter.clone(), LIMIT_MAX, may).await?;
+        let (heads, next) = newest::<Turn>(app, filter.clone(), LIMIT_MAX, may).await?;
         for (head, state) in heads {
             looked += 1;
             let failed =

@@ -12,6 +12,7 @@ use crate::{
         body::{Json, Maybe},
         catalogue::Name,
         find::who,
+        owned::listed,
         submit::tenant,
     },
     keys::Scope,
@@ -133,10 +134,7 @@ pub(super) async fn list(
     Params(whose): Params<Whose>,
 ) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Read)?;
-    let mine = match (&caller.tenant, whose.tenant) {
-        (None, None) => None,
-        (_, wanted) => Some(tenant(&caller, wanted)?),
-    };
+    let mine = listed(&caller, whose.tenant)?;
     let mut agents = Vec::new();
     for (head, state) in desk(&app)?.agents(mine.as_deref()).await? {
         agents.push(agent_view(app.pipeline().store(), &head, state).await?);

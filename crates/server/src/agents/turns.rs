@@ -12,12 +12,11 @@ use crate::{
     extract::{Named, Params},
     jobs::{
         events::{Stretch, answer},
-        list::{around, cursor},
         submit::Waiting,
-        wait::Looks,
+        wait::until_over,
     },
     keys::Scope,
-    paging::{self, LIMIT_MAX, bad, limit},
+    paging::{bad, between, limit, newest},
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State, http::HeaderMap, response::Response};
@@ -25,18 +24,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tenure_agents::{
-    turn::{Turn, TurnState, model::TurnEnd},
+    turn::{Turn, model::TurnEnd},
     view::{self, TurnDetail, TurnView, detail::end_of, turn_view},
 };
-use tenure_kernel::{
-    error::StoreError,
-    head::Head,
-    ids::EntityId,
-    machine::{Machine as _, decode_state},
-    runtime::{First, first},
-    store::HeadFilter,
-    table::Class,
-};
+use tenure_kernel::{head::Head, ids::EntityId, machine::Machine as _, store::HeadFilter};
 use utoipa::IntoParams;
 
 /// A turn with the sentence about it, and its end.
@@ -74,27 +65,15 @@ impl TurnAnswer {
         Self::of(app, &head).await
     }
 
-    /// When it is over, or when the time is up or the server stops. A bell that is silent costs latency only: it is
-    /// looked at, more and more rarely.
+    /// When it is over, or when the time is up or the server stops.
     pub(super) async fn at_its_end(
         app: &App,
         tenant: Option<&str>,
         id: EntityId,
         wait: Duration,
     ) -> Result<Self, Problem> {
-        let rt = app.pipeline().rt();
-        let (until, mut looks) = (rt.mono() + wait, Looks::new());
-        loop {
-            let (head, _) = desk(app)?.turn(tenant, id).await?;
-            let left = until.saturating_sub(rt.mono());
-            if head.class() == Class::Final || left.is_zero() {
-                return Self::of(app, &head).await;
-            }
-            let pause = rt.sleep(looks.next().min(left));
-            if let First::Right(()) = first(pause, app.closing()).await {
-                return Self::now(app, tenant, id).await;
-            }
-        }
+        let look = || async { Ok(desk(app)?.turn(tenant, id).await?.0) };
+        Self::of(app, &until_over(app, wait, look).await?).await
     }
 
     pub(super) fn is_final(&self) -> bool {
@@ -160,25 +139,6 @@ pub(super) fn statuses(text: Option<&str>) -> Result<Vec<String>, Problem> {
     Ok(found)
 }
 
-/// Turns of a filter, the newest first, that a look at their state admits.
-pub(super) async fn page(
-    app: &App,
-    mut filter: HeadFilter,
-    limit: usize,
-    admits: impl Fn(&TurnState) -> bool,
-) -> Result<(Vec<(Head, TurnState)>, Option<EntityId>), Problem> {
-    filter.kind = Some(Turn::TABLE.kind.into());
-    filter.newest_first = true;
-    let store = app.pipeline().store();
-    let fetch = |filter| store.heads(filter, LIMIT_MAX);
-    let wanted = |head: Head| {
-        let state =
-            decode_state::<Turn>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))?;
-        Ok(admits(&state).then_some((head, state)))
-    };
-    Ok(paging::page(filter, limit, fetch, wanted).await?)
-}
-
 /// Turns, the newest first. A page may be short and not be the last: go on while there is `next`.
 #[utoipa::path(
     get, path = "/v1/turns", tag = "agents", params(Which),
@@ -191,13 +151,7 @@ pub(super) async fn list(
 ) -> Result<Json<Value>, Problem> {
     caller.need(Scope::Read)?;
     let limit = limit(which.limit)?;
-    let (after, mut before) = match &which.id {
-        Some(prefix) => around(prefix).map(|(low, high)| (Some(low), Some(high)))?,
-        None => (None, None),
-    };
-    if let Some(cursor) = cursor(which.before.as_deref())? {
-        before = Some(before.map_or(cursor, |b| b.min(cursor)));
-    }
+    let (after, before) = between(which.id.as_deref(), which.before.as_deref())?;
     let filter = HeadFilter {
         statuses: statuses(which.status.as_deref())?,
         tenant: caller.tenant.clone(),
@@ -206,7 +160,7 @@ pub(super) async fn list(
         ..HeadFilter::default()
     };
     let (agent, dead) = (which.agent, which.dead == Some(true));
-    let (heads, next) = page(&app, filter, limit, |state| {
+    let (heads, next) = newest::<Turn>(&app, filter, limit, |state| {
         agent.as_ref().is_none_or(|a| state.agent_name == *a) && (!dead || state.dead > 0)
     })
     .await?;

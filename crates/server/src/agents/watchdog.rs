@@ -3,16 +3,20 @@
 use super::{
     desk,
     documents::DryRunDocument,
-    turns::{page, readable, statuses},
+    turns::{readable, statuses},
 };
 use crate::{
-    App, Caller, Problem, extract::Params, jobs::submit::tenant, keys::Scope, paging::limit,
+    App, Caller, Problem,
+    extract::Params,
+    jobs::{owned::listed, submit::tenant},
+    keys::Scope,
+    paging::{limit, newest},
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tenure_agents::view::forecast;
+use tenure_agents::{turn::Turn, view::forecast};
 use tenure_kernel::{head::Head, ids::EntityId, store::HeadFilter};
 use utoipa::IntoParams;
 
@@ -69,12 +73,9 @@ async fn heads(app: &App, caller: &Caller, which: &Which) -> Result<(Vec<Head>, 
         }
         return Ok((heads, false));
     }
-    let mine = match (&caller.tenant, &which.tenant) {
-        (None, None) => None,
-        (_, wanted) => Some(tenant(caller, wanted.clone())?),
-    };
+    let mine = listed(caller, which.tenant.clone())?;
     let filter =
         HeadFilter { tenant: mine, statuses: statuses(Some("open"))?, ..HeadFilter::default() };
-    let (turns, next) = page(app, filter, limit(which.limit)?, |_| true).await?;
+    let (turns, next) = newest::<Turn>(app, filter, limit(which.limit)?, |_| true).await?;
     Ok((turns.into_iter().map(|(head, _)| head).collect(), next.is_some()))
 }

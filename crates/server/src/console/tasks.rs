@@ -12,7 +12,8 @@ use crate::{
     App, Caller, Problem,
     extract::Params,
     keys::Scope,
-    tasks::{desk, read as api},
+    paging::newest,
+    tasks::desk,
 };
 use axum::{
     Extension,
@@ -117,7 +118,7 @@ pub(super) async fn read(
         true => {
             let status = Some(filters.status.clone()).filter(|s| known(s));
             let filter = HeadFilter { status, tenant, before, ..HeadFilter::default() };
-            api::page(app, filter, ROWS, admits).await?
+            newest::<Task>(app, filter, ROWS, admits).await?
         }
     };
     let mut tasks = Vec::with_capacity(found.len());

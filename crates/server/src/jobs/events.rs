@@ -134,8 +134,16 @@ struct Live<M> {
 }
 
 fn live<M: Machine>(app: App, absent: Absent, id: EntityId, from: u64) -> Response {
-    let live =
-        Live::<M> { app, absent, id, from, ready: VecDeque::new(), looks: Looks::new(), ended: false, of: PhantomData };
+    let live = Live::<M> {
+        app,
+        absent,
+        id,
+        from,
+        ready: VecDeque::new(),
+        looks: Looks::new(),
+        ended: false,
+        of: PhantomData,
+    };
     let events = stream::unfold(live, |mut live| async move {
         let sent = live.next().await?;
         Some((Ok::<_, Infallible>(sent), live))

@@ -6,7 +6,7 @@ use crate::{
     App, Caller, Problem,
     extract::Params,
     keys::Scope,
-    paging::{self, LIMIT_MAX, bad},
+    paging::{self, LIMIT_MAX},
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State};
@@ -55,31 +55,6 @@ pub(super) struct Page {
     next: Option<EntityId>,
 }
 
-pub(crate) fn cursor(before: Option<&str>) -> Result<Option<EntityId>, Problem> {
-    paging::id("before", before, "use next of the page before, exactly as it was given")
-}
-
-/// The ids right before and right after all that begin with these digits.
-pub(crate) fn around(prefix: &str) -> Result<(EntityId, EntityId), Problem> {
-    let digits: String = prefix.chars().filter(|c| *c != '-').collect();
-    let fine = (1..=32).contains(&digits.len()) && digits.chars().all(|c| c.is_ascii_hexdigit());
-    let end = |fill: char| {
-        let mut text = digits.clone();
-        text.extend(std::iter::repeat_n(fill, 32_usize.saturating_sub(digits.len())));
-        u128::from_str_radix(&text, 16).ok()
-    };
-    match (fine, end('0'), end('f')) {
-        (true, Some(low), Some(high)) => {
-            let id = |n: u128| EntityId::from_bytes(n.to_be_bytes());
-            Ok((id(low.saturating_sub(1)), id(high.saturating_add(1))))
-        }
-        _ => {
-            let detail = format!("id = {prefix:?} is not the beginning of an id");
-            Err(bad("id", detail, "give hexadecimal digits, as ids begin with them"))
-        }
-    }
-}
-
 /// Jobs, the newest first. A page may be short and not be the last: go on while there is `next`.
 #[utoipa::path(
     get, path = "/v1/jobs", tag = "jobs", params(Which),
@@ -92,13 +67,7 @@ pub(super) async fn jobs(
 ) -> Result<Json<Page>, Problem> {
     caller.need(Scope::Read)?;
     let limit = paging::limit(which.limit)?;
-    let (after, mut before) = match &which.id {
-        Some(prefix) => around(prefix).map(|(low, high)| (Some(low), Some(high)))?,
-        None => (None, None),
-    };
-    if let Some(cursor) = cursor(which.before.as_deref())? {
-        before = Some(before.map_or(cursor, |b| b.min(cursor)));
-    }
+    let (after, before) = paging::between(which.id.as_deref(), which.before.as_deref())?;
     let filter = HeadFilter {
         kind: Some(Job::TABLE.kind.into()),
         statuses: paging::statuses(Job::TABLE, which.status.as_deref())?,
@@ -163,7 +132,7 @@ pub(super) async fn dead_letters(
     Params(which): Params<WhichDead>,
 ) -> Result<Json<Page>, Problem> {
     caller.need(Scope::Read)?;
-    let (before, limit) = (cursor(which.before.as_deref())?, paging::limit(which.limit)?);
+    let (before, limit) = (paging::cursor(which.before.as_deref())?, paging::limit(which.limit)?);
     let store = app.pipeline().store();
     let letters = ask::dead_letters(store, caller.tenant.as_deref(), before, limit).await?;
     let now = store.now().await?;
@@ -172,23 +141,4 @@ pub(super) async fn dead_letters(
         JobAnswer { job, why }
     });
     Ok(Json(Page { jobs: jobs.collect(), next: letters.next }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_prefix_is_everything_between_two_ids() {
-        let id: EntityId = "0190b5e0-1234-7abc-8def-001122334455".parse().unwrap();
-        for prefix in ["0", "0190b5e0", "0190b5e0-12", "0190B5E01234", &id.to_string()] {
-            let (low, high) = around(prefix).unwrap();
-            assert!(low < id && id < high, "{prefix}");
-        }
-        let (low, high) = around("0190b5e1").unwrap();
-        assert!(!(low < id && id < high));
-        for nonsense in ["", "-", "xyz", "0190b5e0-1234-7abc-8def-0011223344556"] {
-            assert!(around(nonsense).is_err(), "{nonsense}");
-        }
-    }
 }

@@ -16,7 +16,7 @@ pub(super) struct Whose {
 }
 
 /// Whose things are listed; `None` for everybody's, which only a caller without a tenant sees.
-pub(super) fn listed(caller: &Caller, wanted: Option<String>) -> Result<Option<String>, Problem> {
+pub(crate) fn listed(caller: &Caller, wanted: Option<String>) -> Result<Option<String>, Problem> {
     match (&caller.tenant, wanted) {
         (None, None) => Ok(None),
         (_, wanted) => tenant(caller, wanted).map(Some),

@@ -1,4 +1,4 @@
-//! Waiting for a job. What this process ends is told at once; what others end is seen by looking, more and more
+//! Waiting for a job, or for a turn or a task. What this process ends is told at once; what others end is seen by looking, more and more
 //! rarely: a bell that is silent costs latency, nothing else.
 
 use crate::{App, Problem};
@@ -70,6 +70,31 @@ pub(super) async fn until_final_looking(
         let told = first(ending.heard(), rt.sleep(looks.next().min(left)));
         if let First::Right(()) = first(told, app.closing()).await {
             return Ok(store.head(id).await?);
+        }
+    }
+}
+
+/// The head of an entity whose end nobody tells here, when it is over, or when the time is up or the server stops. `look`
+/// reads it, as far as the caller may see it.
+pub(crate) async fn until_over<R>(
+    app: &App,
+    wait: Duration,
+    look: impl Fn() -> R,
+) -> Result<Head, Problem>
+where
+    R: Future<Output = Result<Head, Problem>>,
+{
+    let rt = app.pipeline().rt();
+    let (until, mut looks) = (rt.mono() + wait, Looks::new());
+    loop {
+        let head = look().await?;
+        let left = until.saturating_sub(rt.mono());
+        if head.class() == Class::Final || left.is_zero() {
+            return Ok(head);
+        }
+        let pause = rt.sleep(looks.next().min(left));
+        if let First::Right(()) = first(pause, app.closing()).await {
+            return look().await;
         }
     }
 }

@@ -12,25 +12,19 @@ use crate::{
     extract::{Named, Params},
     jobs::{
         events::{Stretch, answer},
-        list::{around, cursor},
-        submit::{Waiting, tenant},
-        wait::Looks,
+        owned::listed,
+        submit::Waiting,
+        wait::until_over,
     },
     keys::Scope,
-    paging::{self, LIMIT_MAX, bad, limit},
+    paging::{bad, between, cursor, limit, newest},
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State, http::HeaderMap, response::Response};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tenure_kernel::{
-    error::StoreError,
-    head::Head,
-    ids::EntityId,
-    machine::{Machine as _, decode_state},
-    runtime::{First, first},
-    store::HeadFilter,
-    table::Class,
+    head::Head, ids::EntityId, machine::Machine as _, store::HeadFilter, table::Class,
 };
 use tenure_pods::{
     desk::letters,
@@ -65,16 +59,14 @@ impl TaskAnswer {
         Self::of(app, &head).await
     }
 
-    /// When it is over, or when the time is up or the server stops. A bell that is silent costs latency only: it is
-    /// looked at, more and more rarely.
+    /// When it is over, or when the time is up or the server stops.
     pub(super) async fn at_its_end(
         app: &App,
         tenant: Option<&str>,
         id: EntityId,
         wait: Duration,
     ) -> Result<Self, Problem> {
-        let head = until_over(app, tenant, id, wait).await?;
-        Self::of(app, &head).await
+        Self::of(app, &at_its_end(app, tenant, id, wait).await?).await
     }
 
     pub(super) fn is_final(&self) -> bool {
@@ -82,25 +74,13 @@ impl TaskAnswer {
     }
 }
 
-async fn until_over(
+async fn at_its_end(
     app: &App,
     tenant: Option<&str>,
     id: EntityId,
     wait: Duration,
 ) -> Result<Head, Problem> {
-    let rt = app.pipeline().rt();
-    let (until, mut looks) = (rt.mono() + wait, Looks::new());
-    loop {
-        let (head, _) = desk(app)?.task(tenant, id).await?;
-        let left = until.saturating_sub(rt.mono());
-        if head.class() == Class::Final || left.is_zero() {
-            return Ok(head);
-        }
-        let pause = rt.sleep(looks.next().min(left));
-        if let First::Right(()) = first(pause, app.closing()).await {
-            return Ok(head);
-        }
-    }
+    until_over(app, wait, || async { Ok(desk(app)?.task(tenant, id).await?.0) }).await
 }
 
 /// The head of a task that the caller may look at.
@@ -161,33 +141,6 @@ pub(super) fn statuses(text: Option<&str>) -> Result<Vec<String>, Problem> {
     Ok(found)
 }
 
-/// Tasks of a filter, the newest first, that a look at their state admits.
-pub(crate) async fn page(
-    app: &App,
-    mut filter: HeadFilter,
-    limit: usize,
-    admits: impl Fn(&TaskState) -> bool,
-) -> Result<(Vec<(Head, TaskState)>, Option<EntityId>), Problem> {
-    filter.kind = Some(Task::TABLE.kind.into());
-    filter.newest_first = true;
-    let store = app.pipeline().store();
-    let fetch = |filter| store.heads(filter, LIMIT_MAX);
-    let wanted = |head: Head| {
-        let state =
-            decode_state::<Task>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))?;
-        Ok(admits(&state).then_some((head, state)))
-    };
-    Ok(paging::page(filter, limit, fetch, wanted).await?)
-}
-
-/// Whose tasks a listing shows.
-fn whose(caller: &Caller, wanted: Option<String>) -> Result<Option<String>, Problem> {
-    match (&caller.tenant, wanted) {
-        (None, None) => Ok(None),
-        (_, wanted) => Ok(Some(tenant(caller, wanted)?)),
-    }
-}
-
 /// Whether the last end of a task has this cause.
 fn has_cause(state: &TaskState, cause: Option<&str>) -> bool {
     let has = state.ended.as_ref().and_then(|e| e.cause).map(tenure_pods::verdict::Cause::name);
@@ -206,22 +159,16 @@ pub(super) async fn list(
 ) -> Result<Json<Page>, Problem> {
     caller.need(Scope::Read)?;
     let limit = limit(which.limit)?;
-    let (after, mut before) = match &which.id {
-        Some(prefix) => around(prefix).map(|(low, high)| (Some(low), Some(high)))?,
-        None => (None, None),
-    };
-    if let Some(cursor) = cursor(which.before.as_deref())? {
-        before = Some(before.map_or(cursor, |b| b.min(cursor)));
-    }
+    let (after, before) = between(which.id.as_deref(), which.before.as_deref())?;
     let filter = HeadFilter {
         statuses: statuses(which.status.as_deref())?,
-        tenant: whose(&caller, which.tenant)?,
+        tenant: listed(&caller, which.tenant)?,
         attention: which.attention == Some(true),
         after,
         before,
         ..HeadFilter::default()
     };
-    let (heads, next) = page(&app, filter, limit, |state| {
+    let (heads, next) = newest::<Task>(&app, filter, limit, |state| {
         which.workflow.as_ref().is_none_or(|w| state.workflow_id == *w)
             && has_cause(state, which.cause.as_deref())
     })
@@ -273,7 +220,7 @@ pub(super) async fn dead_letters(
 ) -> Result<Json<Page>, Problem> {
     caller.need(Scope::Read)?;
     let (before, limit) = (cursor(which.before.as_deref())?, limit(which.limit)?);
-    let tenant = whose(&caller, which.tenant)?;
+    let tenant = listed(&caller, which.tenant)?;
     let store = app.pipeline().store();
     let found = letters::dead_letters(store, tenant.as_deref(), before, limit, |state| {
         which.workflow.as_ref().is_none_or(|w| state.workflow_id == *w)
@@ -314,7 +261,7 @@ pub(super) async fn show(
         None => readable(&app, &caller, id).await?,
         Some(wait) => {
             caller.need(Scope::Read)?;
-            until_over(&app, caller.tenant.as_deref(), id, wait).await?
+            at_its_end(&app, caller.tenant.as_deref(), id, wait).await?
         }
     };
     Ok(Json(whole(&app, &head).await?))
