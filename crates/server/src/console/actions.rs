@@ -3,8 +3,9 @@
 
 use super::{
     cache::Console,
-    guard::{Presser, said, see_other},
-    job::{bad, read, respond},
+    guard::{Presser, said},
+    job::Shown,
+    one::{Entity as _, pressed},
 };
 use crate::{App, Caller, Problem};
 use axum::{
@@ -68,17 +69,9 @@ pub(super) async fn act(
         return said(&Problem::not_found(format!("job {id:?}")));
     };
     let fields = form_urlencoded::parse(&body).into_owned().collect();
-    match carry_out(&app, &caller, id, &action, &Fields(fields)).await {
-        // A page that was posted would be posted again by a reload.
-        Ok(job) => see_other(&format!("/jobs/{job}?did={action}")),
-        Err(no) => match read(&app, &console, &caller, id).await {
-            Ok(shown) => {
-                let notice = bad(&format!("Nothing was done. {}:", no.code().title()), no.detail());
-                respond(&shown, &caller, notice, no.status())
-            }
-            Err(problem) => said(&problem),
-        },
-    }
+    let done = carry_out(&app, &caller, id, &action, &Fields(fields)).await;
+    let to = done.map(|job| format!("/jobs/{job}?did={action}"));
+    pressed(&caller, to, Shown::read(&app, &console, &caller, id)).await
 }
 
 /// Does it, and says which page to show.

@@ -2,13 +2,13 @@
 
 use super::{
     cache::{Console, Glance},
-    guard::{Presser, Viewer, said, see_other},
-    job::bad,
+    guard::{Presser, Viewer, said},
     layout::{Page, Place, workers},
+    one::{Frame, Look, One, Parts, bad, did, fact, pressed, respond},
     text::{age, excerpt, pill, value},
     turn::turn_link,
 };
-use crate::{App, Caller, Problem, extract::Params, jobs::submit::TENANT, keys::Scope};
+use crate::{App, Caller, Problem, extract::Params, jobs::submit::TENANT};
 use axum::{
     Extension,
     body::Bytes,
@@ -155,9 +155,34 @@ fn row(agent: &AgentView, now: Timestamp) -> Markup {
 pub(super) struct Shown {
     agent: AgentView,
     items: Vec<Item>,
-    now: Timestamp,
-    pub glance: Arc<Glance>,
-    may_press: bool,
+    look: Look,
+}
+
+impl One for Shown {
+    fn look(&self) -> &Look {
+        &self.look
+    }
+
+    fn frame(&self) -> Frame {
+        let AgentView { name, tenant, .. } = &self.agent;
+        let query = serde_urlencoded::to_string([("tenant", tenant)]).unwrap_or_default();
+        Frame {
+            title: format!("Agent {name}"),
+            place: Place::Agents,
+            crumbs: html! { a href="/agents" { "Agents" } " / " span.mono { (name) } },
+            live: Some(format!("/console/live/agents/{name}?{query}")),
+        }
+    }
+
+    fn parts(&self) -> Parts {
+        vec![
+            ("top", top(self).into_string()),
+            ("moves", moves(self).into_string()),
+            ("line", line(&self.agent).into_string()),
+            ("inbox", inbox(self).into_string()),
+            ("profile", profile(&self.agent).into_string()),
+        ]
+    }
 }
 
 /// Whose it is: the caller's own, or the one that was named.
@@ -190,21 +215,7 @@ pub(super) async fn read(
         }
     }
     found.sort_by_key(|i| std::cmp::Reverse(i.at));
-    let glance = console.glance(app, caller).await?;
-    let may_press = caller.may(Scope::Write);
-    Ok(Shown { agent, items: found, now: store.now().await?, glance, may_press })
-}
-
-/// What [`super::live`] watches.
-pub(super) fn parts(shown: &Shown) -> Vec<(&'static str, String)> {
-    vec![
-        ("glance", workers(&shown.glance).into_string()),
-        ("top", top(shown).into_string()),
-        ("moves", moves(shown).into_string()),
-        ("line", line(&shown.agent).into_string()),
-        ("inbox", inbox(shown).into_string()),
-        ("profile", profile(&shown.agent).into_string()),
-    ]
+    Ok(Shown { agent, items: found, look: Look::at(app, console, caller).await? })
 }
 
 /// `GET /agents/{name}`.
@@ -220,39 +231,14 @@ pub(super) async fn page(
         Ok(shown) => shown,
         Err(problem) => return said(&problem),
     };
-    let notice = match whose.did.as_deref() {
-        Some("pause") => "Nothing is dispatched until the agent is resumed.",
-        Some("resume") => "The agent goes on.",
-        Some("send") => "Sent: the turn is in line.",
-        Some("remove") => "The agent takes no turns any more.",
-        _ => "",
+    let words = match whose.did.as_deref() {
+        Some("pause") => Some("Nothing is dispatched until the agent is resumed."),
+        Some("resume") => Some("The agent goes on."),
+        Some("send") => Some("Sent: the turn is in line."),
+        Some("remove") => Some("The agent takes no turns any more."),
+        _ => None,
     };
-    let notice = html! { @if !notice.is_empty() { div.box.good role="status" { (notice) } } };
-    respond(&shown, &caller, notice, StatusCode::OK)
-}
-
-fn respond(shown: &Shown, caller: &Caller, notice: Markup, status: StatusCode) -> Response {
-    let agent = &shown.agent;
-    let query = serde_urlencoded::to_string([("tenant", &agent.tenant)]).unwrap_or_default();
-    let body = html! {
-        div.crumb { a href="/agents" { "Agents" } " / " span.mono { (agent.name) } }
-        div id="notice" { (notice) }
-        @for (id, part) in parts(shown).into_iter().skip(1) { div id=(id) { (maud::PreEscaped(part)) } }
-    };
-    Page {
-        title: format!("Agent {}", agent.name),
-        place: Place::Agents,
-        live: Some(format!("/console/live/agents/{}?{query}", agent.name)),
-        now: shown.now,
-        glance: Some(&shown.glance),
-        caller: Some(caller),
-        body,
-    }
-    .respond(status)
-}
-
-fn fact(name: &str, what: Markup) -> Markup {
-    html! { div { dt { (name) } dd { (what) } } }
+    respond(&shown, &caller, did(words), StatusCode::OK)
 }
 
 fn top(shown: &Shown) -> Markup {
@@ -265,7 +251,7 @@ fn top(shown: &Shown) -> Markup {
             @if !agent.tenant.is_empty() { span.tag { (agent.tenant) } }
         }
         @if let Some(turn) = &agent.active {
-            p.why { "Turn " (turn_link(turn.id)) ": " (excerpt(&tenure_agents::view::why(turn, shown.now), 400).0) }
+            p.why { "Turn " (turn_link(turn.id)) ": " (excerpt(&tenure_agents::view::why(turn, shown.look.now), 400).0) }
         } @else if agent.status == "removed" { p.why { "Removed: it takes no turns until it is set again." } }
         @else if agent.paused { p.why { "Paused: nothing is dispatched until it is resumed." } }
         @else { p.why { "Idle: the next turn that is sent is dispatched at once." } }
@@ -276,14 +262,14 @@ fn top(shown: &Shown) -> Markup {
             (fact("output box", html! { @match &agent.output_box { Some(b) => (b), None => span.dim { "none" } } }))
             (fact("turn epoch", html! { (agent.turn_epoch) }))
             (fact("turns", html! { (agent.turns) " ended" }))
-            (fact("changed", html! { (age(agent.changed_at, shown.now)) " ago" }))
+            (fact("changed", html! { (age(agent.changed_at, shown.look.now)) " ago" }))
         }
     }
 }
 
 fn moves(shown: &Shown) -> Markup {
     let agent = &shown.agent;
-    if !shown.may_press {
+    if !shown.look.may_press {
         return html! { p.small.dim { "This key may look and not touch: the buttons need the scope write." } };
     }
     let to = |action: &str| format!("/agents/{}/{action}", agent.name);
@@ -345,7 +331,7 @@ fn inbox(shown: &Shown) -> Markup {
             @if shown.items.is_empty() { div.in.dim { "Nothing came yet." } }
             @else { div.scroll { table {
                 thead { tr { th { "Status" } th { "Type" } th { "Turn" } th { "About" } th { "What" } th.right { "Age" } } }
-                tbody { @for item in shown.items.iter().take(ITEMS_MAX) { (item_row(item, shown.now, true)) } }
+                tbody { @for item in shown.items.iter().take(ITEMS_MAX) { (item_row(item, shown.look.now, true)) } }
             } } }
         }
     }
@@ -388,16 +374,9 @@ pub(super) async fn act(
     let fields: HashMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
     let whose = fields.get("tenant").cloned().unwrap_or_default();
     let tenant = tenant_of(&caller, &whose);
-    match carry_out(&app, &caller, &tenant, &name, &action, &fields).await {
-        Ok(()) => see_other(&format!("{}&did={action}", agent_path(&tenant, &name))),
-        Err(no) => match read(&app, &console, &caller, &tenant, &name).await {
-            Ok(shown) => {
-                let notice = bad(&format!("Nothing was done. {}:", no.code().title()), no.detail());
-                respond(&shown, &caller, notice, no.status())
-            }
-            Err(problem) => said(&problem),
-        },
-    }
+    let done = carry_out(&app, &caller, &tenant, &name, &action, &fields).await;
+    let to = done.map(|()| format!("{}&did={action}", agent_path(&tenant, &name)));
+    pressed(&caller, to, read(&app, &console, &caller, &tenant, &name)).await
 }
 
 /// Who pressed.

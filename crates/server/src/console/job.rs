@@ -1,10 +1,12 @@
 //! One job: why it is where it is, what moves it, what happened when.
 
 use super::{
-    cache::{Console, Glance},
+    cache::Console,
     guard::{Viewer, said},
-    layout::{Page, Place, workers},
-    moves, svg, tables,
+    layout::Place,
+    moves,
+    one::{Entity, Frame, Look, One, Parts, WHY_CHARS_MAX, bad, did, fact, respond},
+    svg, tables,
     text::{age, job_link, moment, pill, sentence, short, span, value},
 };
 use crate::{
@@ -18,18 +20,12 @@ use std::sync::Arc;
 use tenure_jobs::view::{self, JobDetail, JobView, Verification};
 use tenure_kernel::{ids::EntityId, time::Timestamp};
 
-/// How much of the sentence a page shows: an error may be long.
-const WHY_CHARS_MAX: usize = 600;
-
 /// Everything a page about a job shows.
 pub(super) struct Shown {
-    pub detail: JobDetail,
-    pub now: Timestamp,
-    pub glance: Arc<Glance>,
-    /// Whether the buttons are of use to whoever looks.
-    pub may_press: bool,
+    detail: JobDetail,
+    look: Look,
     /// What waits for it is a turn of an agent, not a job.
-    pub of_a_turn: bool,
+    of_a_turn: bool,
 }
 
 /// What a page shows beside the job itself.
@@ -42,25 +38,61 @@ pub(super) struct Asked {
     did: Option<String>,
 }
 
-/// Reads a job, if it is theirs to see.
-pub(super) async fn read(
-    app: &App,
-    console: &Console,
-    caller: &Caller,
-    id: EntityId,
-) -> Result<Shown, Problem> {
-    let store = app.pipeline().store();
-    let detail = view::detail(store, id).await?;
-    let detail = detail.filter(|d| caller.sees(&d.job.tenant));
-    let detail = detail.ok_or_else(|| Problem::not_found(format!("job {id}")))?;
-    let glance = console.glance(app, caller).await?;
-    let may_press = caller.may(crate::keys::Scope::Write);
-    let parent = match &detail.job.parent {
-        Some(parent) => store.head(parent.job).await?,
-        None => None,
-    };
-    let of_a_turn = parent.is_some_and(|h| h.kind() == tenure_agents::turn::table::TABLE.kind);
-    Ok(Shown { detail, now: store.now().await?, glance, may_press, of_a_turn })
+impl One for Shown {
+    fn look(&self) -> &Look {
+        &self.look
+    }
+
+    fn frame(&self) -> Frame {
+        let JobView { id, flow, is_final, .. } = &self.detail.job;
+        Frame {
+            title: format!("{flow} {}", short(*id)),
+            place: Place::Jobs,
+            crumbs: html! { a href="/jobs" { "Jobs" } " / " span.mono { (id) } },
+            // A job that has ended does not change; its evidence may, and a reload shows it.
+            live: (!is_final).then(|| format!("/console/live/jobs/{id}")),
+        }
+    }
+
+    /// Those that time alone changes come from [`Entity::moving`].
+    fn parts(&self) -> Parts {
+        let detail = &self.detail;
+        let mut parts = drawn(self);
+        let moves = moves::all(detail, self.look.may_press).into_string();
+        parts.insert(1, ("moves", moves));
+        parts.push(("steps", tables::steps(detail, self.look.now).into_string()));
+        parts.push(("values", values(&detail.job).into_string()));
+        parts.push(("events", tables::events(detail).into_string()));
+        parts
+    }
+}
+
+impl Entity for Shown {
+    async fn read(
+        app: &App,
+        console: &Console,
+        caller: &Caller,
+        id: EntityId,
+    ) -> Result<Self, Problem> {
+        let store = app.pipeline().store();
+        let detail = view::detail(store, id).await?;
+        let detail = detail.filter(|d| caller.sees(&d.job.tenant));
+        let detail = detail.ok_or_else(|| Problem::not_found(format!("job {id}")))?;
+        let parent = match &detail.job.parent {
+            Some(parent) => store.head(parent.job).await?,
+            None => None,
+        };
+        let of_a_turn = parent.is_some_and(|h| h.kind() == tenure_agents::turn::table::TABLE.kind);
+        Ok(Shown { detail, look: Look::at(app, console, caller).await?, of_a_turn })
+    }
+
+    fn look_again(&mut self, look: Look) {
+        self.look = look;
+    }
+
+    fn moving(&self) -> Parts {
+        if self.detail.job.is_final { Vec::new() } else { drawn(self) }
+    }
 }
 
 /// `GET /jobs/{id}`.
@@ -76,7 +108,7 @@ pub(super) async fn page(
         Err(problem) => return said(&problem),
     };
     let asked = asked.map(|Params(asked)| asked).unwrap_or_default();
-    let shown = match read(&app, &console, &caller, id).await {
+    let shown = match Shown::read(&app, &console, &caller, id).await {
         Ok(shown) => shown,
         Err(problem) => return said(&problem),
     };
@@ -89,68 +121,20 @@ pub(super) async fn page(
             Ok(None) => html! {},
             Err(e) => bad("The history can not be read", Problem::from(e).detail()),
         };
-    } else if let Some(did) = asked.did.as_deref().and_then(super::actions::said_of) {
-        notice = html! { div.box.good role="status" { (did) } };
+    } else {
+        notice = did(asked.did.as_deref().and_then(super::actions::said_of));
     }
     respond(&shown, &caller, notice, StatusCode::OK)
 }
 
-/// The page, with what came of the last press on top.
-pub(super) fn respond(
-    shown: &Shown,
-    caller: &Caller,
-    notice: Markup,
-    status: StatusCode,
-) -> Response {
-    let id = shown.detail.job.id;
-    let body = html! {
-        div.crumb { a href="/jobs" { "Jobs" } " / " span.mono { (id) } }
-        div id="notice" { (notice) }
-        @for (id, part) in parts(shown) { div id=(id) { (maud::PreEscaped(part)) } }
-    };
-    Page {
-        title: format!("{} {}", shown.detail.job.flow, short(id)),
-        place: Place::Jobs,
-        // A job that has ended does not change; its evidence may, and a reload shows it.
-        live: (!shown.detail.job.is_final).then(|| format!("/console/live/jobs/{id}")),
-        now: shown.now,
-        glance: Some(&shown.glance),
-        caller: Some(caller),
-        body,
-    }
-    .respond(status)
-}
-
-/// A readable box.
-pub(super) fn bad(title: &str, detail: &str) -> Markup {
-    html! { div.box.bad role="alert" { strong { (title) } " " (detail) } }
-}
-
-/// The parts of the page in order. Those that time alone changes come from [`moving`].
-pub(super) fn parts(shown: &Shown) -> Vec<(&'static str, String)> {
-    let detail = &shown.detail;
-    let mut parts = moving(shown);
-    let moves = moves::all(detail, shown.may_press).into_string();
-    parts.insert(1, ("moves", moves));
-    parts.push(("steps", tables::steps(detail, shown.now).into_string()));
-    parts.push(("values", values(&detail.job).into_string()));
-    parts.push(("events", tables::events(detail).into_string()));
-    parts
-}
-
 /// What changes while nothing happens: ages, and bars that grow.
-pub(super) fn moving(shown: &Shown) -> Vec<(&'static str, String)> {
-    let (detail, now) = (&shown.detail, shown.now);
+fn drawn(shown: &Shown) -> Parts {
+    let (detail, now) = (&shown.detail, shown.look.now);
     let timeline = view::timeline(detail, now);
     vec![
         ("top", top(&detail.job, now, shown.of_a_turn).into_string()),
         ("timeline", svg::card(&timeline).into_string()),
     ]
-}
-
-/// For the corner of the page.
-pub(super) fn corner(shown: &Shown) -> (&'static str, String) {
-    ("glance", workers(&shown.glance).into_string())
 }
 
 fn top(job: &JobView, now: Timestamp, of_a_turn: bool) -> Markup {
@@ -181,10 +165,6 @@ fn top(job: &JobView, now: Timestamp, of_a_turn: bool) -> Markup {
             @if let Some(fork) = &job.forked_from { @if job.retry_of.is_none() { (fact("fork of", html! { (job_link(fork.job)) " before step " code { (fork.step) } })) } }
         }
     }
-}
-
-fn fact(name: &str, what: Markup) -> Markup {
-    html! { div { dt { (name) } dd { (what) } } }
 }
 
 fn values(job: &JobView) -> Markup {

@@ -2,7 +2,14 @@
 //! A stream looks once a second, at one head for a job and at one page of heads for a list, and sends what now
 //! looks different. That costs the same however busy the server is, and needs no bell.
 
-use super::{agents, cache::Console, guard::Viewer, job, list, list::Filters, task, tasks, turn};
+use super::{
+    agents,
+    cache::Console,
+    guard::Viewer,
+    list::{self, Filters},
+    one::{Entity, Look, One, Parts, corner},
+    tasks,
+};
 use crate::{
     App, Caller, Problem,
     extract::{Named, Params},
@@ -20,7 +27,7 @@ use futures_util::stream;
 use std::{collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
 use tenure_kernel::{
     ids::EntityId,
-    runtime::{First, first},
+    runtime::{BoxFuture, First, first},
 };
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -31,25 +38,22 @@ const SILENT_MAX: u32 = 15;
 /// Looks after which the browser has to come again, and show its key again.
 const LOOKS_MAX: u32 = 600;
 
-/// What is watched.
-enum Subject {
-    Jobs(Filters),
-    Job { id: EntityId, seen: Option<Box<(Mark, job::Shown)>> },
-    Agents,
-    Agent { tenant: String, name: String },
-    Turn { id: EntityId, seen: Option<Box<(Mark, turn::Shown)>> },
-    Tasks(tasks::Filters),
-    Task(EntityId),
-}
-
-/// What of a head says that the history has grown, or that mail waits.
-type Mark = (u64, u64, u64);
-
-struct Watch {
+/// Who watches.
+struct Eyes {
     app: App,
     console: Arc<Console>,
     caller: Caller,
-    subject: Subject,
+}
+
+/// What is watched.
+trait Subject: Send {
+    /// The parts that may look different now.
+    fn look<'a>(&'a mut self, eyes: &'a Eyes) -> BoxFuture<'a, Result<Parts, Problem>>;
+}
+
+struct Watch {
+    eyes: Eyes,
+    subject: Box<dyn Subject>,
     sent: HashMap<&'static str, String>,
     looks: u32,
     silent: u32,
@@ -63,17 +67,35 @@ pub(super) async fn jobs(
     Extension(console): Extension<Arc<Console>>,
     Params(filters): Params<Filters>,
 ) -> Response {
-    watch(app, caller, console, Subject::Jobs(filters))
+    watch(Eyes { app, console, caller }, filters)
 }
 
-/// `GET /console/live/jobs/{id}`.
-pub(super) async fn job(
+impl Subject for Filters {
+    fn look<'a>(&'a mut self, eyes: &'a Eyes) -> BoxFuture<'a, Result<Parts, Problem>> {
+        Box::pin(async move {
+            let listing = list::read(&eyes.app, &eyes.console, &eyes.caller, self).await?;
+            Ok(list::parts(&listing, self))
+        })
+    }
+}
+
+/// `GET /console/live/tasks`.
+pub(super) async fn tasks(
     State(app): State<App>,
     Viewer(caller): Viewer,
     Extension(console): Extension<Arc<Console>>,
-    Named(id): Named<EntityId>,
+    Params(filters): Params<tasks::Filters>,
 ) -> Response {
-    watch(app, caller, console, Subject::Job { id, seen: None })
+    watch(Eyes { app, console, caller }, filters)
+}
+
+impl Subject for tasks::Filters {
+    fn look<'a>(&'a mut self, eyes: &'a Eyes) -> BoxFuture<'a, Result<Parts, Problem>> {
+        Box::pin(async move {
+            let listing = tasks::read(&eyes.app, &eyes.console, &eyes.caller, self).await?;
+            Ok(tasks::parts(&listing, self))
+        })
+    }
 }
 
 /// `GET /console/live/agents`.
@@ -82,7 +104,18 @@ pub(super) async fn agents(
     Viewer(caller): Viewer,
     Extension(console): Extension<Arc<Console>>,
 ) -> Response {
-    watch(app, caller, console, Subject::Agents)
+    watch(Eyes { app, console, caller }, AllAgents)
+}
+
+struct AllAgents;
+
+impl Subject for AllAgents {
+    fn look<'a>(&'a mut self, eyes: &'a Eyes) -> BoxFuture<'a, Result<Parts, Problem>> {
+        Box::pin(async move {
+            let listing = agents::read_all(&eyes.app, &eyes.console, &eyes.caller).await?;
+            Ok(agents::all_parts(&listing))
+        })
+    }
 }
 
 /// `GET /console/live/agents/{name}`.
@@ -93,45 +126,80 @@ pub(super) async fn agent(
     Path(name): Path<String>,
     Params(whose): Params<agents::Whose>,
 ) -> Response {
-    watch(app, caller, console, Subject::Agent { tenant: whose.tenant, name })
+    watch(Eyes { app, console, caller }, Agent { tenant: whose.tenant, name })
 }
 
-/// `GET /console/live/turns/{id}`.
-pub(super) async fn turn(
+struct Agent {
+    tenant: String,
+    name: String,
+}
+
+impl Subject for Agent {
+    fn look<'a>(&'a mut self, eyes: &'a Eyes) -> BoxFuture<'a, Result<Parts, Problem>> {
+        Box::pin(async move {
+            let Eyes { app, console, caller } = eyes;
+            let shown = agents::read(app, console, caller, &self.tenant, &self.name).await?;
+            Ok(whole(&shown))
+        })
+    }
+}
+
+/// `GET /console/live/jobs/{id}`, and the same of turns and tasks.
+pub(super) async fn one<O: Entity>(
     State(app): State<App>,
     Viewer(caller): Viewer,
     Extension(console): Extension<Arc<Console>>,
     Named(id): Named<EntityId>,
 ) -> Response {
-    watch(app, caller, console, Subject::Turn { id, seen: None })
+    watch(Eyes { app, console, caller }, Seen::<O> { id, seen: None })
 }
 
-/// `GET /console/live/tasks`.
-pub(super) async fn tasks(
-    State(app): State<App>,
-    Viewer(caller): Viewer,
-    Extension(console): Extension<Arc<Console>>,
-    Params(filters): Params<tasks::Filters>,
-) -> Response {
-    watch(app, caller, console, Subject::Tasks(filters))
+/// What of a head says that the history has grown, or that mail waits.
+type Mark = (u64, u64, u64);
+
+/// An entity, as it was when it was read last.
+struct Seen<O> {
+    id: EntityId,
+    seen: Option<(Mark, O)>,
 }
 
-/// `GET /console/live/tasks/{id}`.
-pub(super) async fn task(
-    State(app): State<App>,
-    Viewer(caller): Viewer,
-    Extension(console): Extension<Arc<Console>>,
-    Named(id): Named<EntityId>,
-) -> Response {
-    watch(app, caller, console, Subject::Task(id))
+impl<O: Entity> Subject for Seen<O> {
+    fn look<'a>(&'a mut self, eyes: &'a Eyes) -> BoxFuture<'a, Result<Parts, Problem>> {
+        Box::pin(async move {
+            let Eyes { app, console, caller } = eyes;
+            let head = app.pipeline().store().head(self.id).await?;
+            let mark = head.map(|h| (h.version, h.epoch, h.mail_count));
+            if let Some((before, one)) = &mut self.seen
+                && Some(*before) == mark
+                && !O::ALWAYS_READ
+            {
+                // The history is the one that was read: only time has passed.
+                one.look_again(Look::at(app, console, caller).await?);
+                let mut parts = one.moving();
+                parts.push(corner(one.look()));
+                return Ok(parts);
+            }
+            let one = O::read(app, console, caller, self.id).await?;
+            let parts = whole(&one);
+            self.seen = mark.map(|mark| (mark, one));
+            Ok(parts)
+        })
+    }
 }
 
-fn watch(app: App, caller: Caller, console: Arc<Console>, subject: Subject) -> Response {
-    let Ok(permit) = console.streams.clone().try_acquire_owned() else {
+fn whole(one: &impl One) -> Parts {
+    let mut parts = one.parts();
+    parts.push(corner(one.look()));
+    parts
+}
+
+fn watch(eyes: Eyes, subject: impl Subject + 'static) -> Response {
+    let Ok(permit) = eyes.console.streams.clone().try_acquire_owned() else {
         return StatusCode::SERVICE_UNAVAILABLE.into_response();
     };
     let (sent, looks, silent) = (HashMap::new(), 0, 0);
-    let watch = Watch { app, console, caller, subject, sent, looks, silent, _permit: permit };
+    let subject = Box::new(subject);
+    let watch = Watch { eyes, subject, sent, looks, silent, _permit: permit };
     let events = stream::unfold(watch, |mut watch| async move {
         let event = watch.next().await?;
         Some((Ok::<_, Infallible>(event), watch))
@@ -145,8 +213,8 @@ impl Watch {
     async fn next(&mut self) -> Option<Event> {
         loop {
             if self.looks > 0 {
-                let rt = self.app.pipeline().rt().clone();
-                if let First::Left(()) = first(self.app.closing(), rt.sleep(PERIOD)).await {
+                let rt = self.eyes.app.pipeline().rt().clone();
+                if let First::Left(()) = first(self.eyes.app.closing(), rt.sleep(PERIOD)).await {
                     return None;
                 }
             }
@@ -154,7 +222,7 @@ impl Watch {
             if self.looks > LOOKS_MAX {
                 return None;
             }
-            let parts = match self.look().await {
+            let parts = match self.subject.look(&self.eyes).await {
                 Ok(parts) => parts,
                 Err(problem) => {
                     tracing::debug!(%problem, "a live page ends");
@@ -174,78 +242,6 @@ impl Watch {
             if self.silent >= SILENT_MAX {
                 self.silent = 0;
                 return Some(Event::default().comment("still here"));
-            }
-        }
-    }
-
-    async fn look(&mut self) -> Result<Vec<(&'static str, String)>, Problem> {
-        let (app, console, caller) = (&self.app, &self.console, &self.caller);
-        match &mut self.subject {
-            Subject::Jobs(filters) => {
-                let listing = list::read(app, console, caller, filters).await?;
-                Ok(list::parts(&listing, filters))
-            }
-            Subject::Job { id, seen } => {
-                let store = app.pipeline().store();
-                let head = store.head(*id).await?;
-                let mark = head.map(|h| (h.version, h.epoch, h.mail_count));
-                if let Some((before, shown)) = seen.as_deref_mut()
-                    && Some(*before) == mark
-                {
-                    // The history is the one that was read: only time has passed.
-                    shown.now = store.now().await?;
-                    shown.glance = console.glance(app, caller).await?;
-                    let mut parts = match shown.detail.job.is_final {
-                        true => Vec::new(),
-                        false => job::moving(shown),
-                    };
-                    parts.push(job::corner(shown));
-                    return Ok(parts);
-                }
-                let shown = job::read(app, console, caller, *id).await?;
-                let mut parts = job::parts(&shown);
-                parts.push(job::corner(&shown));
-                *seen = mark.map(|mark| Box::new((mark, shown)));
-                Ok(parts)
-            }
-            Subject::Agents => {
-                Ok(agents::all_parts(&agents::read_all(app, console, caller).await?))
-            }
-            Subject::Agent { tenant, name } => {
-                Ok(agents::parts(&agents::read(app, console, caller, tenant, name).await?))
-            }
-            Subject::Tasks(filters) => {
-                let listing = tasks::read(app, console, caller, filters).await?;
-                Ok(tasks::parts(&listing, filters))
-            }
-            // Its log grows without the task itself: it is read anew each time. Its history is short.
-            Subject::Task(id) => {
-                let shown = task::read(app, console, caller, *id).await?;
-                let mut parts = task::parts(&shown);
-                parts.push(task::corner(&shown));
-                Ok(parts)
-            }
-            Subject::Turn { id, seen } => {
-                let store = app.pipeline().store();
-                let head = store.head(*id).await?;
-                let mark = head.map(|h| (h.version, h.epoch, h.mail_count));
-                if let Some((before, shown)) = seen.as_deref_mut()
-                    && Some(*before) == mark
-                {
-                    shown.now = store.now().await?;
-                    shown.glance = console.glance(app, caller).await?;
-                    let mut parts = match shown.detail.turn.is_final {
-                        true => Vec::new(),
-                        false => turn::moving(shown),
-                    };
-                    parts.push(turn::corner(shown));
-                    return Ok(parts);
-                }
-                let shown = turn::read(app, console, caller, *id).await?;
-                let mut parts = turn::parts(&shown);
-                parts.push(turn::corner(&shown));
-                *seen = mark.map(|mark| Box::new((mark, shown)));
-                Ok(parts)
             }
         }
     }

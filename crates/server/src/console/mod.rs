@@ -8,6 +8,7 @@
 //! |---|---|
 //! | [`guard`] | who looks, who may press a button, signing in |
 //! | [`layout`] | the frame around every page, and the headers that keep it harmless |
+//! | [`one`] | what the pages about one thing have in common |
 //! | [`list`], [`job`] | the two pages that matter; [`tables`], [`moves`], [`svg`] (on its [`axis`]) are parts of the second |
 //! | [`actions`] | what the buttons do |
 //! | [`live`] | changes, as server-sent events |
@@ -31,6 +32,7 @@ mod lines;
 mod list;
 mod live;
 mod moves;
+mod one;
 mod places;
 mod svg;
 mod tables;
@@ -65,19 +67,19 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .route("/turns/{id}/{action}", post(turn::act))
         .route("/console/live/agents", get(live::agents))
         .route("/console/live/agents/{name}", get(live::agent))
-        .route("/console/live/turns/{id}", get(live::turn))
+        .route("/console/live/turns/{id}", get(live::one::<turn::Shown>))
         .route("/tasks", get(tasks::page))
         .route("/tasks/budgets/{tenant}", post(tasks::set_budget))
         .route("/tasks/{id}", get(task::page))
         .route("/tasks/{id}/{action}", post(task::act))
         .route("/console/live/tasks", get(live::tasks))
-        .route("/console/live/tasks/{id}", get(live::task))
+        .route("/console/live/tasks/{id}", get(live::one::<task::Shown>))
         .route("/lines", get(lines::page))
         .route("/lines/schedules/{action}", post(lines::act))
         .route("/workers", get(places::workers))
         .route("/flows", get(places::flows))
         .route("/console/live/jobs", get(live::jobs))
-        .route("/console/live/jobs/{id}", get(live::job))
+        .route("/console/live/jobs/{id}", get(live::one::<job::Shown>))
         .route("/console/sign-in", get(guard::sign_in_page).post(guard::sign_in))
         .route("/console/sign-out", post(guard::sign_out))
         .layer(Extension(Arc::new(cache::Console::default())))

@@ -2,16 +2,18 @@
 
 use super::{
     agents::presser,
-    cache::{Console, Glance},
-    guard::{Presser, Viewer, said, see_other},
-    job::bad,
-    layout::{Page, Place, workers},
-    text::{age, clock, excerpt, moment, pill, short, span, value},
+    cache::Console,
+    guard::{Presser, Viewer, said},
+    layout::Place,
+    one::{
+        Entity, Frame, Line, Look, One, Parts, Rule, WHY_CHARS_MAX, bad, did, fact, history,
+        may_only_look, pressed, respond, rules,
+    },
+    text::{age, excerpt, moment, pill, short, span, value},
 };
 use crate::{
     App, Caller, Problem,
     extract::{Named, Params},
-    keys::Scope,
     tasks::{TaskName, desk},
 };
 use axum::{
@@ -35,10 +37,6 @@ use tenure_pods::{
     view::{self, AttemptView, TaskDetail, TaskView, TimelineEntry},
 };
 
-/// How much of the sentence a page shows.
-const WHY_CHARS_MAX: usize = 600;
-/// Lines of the timeline that it shows, the newest.
-const LINES_MAX: usize = 300;
 /// Attempts that it shows, the newest.
 const ATTEMPTS_MAX: usize = 50;
 /// Characters of the log that it shows, the last.
@@ -63,9 +61,7 @@ pub(super) fn cause(ended: &Ended) -> Markup {
 pub(super) struct Shown {
     detail: TaskDetail,
     log: Option<(u32, String, bool)>,
-    now: Timestamp,
-    glance: Arc<Glance>,
-    may_press: bool,
+    look: Look,
 }
 
 /// What came of the last press.
@@ -75,20 +71,57 @@ pub(super) struct Asked {
     did: Option<String>,
 }
 
-/// Reads a task, if it is theirs to see.
-pub(super) async fn read(
-    app: &App,
-    console: &Console,
-    caller: &Caller,
-    id: EntityId,
-) -> Result<Shown, Problem> {
-    let store = app.pipeline().store();
-    let (head, state) = desk(app)?.task(caller.tenant.as_deref(), id).await?;
-    let detail = view::detail(store, &head).await?;
-    let log = log(app, id, state.attempt).await?;
-    let glance = console.glance(app, caller).await?;
-    let may_press = caller.may(Scope::Write);
-    Ok(Shown { detail, log, now: store.now().await?, glance, may_press })
+impl One for Shown {
+    fn look(&self) -> &Look {
+        &self.look
+    }
+
+    fn frame(&self) -> Frame {
+        let TaskView { id, name, is_final, .. } = &self.detail.task;
+        Frame {
+            title: format!("Task {} {}", excerpt(name, 40).0, short(*id)),
+            place: Place::Tasks,
+            crumbs: html! { a href="/tasks" { "Tasks" } " / " span.mono { (id) } },
+            live: (!is_final).then(|| format!("/console/live/tasks/{id}")),
+        }
+    }
+
+    fn parts(&self) -> Parts {
+        let (detail, now) = (&self.detail, self.look.now);
+        vec![
+            ("top", top(detail, now).into_string()),
+            ("moves", moves(self).into_string()),
+            ("attempts", attempts(detail, now).into_string()),
+            ("log", written(self).into_string()),
+            ("order", order(detail).into_string()),
+            ("timeline", timeline(detail).into_string()),
+        ]
+    }
+}
+
+impl Entity for Shown {
+    /// Its log grows without the task itself. Its history is short.
+    const ALWAYS_READ: bool = true;
+
+    async fn read(
+        app: &App,
+        console: &Console,
+        caller: &Caller,
+        id: EntityId,
+    ) -> Result<Self, Problem> {
+        let (head, state) = desk(app)?.task(caller.tenant.as_deref(), id).await?;
+        let detail = view::detail(app.pipeline().store(), &head).await?;
+        let log = log(app, id, state.attempt).await?;
+        Ok(Shown { detail, log, look: Look::at(app, console, caller).await? })
+    }
+
+    fn look_again(&mut self, look: Look) {
+        self.look = look;
+    }
+
+    fn moving(&self) -> Parts {
+        self.parts()
+    }
 }
 
 /// The end of what the container of the last attempt wrote, and whether more will come.
@@ -131,68 +164,19 @@ pub(super) async fn page(
         Ok(Named(TaskName(id))) => id,
         Err(problem) => return said(&problem),
     };
-    let shown = match read(&app, &console, &caller, id).await {
+    let shown = match Shown::read(&app, &console, &caller, id).await {
         Ok(shown) => shown,
         Err(problem) => return said(&problem),
     };
-    let did = asked.ok().and_then(|Params(asked)| asked.did);
-    let notice = match did.as_deref() {
-        Some("cancel") => "The task was asked to end; its pod is stopped first.",
-        Some("retry") => "The next attempt does not wait for its pause any more.",
-        Some("replay") => "This is the new task; the old one stays as it ended.",
-        Some("discard") => "It is no dead letter any more.",
-        _ => "",
+    let asked = asked.ok().and_then(|Params(asked)| asked.did);
+    let words = match asked.as_deref() {
+        Some("cancel") => Some("The task was asked to end; its pod is stopped first."),
+        Some("retry") => Some("The next attempt does not wait for its pause any more."),
+        Some("replay") => Some("This is the new task; the old one stays as it ended."),
+        Some("discard") => Some("It is no dead letter any more."),
+        _ => None,
     };
-    let notice = html! { @if !notice.is_empty() { div.box.good role="status" { (notice) } } };
-    respond(&shown, &caller, notice, StatusCode::OK)
-}
-
-fn respond(shown: &Shown, caller: &Caller, notice: Markup, status: StatusCode) -> Response {
-    let task = &shown.detail.task;
-    let id = task.id;
-    let body = html! {
-        div.crumb { a href="/tasks" { "Tasks" } " / " span.mono { (id) } }
-        div id="notice" { (notice) }
-        @for (id, part) in parts(shown) { div id=(id) { (maud::PreEscaped(part)) } }
-    };
-    Page {
-        title: format!("Task {} {}", excerpt(&task.name, 40).0, short(id)),
-        place: Place::Tasks,
-        live: (!task.is_final).then(|| format!("/console/live/tasks/{id}")),
-        now: shown.now,
-        glance: Some(&shown.glance),
-        caller: Some(caller),
-        body,
-    }
-    .respond(status)
-}
-
-/// The parts of the page, in order.
-pub(super) fn parts(shown: &Shown) -> Vec<(&'static str, String)> {
-    let detail = &shown.detail;
-    vec![
-        ("top", top(detail, shown.now).into_string()),
-        ("moves", moves(shown).into_string()),
-        ("attempts", attempts(detail, shown.now).into_string()),
-        ("log", written(shown).into_string()),
-        ("order", order(detail).into_string()),
-        ("timeline", timeline(detail).into_string()),
-    ]
-}
-
-/// For the corner of the page.
-pub(super) fn corner(shown: &Shown) -> (&'static str, String) {
-    ("glance", workers(&shown.glance).into_string())
-}
-
-fn fact(name: &str, what: Markup) -> Markup {
-    html! { div { dt { (name) } dd { (what) } } }
-}
-
-/// The time until something; the script counts it down.
-fn until(at: Timestamp, now: Timestamp) -> Markup {
-    let words = if at > now { span(at.since(now)) } else { "now".to_owned() };
-    html! { time datetime=(at) title=(moment(at)) data-until=(at.as_micros() / 1_000) { (words) } }
+    respond(&shown, &caller, did(words), StatusCode::OK)
 }
 
 fn top(detail: &TaskDetail, now: Timestamp) -> Markup {
@@ -225,14 +209,7 @@ fn top(detail: &TaskDetail, now: Timestamp) -> Markup {
             @if let Some(by) = task.must_end_by { @if !task.is_final { (fact("ends by", html! { (moment(by)) })) } }
         }
         @if let Some(result) = &task.result { div.card { div.cap { h2 { "Result" } } div.in { pre { (excerpt(result, 4_000).0) } } } }
-        @if !task.next_rules.is_empty() {
-            div.card { div.cap { h2 { "Rules that look at it next" } } table { tbody {
-                @for rule in task.next_rules.iter().take(6) { tr {
-                    td { code { (rule.rule) } }
-                    td.right.nowrap { (until(rule.at, now)) }
-                } }
-            } } }
-        }
+        (rules(task.next_rules.iter().map(|r| Rule { name: &r.rule, wait: None, at: r.at }), now))
     }
 }
 
@@ -248,8 +225,8 @@ fn moves(shown: &Shown) -> Markup {
     if !(replays || retries || cancels || shown.detail.dead_letter) {
         return html! {};
     }
-    if !shown.may_press {
-        return html! { p.small.dim { "This key may look and not touch: the buttons need the scope write." } };
+    if !shown.look.may_press {
+        return may_only_look();
     }
     let to = |action: &str| format!("/tasks/{}/{action}", task.id);
     html! {
@@ -366,28 +343,17 @@ fn order(detail: &TaskDetail) -> Markup {
 }
 
 fn timeline(detail: &TaskDetail) -> Markup {
-    let hidden = detail.timeline.len().saturating_sub(LINES_MAX);
-    html! {
-        div.card {
-            div.cap { h2 { "What happened" } span.small { a href={ "/v1/tasks/" (detail.task.id) "/events" } { "events, from the API" } } }
-            @if hidden > 0 { div.in.dim { (hidden) " older lines are not shown." } }
-            div.scroll { table {
-                thead { tr { th { "#" } th { "Time" } th { "By" } th { "What" } th { "Rule" } } }
-                tbody { @for entry in detail.timeline.iter().skip(hidden) { (line(entry)) } }
-            } }
-        }
-    }
+    history(&format!("/v1/tasks/{}/events", detail.task.id), detail.timeline.iter().map(line))
 }
 
-fn line(entry: &TimelineEntry) -> Markup {
-    html! {
-        tr {
-            td.dim { @if let Some(version) = entry.version { (version) } }
-            td.nowrap.mono title=(entry.at) { (clock(entry.at)) }
-            td { span.tag { (entry.by) } }
-            td { (excerpt(&entry.text, 300).0) div.small.dim { (excerpt(&entry.event, 80).0) } }
-            td { @if let Some(rule) = &entry.rule { span.pill.retrying { (excerpt(rule, 60).0) } } }
-        }
+fn line(entry: &TimelineEntry) -> Line<'_> {
+    Line {
+        version: entry.version,
+        at: entry.at,
+        by: &entry.by,
+        text: &entry.text,
+        event: &entry.event,
+        rule: entry.rule.as_deref(),
     }
 }
 
@@ -403,16 +369,9 @@ pub(super) async fn act(
         return said(&Problem::not_found(format!("task {id:?}")));
     };
     let fields: HashMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
-    match carry_out(&app, &caller, id, &action, &fields).await {
-        Ok(to) => see_other(&format!("/tasks/{to}?did={action}")),
-        Err(no) => match read(&app, &console, &caller, id).await {
-            Ok(shown) => {
-                let notice = bad(&format!("Nothing was done. {}:", no.code().title()), no.detail());
-                respond(&shown, &caller, notice, no.status())
-            }
-            Err(problem) => said(&problem),
-        },
-    }
+    let done = carry_out(&app, &caller, id, &action, &fields).await;
+    let to = done.map(|to| format!("/tasks/{to}?did={action}"));
+    pressed(&caller, to, Shown::read(&app, &console, &caller, id)).await
 }
 
 /// Where to go from there.

@@ -8,13 +8,7 @@ use super::{
     task::{cause, task_link},
     text::{age, excerpt, pill},
 };
-use crate::{
-    App, Caller, Problem,
-    extract::Params,
-    keys::Scope,
-    paging::newest,
-    tasks::desk,
-};
+use crate::{App, Caller, Problem, extract::Params, keys::Scope, paging::newest, tasks::desk};
 use axum::{
     Extension,
     body::Bytes,

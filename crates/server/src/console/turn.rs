@@ -2,16 +2,18 @@
 
 use super::{
     agents::{agent_path, item_row, presser},
-    cache::{Console, Glance},
-    guard::{Presser, Viewer, said, see_other},
-    job::bad,
-    layout::{Page, Place, workers},
-    text::{age, clock, excerpt, fold, job_link, moment, pill, short, span, value},
+    cache::Console,
+    guard::{Presser, Viewer, said},
+    layout::Place,
+    one::{
+        Entity, Frame, Line, Look, One, Parts, Rule, WHY_CHARS_MAX, bad, did, fact, history,
+        may_only_look, pressed, respond, rules, until,
+    },
+    text::{age, excerpt, fold, job_link, moment, pill, short, span, value},
 };
 use crate::{
     App, Caller, Problem,
     extract::{Named, Params},
-    keys::Scope,
 };
 use axum::{
     Extension,
@@ -35,12 +37,8 @@ use tenure_agents::{
 };
 use tenure_kernel::{ids::EntityId, time::Timestamp};
 
-/// How much of the sentence a page shows.
-const WHY_CHARS_MAX: usize = 600;
 /// Steps that a page shows, the newest.
 const STEPS_MAX: usize = 60;
-/// Lines of the timeline that it shows, the newest.
-const LINES_MAX: usize = 300;
 
 /// A link to a turn.
 pub(super) fn turn_link(id: EntityId) -> Markup {
@@ -53,11 +51,9 @@ fn desk(app: &App) -> Result<&Desk, Problem> {
 
 /// Everything a page about a turn shows.
 pub(super) struct Shown {
-    pub detail: TurnDetail,
+    detail: TurnDetail,
     items: Vec<Item>,
-    pub now: Timestamp,
-    pub glance: Arc<Glance>,
-    may_press: bool,
+    look: Look,
 }
 
 /// What came of the last press.
@@ -67,20 +63,62 @@ pub(super) struct Asked {
     did: Option<String>,
 }
 
-/// Reads a turn, if it is theirs to see.
-pub(super) async fn read(
-    app: &App,
-    console: &Console,
-    caller: &Caller,
-    id: EntityId,
-) -> Result<Shown, Problem> {
-    let store = app.pipeline().store();
-    let (head, _) = desk(app)?.turn(caller.tenant.as_deref(), id).await?;
-    let detail = view::detail(store, &head).await?;
-    let items = items(store, &head).await?;
-    let glance = console.glance(app, caller).await?;
-    let may_press = caller.may(Scope::Write);
-    Ok(Shown { detail, items, now: store.now().await?, glance, may_press })
+impl One for Shown {
+    fn look(&self) -> &Look {
+        &self.look
+    }
+
+    fn frame(&self) -> Frame {
+        let TurnView { id, agent, tenant, is_final, .. } = &self.detail.turn;
+        Frame {
+            title: format!("Turn of {agent} {}", short(*id)),
+            place: Place::Agents,
+            crumbs: html! {
+                a href="/agents" { "Agents" } " / " a href=(agent_path(tenant, agent)) { (agent) }
+                " / " span.mono { (id) }
+            },
+            live: (!is_final).then(|| format!("/console/live/turns/{id}")),
+        }
+    }
+
+    fn parts(&self) -> Parts {
+        let (detail, now) = (&self.detail, self.look.now);
+        vec![
+            ("top", top(&detail.turn, now).into_string()),
+            ("moves", moves(self).into_string()),
+            ("talk", talk(detail, now).into_string()),
+            ("deliverable", deliverable(detail).into_string()),
+            ("inbox", letters(self).into_string()),
+            ("timeline", timeline(detail).into_string()),
+        ]
+    }
+}
+
+impl Entity for Shown {
+    async fn read(
+        app: &App,
+        console: &Console,
+        caller: &Caller,
+        id: EntityId,
+    ) -> Result<Self, Problem> {
+        let store = app.pipeline().store();
+        let (head, _) = desk(app)?.turn(caller.tenant.as_deref(), id).await?;
+        let detail = view::detail(store, &head).await?;
+        let items = items(store, &head).await?;
+        Ok(Shown { detail, items, look: Look::at(app, console, caller).await? })
+    }
+
+    fn look_again(&mut self, look: Look) {
+        self.look = look;
+    }
+
+    fn moving(&self) -> Parts {
+        let turn = &self.detail.turn;
+        if turn.is_final {
+            return Vec::new();
+        }
+        vec![("top", top(turn, self.look.now).into_string())]
+    }
 }
 
 /// `GET /turns/{id}`.
@@ -95,79 +133,21 @@ pub(super) async fn page(
         Ok(Named(id)) => id,
         Err(problem) => return said(&problem),
     };
-    let shown = match read(&app, &console, &caller, id).await {
+    let shown = match Shown::read(&app, &console, &caller, id).await {
         Ok(shown) => shown,
         Err(problem) => return said(&problem),
     };
-    let did = asked.ok().and_then(|Params(asked)| asked.did);
-    let notice = match did.as_deref() {
-        Some("stop") => "The turn was asked to end.",
-        Some("resume") => "Nobody waits any longer; the turn goes on.",
-        Some("finish") => "The turn was ended with what you gave.",
-        Some("result") => "The result is on record.",
-        Some("requeue") => "The letter was sent again.",
-        Some("skip") => "The letter was put aside.",
-        _ => "",
+    let asked = asked.ok().and_then(|Params(asked)| asked.did);
+    let words = match asked.as_deref() {
+        Some("stop") => Some("The turn was asked to end."),
+        Some("resume") => Some("Nobody waits any longer; the turn goes on."),
+        Some("finish") => Some("The turn was ended with what you gave."),
+        Some("result") => Some("The result is on record."),
+        Some("requeue") => Some("The letter was sent again."),
+        Some("skip") => Some("The letter was put aside."),
+        _ => None,
     };
-    let notice = html! { @if !notice.is_empty() { div.box.good role="status" { (notice) } } };
-    respond(&shown, &caller, notice, StatusCode::OK)
-}
-
-fn respond(shown: &Shown, caller: &Caller, notice: Markup, status: StatusCode) -> Response {
-    let turn = &shown.detail.turn;
-    let id = turn.id;
-    let body = html! {
-        div.crumb {
-            a href="/agents" { "Agents" } " / " a href=(agent_path(&turn.tenant, &turn.agent)) { (turn.agent) }
-            " / " span.mono { (id) }
-        }
-        div id="notice" { (notice) }
-        @for (id, part) in parts(shown) { div id=(id) { (maud::PreEscaped(part)) } }
-    };
-    Page {
-        title: format!("Turn of {} {}", turn.agent, short(id)),
-        place: Place::Agents,
-        live: (!turn.is_final).then(|| format!("/console/live/turns/{id}")),
-        now: shown.now,
-        glance: Some(&shown.glance),
-        caller: Some(caller),
-        body,
-    }
-    .respond(status)
-}
-
-/// The parts of the page, in order.
-pub(super) fn parts(shown: &Shown) -> Vec<(&'static str, String)> {
-    let detail = &shown.detail;
-    vec![
-        ("top", top(&detail.turn, shown.now).into_string()),
-        ("moves", moves(shown).into_string()),
-        ("talk", talk(detail, shown.now).into_string()),
-        ("deliverable", deliverable(detail).into_string()),
-        ("inbox", letters(shown).into_string()),
-        ("timeline", timeline(detail).into_string()),
-    ]
-}
-
-/// What changes while nothing happens.
-pub(super) fn moving(shown: &Shown) -> Vec<(&'static str, String)> {
-    vec![("top", top(&shown.detail.turn, shown.now).into_string())]
-}
-
-/// For the corner of the page.
-pub(super) fn corner(shown: &Shown) -> (&'static str, String) {
-    ("glance", workers(&shown.glance).into_string())
-}
-
-fn fact(name: &str, what: Markup) -> Markup {
-    html! { div { dt { (name) } dd { (what) } } }
-}
-
-/// The time until something; the script counts it down.
-fn until(at: Timestamp, now: Timestamp) -> Markup {
-    let left = at.since(now);
-    let words = if at > now { span(left) } else { "now".to_owned() };
-    html! { time datetime=(at) title=(moment(at)) data-until=(at.as_micros() / 1_000) { (words) } }
+    respond(&shown, &caller, did(words), StatusCode::OK)
 }
 
 fn top(turn: &TurnView, now: Timestamp) -> Markup {
@@ -206,14 +186,7 @@ fn top(turn: &TurnView, now: Timestamp) -> Markup {
                         } } }
                     } }
                 }
-                @if !turn.next_rules.is_empty() {
-                    div.card { div.cap { h2 { "Rules that look at it next" } } table { tbody {
-                        @for rule in turn.next_rules.iter().take(6) { tr {
-                            td { code { (rule.rule) } @if let Some(wait) = &rule.wait { " " span.dim { (wait) } } }
-                            td.right.nowrap { (until(rule.at, now)) }
-                        } }
-                    } } }
-                }
+                (rules(turn.next_rules.iter().map(|r| Rule { name: &r.rule, wait: r.wait.as_deref(), at: r.at }), now))
             }
         }
     }
@@ -232,8 +205,8 @@ fn moves(shown: &Shown) -> Markup {
     if turn.is_final {
         return html! {};
     }
-    if !shown.may_press {
-        return html! { p.small.dim { "This key may look and not touch: the buttons need the scope write." } };
+    if !shown.look.may_press {
+        return may_only_look();
     }
     let to = |action: &str| format!("/turns/{}/{action}", turn.id);
     html! {
@@ -374,8 +347,8 @@ fn letters(shown: &Shown) -> Markup {
                     thead { tr { th { "Status" } th { "Type" } th { "About" } th { "What" } th.right { "Age" } } }
                     tbody {
                         @for item in shown.items.iter().rev().take(100) {
-                            (item_row(item, shown.now, false))
-                            @if item.status == ItemStatus::Error && shown.may_press {
+                            (item_row(item, shown.look.now, false))
+                            @if item.status == ItemStatus::Error && shown.look.may_press {
                                 tr { td {} td colspan="4" {
                                     @if !turn.is_final {
                                         form method="post" action=(to(&item.id, "requeue")) {
@@ -398,28 +371,17 @@ fn letters(shown: &Shown) -> Markup {
 }
 
 fn timeline(detail: &TurnDetail) -> Markup {
-    let hidden = detail.timeline.len().saturating_sub(LINES_MAX);
-    html! {
-        div.card {
-            div.cap { h2 { "What happened" } span.small { a href={ "/v1/turns/" (detail.turn.id) "/events" } { "events, from the API" } } }
-            @if hidden > 0 { div.in.dim { (hidden) " older lines are not shown." } }
-            div.scroll { table {
-                thead { tr { th { "#" } th { "Time" } th { "By" } th { "What" } th { "Rule" } } }
-                tbody { @for entry in detail.timeline.iter().skip(hidden) { (line(entry)) } }
-            } }
-        }
-    }
+    history(&format!("/v1/turns/{}/events", detail.turn.id), detail.timeline.iter().map(line))
 }
 
-fn line(entry: &TimelineEntry) -> Markup {
-    html! {
-        tr {
-            td.dim { (entry.version) }
-            td.nowrap.mono title=(entry.at) { (clock(entry.at)) }
-            td { span.tag { (entry.by) } }
-            td { (excerpt(&entry.text, 300).0) div.small.dim { (entry.event) } }
-            td { @if let Some(rule) = &entry.rule { span.pill.retrying { (rule) } } }
-        }
+fn line(entry: &TimelineEntry) -> Line<'_> {
+    Line {
+        version: Some(entry.version),
+        at: entry.at,
+        by: &entry.by,
+        text: &entry.text,
+        event: &entry.event,
+        rule: entry.rule.as_deref(),
     }
 }
 
@@ -444,16 +406,9 @@ pub(super) async fn act(
     };
     let item = which.map(|Params(w)| w.item).unwrap_or_default();
     let fields: HashMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
-    match carry_out(&app, &caller, id, &action, &item, &fields).await {
-        Ok(()) => see_other(&format!("/turns/{id}?did={action}")),
-        Err(no) => match read(&app, &console, &caller, id).await {
-            Ok(shown) => {
-                let notice = bad(&format!("Nothing was done. {}:", no.code().title()), no.detail());
-                respond(&shown, &caller, notice, no.status())
-            }
-            Err(problem) => said(&problem),
-        },
-    }
+    let done = carry_out(&app, &caller, id, &action, &item, &fields).await;
+    let to = done.map(|()| format!("/turns/{id}?did={action}"));
+    pressed(&caller, to, Shown::read(&app, &console, &caller, id)).await
 }
 
 async fn carry_out(
