@@ -13,6 +13,7 @@ pub mod auth;
 mod calls;
 mod console;
 pub mod extract;
+mod far;
 mod health;
 pub mod jobs;
 pub mod keys;

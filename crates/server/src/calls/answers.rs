@@ -3,7 +3,7 @@
 use crate::{
     ApiCode, App, Caller, Problem,
     extract::{Body, Named},
-    keys::Scope,
+    far::{ReleaseRequest, admit, not_there},
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State, http::StatusCode};
@@ -19,6 +19,8 @@ use tenure_kernel::{
     machine::Machine as _,
 };
 use utoipa::ToSchema;
+
+const KIND: &str = Call::TABLE.kind;
 
 /// A call that returned.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -61,20 +63,6 @@ fn yes() -> bool {
     true
 }
 
-/// A call that was not begun.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct ReleaseRequest {
-    /// The session that has it.
-    #[schema(value_type = String)]
-    session: SessionId,
-    /// Under which epoch.
-    epoch: u64,
-    /// In words.
-    #[serde(default)]
-    why: Option<String>,
-}
-
 /// It counts.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Accepted {
@@ -100,7 +88,7 @@ pub(super) async fn complete(
     Body(request): Body<CompleteRequest>,
 ) -> Result<Json<Accepted>, Problem> {
     let CompleteRequest { session, epoch, result } = request;
-    admit(&app, &caller, call, session).await?;
+    admit(&app, &caller, (call, KIND), session).await?;
     let said = Said::Completed(result);
     answer(call, desk::say(app.pipeline(), call, (session, epoch), &said).await?)
 }
@@ -126,7 +114,7 @@ pub(super) async fn fail(
         let detail = "while code of it may still run, nobody knows how a call ends";
         return Err(Problem::bad_field("over", detail).fix("say it with the kind unknown"));
     }
-    admit(&app, &caller, call, session).await?;
+    admit(&app, &caller, (call, KIND), session).await?;
     let said = if over { Said::Failed(kind, error) } else { Said::Left(error) };
     answer(call, desk::say(app.pipeline(), call, (session, epoch), &said).await?)
 }
@@ -148,29 +136,8 @@ pub(super) async fn release(
     Body(request): Body<ReleaseRequest>,
 ) -> Result<Json<Accepted>, Problem> {
     let ReleaseRequest { session, epoch, why } = request;
-    admit(&app, &caller, call, session).await?;
+    admit(&app, &caller, (call, KIND), session).await?;
     answer(call, desk::release(app.pipeline(), call, (session, epoch), why).await?)
-}
-
-fn absent(call: EntityId) -> Problem {
-    Problem::not_found(format!("call {call}")).field("call")
-}
-
-/// Whether call and session are the caller's. A session that is over may still bring what it knows.
-async fn admit(
-    app: &App,
-    caller: &Caller,
-    call: EntityId,
-    session: SessionId,
-) -> Result<(), Problem> {
-    caller.need(Scope::Worker)?;
-    if !app.identities().is_of(app, caller, call, Call::TABLE.kind).await? {
-        return Err(absent(call));
-    }
-    match app.identities().is_session_of(app, caller, session).await? {
-        true => Ok(()),
-        false => Err(Problem::not_found(format!("session {session}")).field("session")),
-    }
 }
 
 fn answer(call: EntityId, heard: Heard) -> Result<Json<Accepted>, Problem> {
@@ -185,7 +152,7 @@ fn answer(call: EntityId, heard: Heard) -> Result<Json<Accepted>, Problem> {
                 .with("kept", if kept { "evidence" } else { "nothing" })
                 .fix("stop working on it; what was said is kept as evidence where it can settle the call"))
         }
-        Heard::Unknown => Err(absent(call)),
+        Heard::Unknown => Err(not_there(call, KIND)),
         Heard::Refused(why) => {
             Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, ApiCode::PayloadTooLarge, why)
                 .field("result")

@@ -4,10 +4,11 @@
 //! gets the rest once more (`tenure_jobs::call::again`). From a worker that does not, they lapse with the lease, and then
 //! nobody knows, which is the truth.
 
-use super::{session_of, sessions::HeldCall};
+use super::sessions::HeldCall;
 use crate::{
     App, Caller, Problem,
     extract::{Body, Named},
+    far::{Poll, session_of},
     problem::ProblemDocument,
 };
 use axum::{
@@ -16,13 +17,10 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use futures_util::{
-    future::{join, select_all},
-    stream,
-};
+use futures_util::{future::join, stream};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::{convert::Infallible, time::Duration};
+use std::convert::Infallible;
 use tenure_engine::pipeline::Pipeline;
 use tenure_jobs::call::{
     again::{hand_out_again, take_back},
@@ -31,20 +29,15 @@ use tenure_jobs::call::{
     queue_of,
 };
 use tenure_kernel::{
-    bell::Topic,
     error::StoreError,
     ids::{EntityId, SessionId},
     limits as kernel_limits,
-    runtime::{First, first},
     sessions::Session,
     time::Timestamp,
 };
 use tenure_steps::events::{StepId, What};
 use tokio::sync::oneshot;
 use utoipa::ToSchema;
-
-/// The longest wait.
-const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// What a worker could do now.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -157,14 +150,10 @@ pub(super) async fn poll(
     }
     let has = request.have.map(|have| have.iter().map(|c| (c.call, c.epoch)).collect::<Vec<_>>());
     let tools = tools_of(&app, id, request.tools).await?;
-    let wait = Duration::from_millis(request.wait_ms).min(WAIT_MAX);
-    let bell = app.pipeline().bell().clone();
-    // Ears first: what rings from here on is heard, what was there before is seen.
-    let mut ears: Vec<_> = tools.iter().map(|t| bell.listen(Topic::Queue(queue_of(t)))).collect();
-    let until = app.pipeline().rt().mono() + wait;
+    let mut poll = Poll::new(&app, &session, tools.iter().map(|t| queue_of(t)), request.wait_ms);
     let mut first_look = true;
     loop {
-        let left = until.saturating_sub(app.pipeline().rt().mono());
+        let left = poll.left(&app);
         // At the end once more: the answer that got lost may have been claimed for after this poll began.
         let is_first = std::mem::take(&mut first_look);
         let again = has.clone().filter(|_| is_first || left.is_zero());
@@ -181,14 +170,8 @@ pub(super) async fn poll(
         if !undelivered.calls.is_empty() || left.is_zero() {
             return Ok(undelivered.deliver());
         }
-        // Bells are hints: once per tick it looks without one.
-        let nap = app.pipeline().rt().sleep(left.min(session.lease / 3));
-        let rung = select_all(ears.iter_mut().map(|e| e.heard()));
-        match first(first(rung, app.closing()), nap).await {
-            First::Left(First::Right(())) => {
-                return Ok(Undelivered::none(app.pipeline()).deliver());
-            }
-            First::Left(First::Left(_)) | First::Right(()) => {}
+        if !poll.pause(&app).await {
+            return Ok(Undelivered::none(app.pipeline()).deliver());
         }
     }
 }

@@ -1,32 +1,23 @@
 //! Sessions of workers that take calls: opened with the tools they have, renewed, ended.
 
-use super::{ended, session_of};
 use crate::{
     App, Caller, Problem,
     extract::{Body, Named},
+    far::{self, Opened, ProcessName, session_of},
     keys::Scope,
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 use tenure_jobs::{
     call::{desk, model::limits},
     catalogue::{CallTerms, CallTool, register_calls},
 };
-use tenure_kernel::{
-    error::StoreError,
-    ids::{EntityId, SessionId},
-    limits as kernel_limits,
-    sessions::{Executor, Hold, Opening, Renewal, RenewalAnswer},
-    store::{Answer, Op},
-};
+use tenure_kernel::{ids::EntityId, limits as kernel_limits, sessions::Hold};
 use tenure_steps::{canonical, tool::Class};
 use utoipa::ToSchema;
-
-/// The shortest lease: with less, a slow network costs calls.
-pub(crate) const LEASE_MIN: Duration = Duration::from_millis(200);
 
 /// A worker that takes calls.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -80,41 +71,6 @@ pub(super) struct ToolOffer {
     compensate: bool,
 }
 
-/// A process, said so that others on the same machine can conclude that it is dead.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ProcessName {
-    /// The machine's id: `/etc/machine-id`.
-    machine: String,
-    /// The id of its boot: `/proc/sys/kernel/random/boot_id`.
-    boot: String,
-    /// The namespace in which the process has its number: the link `/proc/self/ns/pid`.
-    pid_namespace: String,
-    /// Its number.
-    pid: u32,
-    /// When it started, in clock ticks since the boot: the 22nd field of `/proc/self/stat`.
-    started: u64,
-}
-
-impl ProcessName {
-    pub(crate) fn executor(self) -> Executor {
-        let ProcessName { machine, boot, pid_namespace, pid, started } = self;
-        Executor { machine, boot, pid_namespace, pid, started }
-    }
-}
-
-/// A session.
-#[derive(Debug, Serialize, ToSchema)]
-pub(super) struct Opened {
-    /// Its id.
-    #[schema(value_type = String)]
-    session: SessionId,
-    /// How long a renewal lasts, from before it was sent.
-    lease_ms: u64,
-    /// Renew this often.
-    renew_ms: u64,
-}
-
 /// Opens a session and registers its tools.
 #[utoipa::path(
     post, path = "/v1/calls/sessions", tag = "calls", request_body = OpenRequest,
@@ -129,28 +85,17 @@ pub(super) async fn open(
     Body(request): Body<OpenRequest>,
 ) -> Result<(StatusCode, Json<Opened>), Problem> {
     caller.need(Scope::Worker)?;
-    let lease = request.lease_ms.map_or(app.options().lease, Duration::from_millis);
-    if !(LEASE_MIN..=app.options().lease_max).contains(&lease) {
-        let (min, max) = (LEASE_MIN.as_millis(), app.options().lease_max.as_millis());
-        return Err(Problem::bad_field("lease_ms", format!("a lease has {min} to {max} ms"))
-            .fix("leave it out for the server's own"));
-    }
-    if request.name.trim().is_empty() || request.name.len() > kernel_limits::NAME_BYTES_MAX {
-        let detail = format!("a name has 1 to {} bytes", kernel_limits::NAME_BYTES_MAX);
-        return Err(Problem::bad_field("name", detail).fix("say which program runs where"));
-    }
+    let opening = far::opening(&app, request.name, request.lease_ms, request.executor)?;
     let tools = offers(request.tools)?;
     let tenant = caller.tenant.clone().unwrap_or_default();
     register_calls(app.pipeline(), &tenant, &tools).await?;
     if let Some(jobs) = app.jobs() {
         jobs.submitter().forget_flows();
     }
-    let executor = request.executor.map(ProcessName::executor);
-    let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-    let opening = Opening { name: request.name, role: "worker".into(), lease_ms, executor };
+    let lease_ms = opening.lease_ms;
     let names: Vec<String> = tools.into_iter().map(|t| t.name).collect();
     let session = desk::open_session(app.pipeline(), &tenant, opening, &names).await?;
-    Ok((StatusCode::CREATED, Json(Opened { session, lease_ms, renew_ms: (lease_ms / 3).max(1) })))
+    Ok(far::opened(session, lease_ms))
 }
 
 fn offers(tools: Vec<ToolOffer>) -> Result<Vec<CallTool>, Problem> {
@@ -257,23 +202,11 @@ pub(super) async fn renew(
     Body(request): Body<RenewRequest>,
 ) -> Result<Json<Renewed>, Problem> {
     let session = session_of(&app, &caller, id).await?;
-    if request.calls.len() > kernel_limits::HOLDS_MAX {
-        let detail =
-            format!("{} calls, the limit is {}", request.calls.len(), kernel_limits::HOLDS_MAX);
-        return Err(Problem::bad_field("calls", detail).fix("hold fewer in one session"));
-    }
     let hold = |c: &HeldCall| Hold { entity: c.call, epoch: c.epoch, mark: mark(c) };
     let holds = request.calls.iter().map(hold).collect();
-    match app.pipeline().submit(Op::Renew(Renewal { session: id, holds })).await? {
-        Answer::Renew(RenewalAnswer::Renewed { lost, mail, .. }) => {
-            let lease_ms = u64::try_from(session.lease.as_millis()).unwrap_or(u64::MAX);
-            // The only mail that a call gets is that its job does not want it any more.
-            let stop = mail.into_iter().filter(|c| !lost.contains(c)).collect();
-            Ok(Json(Renewed { lease_ms, lost, stop }))
-        }
-        Answer::Renew(RenewalAnswer::Ended) => Err(ended(id)),
-        other => Err(StoreError::Refused(format!("a renewal was answered with {other:?}")).into()),
-    }
+    // The only mail that a call gets is that its job does not want it any more.
+    let far::Renewed { lost, mail: stop } = far::renew(&app, id, holds, "calls").await?;
+    Ok(Json(Renewed { lease_ms: far::millis(session.lease), lost, stop }))
 }
 
 /// What a session row keeps of progress: a number is itself, anything else is another number when it is something else.
@@ -297,10 +230,5 @@ pub(super) async fn end(
     caller: Caller,
     Named(id): Named<EntityId>,
 ) -> Result<StatusCode, Problem> {
-    caller.need(Scope::Worker)?;
-    if !app.identities().is_session_of(&app, &caller, id).await? {
-        return Err(Problem::not_found(format!("session {id}")).field("session"));
-    }
-    desk::end_session(app.pipeline(), id).await?;
-    Ok(StatusCode::NO_CONTENT)
+    far::end(&app, &caller, id).await
 }

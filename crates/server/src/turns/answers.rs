@@ -3,7 +3,7 @@
 use crate::{
     ApiCode, App, Caller, Problem,
     extract::{Body, Named},
-    keys::Scope,
+    far::{ReleaseRequest, admit, not_there},
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State, http::StatusCode};
@@ -15,6 +15,7 @@ use tenure_agents::{
         model::Reply,
     },
     limits::MESSAGE_BYTES_MAX,
+    turn::table::TABLE,
     words::{EndStatus, Fault},
 };
 use tenure_kernel::{
@@ -22,6 +23,8 @@ use tenure_kernel::{
     ids::{EntityId, SessionId},
 };
 use utoipa::ToSchema;
+
+const KIND: &str = TABLE.kind;
 
 /// The message of a step.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -80,21 +83,6 @@ pub(super) struct FailRequest {
     /// A sentence for people.
     #[serde(default)]
     message: String,
-}
-
-/// A turn that is given back.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-#[schema(as = TurnReleaseRequest)]
-pub(super) struct ReleaseRequest {
-    /// The session that has the turn.
-    #[schema(value_type = String)]
-    session: SessionId,
-    /// Under which epoch.
-    epoch: u64,
-    /// In words.
-    #[serde(default)]
-    why: Option<String>,
 }
 
 /// It counts.
@@ -223,10 +211,6 @@ fn fits(field: &str, value: &Value) -> Result<(), Problem> {
         .fix("store large content elsewhere and say where"))
 }
 
-fn absent(turn: EntityId) -> Problem {
-    Problem::not_found(format!("turn {turn}")).field("turn")
-}
-
 async fn say(
     app: &App,
     caller: &Caller,
@@ -234,15 +218,8 @@ async fn say(
     held: (SessionId, u64),
     said: Said,
 ) -> Result<Json<Accepted>, Problem> {
-    caller.need(Scope::Worker)?;
-    let Some(far) = app.turns() else { return Err(absent(turn)) };
-    if !app.identities().is_of(app, caller, turn, "turn").await? {
-        return Err(absent(turn));
-    }
-    if !app.identities().is_session_of(app, caller, held.0).await? {
-        return Err(Problem::not_found(format!("session {}", held.0)).field("session"));
-    }
-    match far.say(turn, held, &said).await? {
+    admit(app, caller, (turn, KIND), held.0).await?;
+    match super::desk(app)?.say(turn, held, &said).await? {
         Heard::Accepted(status, next) => {
             Ok(Json(Accepted { accepted: true, status: status.to_owned(), next }))
         }
@@ -261,7 +238,7 @@ async fn say(
                 .with("step", step)
                 .fix("answer the step that was handed out"))
         }
-        Heard::Unknown => Err(absent(turn)),
+        Heard::Unknown => Err(not_there(turn, KIND)),
         Heard::Refused(why) => {
             Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, ApiCode::PayloadTooLarge, why)
                 .field("message")

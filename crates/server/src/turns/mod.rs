@@ -2,7 +2,8 @@
 //! asks for turns (a long poll), says the next message of each, and renews its session meanwhile.
 //! `docs/agents-in-any-language.md` is for those who write one.
 //!
-//! The handlers decide nothing: [`tenure_agents::drive::far`] does, and this says it in HTTP.
+//! The handlers decide nothing: [`tenure_agents::drive::far`] does, and this says it in HTTP. What it has in common with
+//! the protocol of tools is in [`crate::far`].
 //!
 //! | room | paths |
 //! |---|---|
@@ -16,9 +17,9 @@ mod poll;
 mod sessions;
 pub mod tools;
 
-use crate::App;
-use axum::extract::DefaultBodyLimit;
-use tenure_agents::limits::MESSAGE_BYTES_MAX;
+use crate::{ApiCode, App, Problem};
+use axum::{extract::DefaultBodyLimit, http::StatusCode};
+use tenure_agents::{drive::far::Far, limits::MESSAGE_BYTES_MAX};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// The routes; none on a server that does not know turns, or has no jobs to make of tool calls.
@@ -38,4 +39,13 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(answers::fail))
         .routes(routes!(answers::release))
         .merge(messages)
+}
+
+/// The routes are there only where turns are handed out; this says so without a panic.
+fn desk(app: &App) -> Result<&Far, Problem> {
+    app.turns().ok_or_else(|| {
+        Problem::new(StatusCode::NOT_FOUND, ApiCode::NoRoute, "this server hands out no turns")
+            .field("path")
+            .fix("start it with `tenure server` or `tenure up`")
+    })
 }

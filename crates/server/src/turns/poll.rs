@@ -3,12 +3,11 @@
 
 use crate::{
     App, Caller, Problem,
-    calls::session_of,
     extract::{Body, Named},
+    far::{Poll, session_of},
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State};
-use futures_util::future::select_all;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tenure_agents::{
@@ -16,16 +15,12 @@ use tenure_agents::{
     queue_of,
 };
 use tenure_kernel::{
-    bell::Topic,
     error::StoreError,
     ids::{EntityId, SessionId},
-    runtime::{First, first},
 };
 use tokio::sync::oneshot;
 use utoipa::ToSchema;
 
-/// The longest wait.
-const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Turns of one answer.
 const POLL_MAX: usize = 64;
 
@@ -79,21 +74,13 @@ pub(super) async fn poll(
         return Err(Problem::bad_field("session", detail)
             .fix("open one with POST /v1/turns/sessions and poll under that"));
     }
-    let wait = Duration::from_millis(request.wait_ms).min(WAIT_MAX);
-    let bell = app.pipeline().bell().clone();
-    // Ears first: what rings from here on is heard, what was there before is seen.
-    let mut ears: Vec<_> = targets.iter().map(|t| bell.listen(Topic::Queue(queue_of(t)))).collect();
-    let until = app.pipeline().rt().mono() + wait;
+    let mut poll = Poll::new(&app, &session, targets.iter().map(|t| queue_of(t)), request.wait_ms);
     loop {
         let turns = look(&app, &caller, (id, session.lease), &targets, request.max).await?;
-        let left = until.saturating_sub(app.pipeline().rt().mono());
-        if !turns.is_empty() || left.is_zero() {
+        if !turns.is_empty() || poll.left(&app).is_zero() {
             return Ok(Json(PollAnswer { turns }));
         }
-        // Bells are hints: once per tick it looks without one.
-        let nap = app.pipeline().rt().sleep(left.min(session.lease / 3));
-        let rung = select_all(ears.iter_mut().map(|e| e.heard()));
-        if let First::Left(First::Right(())) = first(first(rung, app.closing()), nap).await {
+        if !poll.pause(&app).await {
             return Ok(Json(PollAnswer { turns: Vec::new() }));
         }
         session_of(&app, &caller, id).await?;

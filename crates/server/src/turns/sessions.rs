@@ -2,23 +2,15 @@
 
 use crate::{
     App, Caller, Problem,
-    calls::{LEASE_MIN, ProcessName, ended, session_of},
     extract::{Body, Named},
+    far::{self, Opened, ProcessName, session_of},
     keys::Scope,
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State, http::StatusCode};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
-use tenure_agents::{drive::far, is_token};
-use tenure_jobs::call::desk::end_session;
-use tenure_kernel::{
-    error::StoreError,
-    ids::{EntityId, SessionId},
-    limits as kernel_limits,
-    sessions::{Hold, Opening, Renewal, RenewalAnswer},
-    store::{Answer, Op},
-};
+use tenure_agents::{drive::far::open_session, is_token};
+use tenure_kernel::{ids::EntityId, sessions::Hold};
 use utoipa::ToSchema;
 
 /// Targets of one session.
@@ -41,19 +33,6 @@ pub(super) struct OpenRequest {
     executor: Option<ProcessName>,
 }
 
-/// A session.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = TurnSession)]
-pub(super) struct Opened {
-    /// Its id.
-    #[schema(value_type = String)]
-    session: SessionId,
-    /// How long a renewal lasts, from before it was sent.
-    lease_ms: u64,
-    /// Renew this often.
-    renew_ms: u64,
-}
-
 /// Opens a session.
 #[utoipa::path(
     post, path = "/v1/turns/sessions", tag = "turns", request_body = OpenRequest,
@@ -65,16 +44,7 @@ pub(super) async fn open(
     Body(request): Body<OpenRequest>,
 ) -> Result<(StatusCode, Json<Opened>), Problem> {
     caller.need(Scope::Worker)?;
-    let lease = request.lease_ms.map_or(app.options().lease, Duration::from_millis);
-    if !(LEASE_MIN..=app.options().lease_max).contains(&lease) {
-        let (min, max) = (LEASE_MIN.as_millis(), app.options().lease_max.as_millis());
-        return Err(Problem::bad_field("lease_ms", format!("a lease has {min} to {max} ms"))
-            .fix("leave it out for the server's own"));
-    }
-    if request.name.trim().is_empty() || request.name.len() > kernel_limits::NAME_BYTES_MAX {
-        let detail = format!("a name has 1 to {} bytes", kernel_limits::NAME_BYTES_MAX);
-        return Err(Problem::bad_field("name", detail).fix("say which program runs where"));
-    }
+    let opening = far::opening(&app, request.name, request.lease_ms, request.executor)?;
     if request.targets.is_empty() || request.targets.len() > TARGETS_MAX {
         let detail = format!("{} targets; a session has 1 to {TARGETS_MAX}", request.targets.len());
         return Err(Problem::bad_field("targets", detail).fix("name the targets it serves"));
@@ -85,11 +55,9 @@ pub(super) async fn open(
         return Err(Problem::bad_field(field, detail).fix("use the target of an agent"));
     }
     let tenant = caller.tenant.clone().unwrap_or_default();
-    let lease_ms = u64::try_from(lease.as_millis()).unwrap_or(u64::MAX);
-    let executor = request.executor.map(ProcessName::executor);
-    let opening = Opening { name: request.name, role: "worker".into(), lease_ms, executor };
-    let session = far::open_session(app.pipeline(), &tenant, opening, &request.targets).await?;
-    Ok((StatusCode::CREATED, Json(Opened { session, lease_ms, renew_ms: (lease_ms / 3).max(1) })))
+    let lease_ms = opening.lease_ms;
+    let session = open_session(app.pipeline(), &tenant, opening, &request.targets).await?;
+    Ok(far::opened(session, lease_ms))
 }
 
 /// What a worker still has.
@@ -143,35 +111,20 @@ pub(super) async fn renew(
     Body(request): Body<RenewRequest>,
 ) -> Result<Json<Renewed>, Problem> {
     let session = session_of(&app, &caller, id).await?;
-    if request.turns.len() > kernel_limits::HOLDS_MAX {
-        let detail =
-            format!("{} turns, the limit is {}", request.turns.len(), kernel_limits::HOLDS_MAX);
-        return Err(Problem::bad_field("turns", detail).fix("hold fewer in one session"));
-    }
     let hold = |t: &HeldTurn| Hold { entity: t.turn, epoch: t.epoch, mark: 0 };
     let holds = request.turns.iter().map(hold).collect();
-    match app.pipeline().submit(Op::Renew(Renewal { session: id, holds })).await? {
-        Answer::Renew(RenewalAnswer::Renewed { mut lost, mail, .. }) => {
-            let Some(far) = app.turns() else { return Err(ended(id)) };
-            for held in &request.turns {
-                if lost.contains(&held.turn) {
-                    continue;
-                }
-                let has_mail = mail.contains(&held.turn);
-                if !has_mail && held.note.is_none() {
-                    continue;
-                }
-                let note = held.note.as_deref();
-                if !far.alive(held.turn, (id, held.epoch), note, has_mail).await? {
-                    lost.push(held.turn);
-                }
-            }
-            let lease_ms = u64::try_from(session.lease.as_millis()).unwrap_or(u64::MAX);
-            Ok(Json(Renewed { lease_ms, lost }))
+    let far::Renewed { mut lost, mail } = far::renew(&app, id, holds, "turns").await?;
+    let desk = super::desk(&app)?;
+    for held in &request.turns {
+        let (note, has_mail) = (held.note.as_deref(), mail.contains(&held.turn));
+        if lost.contains(&held.turn) || (note.is_none() && !has_mail) {
+            continue;
         }
-        Answer::Renew(RenewalAnswer::Ended) => Err(ended(id)),
-        other => Err(StoreError::Refused(format!("a renewal was answered with {other:?}")).into()),
+        if !desk.alive(held.turn, (id, held.epoch), note, has_mail).await? {
+            lost.push(held.turn);
+        }
     }
+    Ok(Json(Renewed { lease_ms: far::millis(session.lease), lost }))
 }
 
 /// Ends a session. Turns that it still holds are taken over at once.
@@ -185,10 +138,5 @@ pub(super) async fn end(
     caller: Caller,
     Named(id): Named<EntityId>,
 ) -> Result<StatusCode, Problem> {
-    caller.need(Scope::Worker)?;
-    if !app.identities().is_session_of(&app, &caller, id).await? {
-        return Err(Problem::not_found(format!("session {id}")).field("session"));
-    }
-    end_session(app.pipeline(), id).await?;
-    Ok(StatusCode::NO_CONTENT)
+    far::end(&app, &caller, id).await
 }
