@@ -169,6 +169,11 @@ fn without_fencing_a_late_commit_pollutes_the_stream() {
 }
 
 #[test]
+fn without_fencing_a_worker_that_has_lost_a_turn_delivers_for_it() {
+    is_missed("fencing", "rivals", "its end is delayed", &["delivered"], &["one_end"]);
+}
+
+#[test]
 fn without_the_barrier_a_tool_runs_twice() {
     let only = "after the tool, irreversible";
     is_missed(

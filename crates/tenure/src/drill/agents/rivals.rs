@@ -11,6 +11,7 @@ use crate::{
         case::Case,
         ground::Ground,
         matrix::Witnessed,
+        processes::Hand,
         proxy::{Proxy, Weather},
     },
 };
@@ -21,6 +22,8 @@ use tenure_tools::scripted::{Gate, Reply, Script};
 const WORKERS: usize = 4;
 /// Turns that wait in one line.
 const TURNS: usize = 6;
+/// What is asked of an agent that has no tool for it.
+const TASK: &str = "please answer";
 
 /// All of them.
 pub fn cases() -> Vec<Case> {
@@ -32,6 +35,7 @@ pub fn cases() -> Vec<Case> {
         woken("before its question", "step_begun:1:stop"),
         woken("after the answer", "model_answered:1:stop"),
         Case::new(row::RIVALS, "its commit is delayed past the lease", delayed),
+        Case::new(row::RIVALS, "its end is delayed past the lease", outdated),
         Case::new(row::RIVALS, format!("{WORKERS} workers, {TURNS} turns in one line"), race),
     ]
 }
@@ -63,11 +67,7 @@ async fn delayed(ground: Ground) -> Result<Witnessed, Failure> {
     let script = Script::new().then(act().held(&gate)).then(act());
     let script = script.then(Reply::text(DONE).held(&other)).otherwise(Reply::text(DONE));
     let arena = Arena::with(ground, script).await?;
-    let url = arena.ground.base.url.clone();
-    let target = url.split("://").last().unwrap_or_default().trim_end_matches('/');
-    let line = Proxy::open(target.to_owned()).await?;
-    let mut first = arena.ground.worker_at(&format!("http://{}", line.address()), None)?;
-    first.until_said("a worker for").await?;
+    let (line, mut first) = behind_a_line(&arena).await?;
     let turn = arena.send(ACT).await?;
     arena.model.seen(1).await;
     let before = arena.epoch(&turn).await;
@@ -85,6 +85,41 @@ async fn delayed(ground: Ground) -> Result<Witnessed, Failure> {
     let expected = Expected { asked: 3..=3, ..acting("verifiable") };
     seen.and(arena.judged(&turn, ACT, &expected).await?);
     Ok(seen)
+}
+
+/// What the first worker would deliver arrives while another asks again: it is not what is delivered. No mail came in
+/// between, so nothing but the epoch says that it is too late.
+async fn outdated(ground: Ground) -> Result<Witnessed, Failure> {
+    let (gate, other) = (Gate::new(), Gate::new());
+    let script = Script::new().then(Reply::text("it is outdated").held(&gate));
+    let script = script.then(Reply::text(DONE).held(&other)).otherwise(Reply::text(DONE));
+    let arena = Arena::with(ground, script).await?;
+    let (line, mut first) = behind_a_line(&arena).await?;
+    let turn = arena.send(TASK).await?;
+    arena.model.seen(1).await;
+    let before = arena.epoch(&turn).await;
+    line.turn(Weather::Held);
+    gate.open();
+    let _second = arena.worker(None)?;
+    let mut seen = Witnessed::default();
+    seen.recoveries.extend(arena.taken_over(&turn, before).await);
+    arena.model.seen(2).await;
+    line.turn(Weather::Clear);
+    first.send(Signal::TERM);
+    first.ended().await?;
+    other.open();
+    seen.and(arena.judged(&turn, TASK, &asking()).await?);
+    Ok(seen)
+}
+
+/// A worker that is ready, on a line of its own.
+async fn behind_a_line(arena: &Arena) -> Result<(Proxy, Hand), Failure> {
+    let url = &arena.ground.base.url;
+    let target = url.split("://").last().unwrap_or_default().trim_end_matches('/');
+    let line = Proxy::open(target.to_owned()).await?;
+    let mut worker = arena.ground.worker_at(&format!("http://{}", line.address()), None)?;
+    worker.until_said("a worker for").await?;
+    Ok((line, worker))
 }
 
 /// One turn at a time, first come, first served, whoever runs them.
