@@ -53,9 +53,13 @@ async fn a_wire_that_is_cut_costs_time_and_nothing_else() {
     let config = EngineConfig::with_lease(Duration::from_secs(2));
     let outside = Outside::slow(Duration::from_millis(10));
     let worker = work_with(config, pipeline_to(&format!("http://{at}"), None), 4, &outside).await;
-    for _ in 0..30 {
+    // Store and bell are cut again and again; on a slow machine a cut may find nothing to cut.
+    for _ in 0..3_000 {
         rt().sleep(Duration::from_millis(23)).await;
         cutter.send_modify(|n| *n += 1);
+        if severed.load(Ordering::SeqCst) > 30 {
+            break;
+        }
     }
     assert!(severed.load(Ordering::SeqCst) > 30, "store and bell were cut again and again");
     server.until_all_done().await;
