@@ -208,9 +208,9 @@ fn search(caller: &Caller, filters: &Filters) -> Markup {
     html! {
         form method="get" action="/jobs" {
             @if !filters.status.is_empty() { input type="hidden" name="status" value=(filters.status); }
-            label for="flow" { "flow" } input id="flow" name="flow" value=(filters.flow) size="18";
+            label.field for="flow" { "flow " input id="flow" name="flow" value=(filters.flow) size="18"; }
             @if caller.tenant.is_none() {
-                label for="tenant" { "tenant" } input id="tenant" name="tenant" value=(filters.tenant) size="12";
+                label.field for="tenant" { "tenant " input id="tenant" name="tenant" value=(filters.tenant) size="12"; }
             }
             label for="fault" { input id="fault" type="checkbox" name="fault" value="1" checked[!filters.fault.is_empty()]; " rules that fail" }
             button { "Show" }

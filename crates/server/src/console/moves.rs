@@ -1,7 +1,7 @@
 //! What moves a job: the buttons that make sense where it stands, and no others. What it waits for from a person
 //! comes first and large; what a person may do at any time stays small.
 
-use super::text::excerpt;
+use super::{one::may_only_look, text::excerpt};
 use maud::{Markup, html};
 use tenure_jobs::view::{JobDetail, JobView, WaitView};
 use tenure_kernel::ids::EntityId;
@@ -15,7 +15,7 @@ const STEPS_MAX: usize = 200;
 pub(super) fn all(detail: &JobDetail, may_press: bool) -> Markup {
     let job = &detail.job;
     if !may_press {
-        return html! { p.small.dim { "This key may look and not touch: the buttons need the scope write." } };
+        return may_only_look();
     }
     let unknown = unknown_steps(job);
     let asked = job.waits.iter().filter(|w| w.kind != WaitKind::Timer);

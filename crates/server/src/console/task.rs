@@ -9,7 +9,7 @@ use super::{
         Entity, Frame, Line, Look, One, Parts, Rule, WHY_CHARS_MAX, bad, did, fact, history,
         may_only_look, pressed, respond, rules,
     },
-    text::{age, excerpt, moment, pill, short, span, value},
+    text::{age, excerpt, for_a_page, moment, pill, short, span, value},
 };
 use crate::{
     App, Caller, Problem,
@@ -31,7 +31,7 @@ use tenure_pods::{
     task::{
         decide::RetryNow,
         model::{CancelAsk, Ended},
-        table::{CANCELED, FAILED, RETRYING},
+        table::{CANCELED, FAILED, QUEUED, RETRYING, RUNNING},
     },
     verdict::Cause,
     view::{self, AttemptView, TaskDetail, TaskView, TimelineEntry},
@@ -50,9 +50,11 @@ pub(super) fn task_link(id: EntityId) -> Markup {
 /// A cause as a tag, with its class.
 pub(super) fn cause(ended: &Ended) -> Markup {
     let class = serde_json::to_value(ended.class).unwrap_or_default();
+    // Some causes are the only ones of their class.
+    let class = class.as_str().filter(|c| ended.cause.map(Cause::name) != Some(*c));
     html! {
         @if let Some(cause) = ended.cause { span.tag { (Cause::name(cause)) } }
-        @if let Some(class) = class.as_str() { " " span.small.dim { (class) } }
+        @if let Some(class) = class { " " span.small.dim { (class) } }
         @if let Some(code) = ended.exit_code { " " span.small { "exit " (code) } }
     }
 }
@@ -181,7 +183,6 @@ pub(super) async fn page(
 
 fn top(detail: &TaskDetail, now: Timestamp) -> Markup {
     let task = &detail.task;
-    let sentence = view::why(task, now).replace('`', "");
     let name = if task.name.is_empty() { "Task" } else { &task.name };
     html! {
         div.head {
@@ -191,7 +192,7 @@ fn top(detail: &TaskDetail, now: Timestamp) -> Markup {
             h1 { (excerpt(name, 100).0) }
             @if !task.tenant.is_empty() { span.tag { (excerpt(&task.tenant, 60).0) } }
         }
-        p.why { (excerpt(&sentence, WHY_CHARS_MAX).0) }
+        p.why { (for_a_page(&view::why(task, now), WHY_CHARS_MAX)) }
         @if let Some(fault) = &task.fault { (bad("A rule fails on this task:", fault)) }
         dl.facts.small {
             (fact("ordered", html! { (age(task.created_at, now)) " ago" }))
@@ -201,7 +202,9 @@ fn top(detail: &TaskDetail, now: Timestamp) -> Markup {
             (fact("attempt", html! { (task.attempt) @if !task.external { " of at most " (task.attempts_max) } }))
             @if task.external { (fact("pods", html! { "made elsewhere, and watched" })) }
             @if !task.cluster.is_empty() { (fact("cluster", html! { (excerpt(&task.cluster, 60).0) })) }
-            @if let Some(look) = &task.tended { (fact("executor", html! { @match &look.executor { Some(name) => (excerpt(name, 60).0), None => span.dim { "none (" (look.status) ")" } } })) }
+            @if let Some(look) = task.tended.as_ref().filter(|_| [QUEUED, RUNNING].contains(&task.status.as_str())) {
+                (fact("executor", html! { @match &look.executor { Some(name) => (excerpt(name, 60).0), None => span.dim { "none has it" } } }))
+            }
             @if task.deferred > 0 { (fact("put off by the budget", html! { (task.deferred) " times" })) }
             @if let Some(of) = task.retry_of { (fact("replays", task_link(of))) }
             @if let Some(new) = detail.replayed_as { (fact("replayed as", task_link(new))) }
@@ -230,27 +233,42 @@ fn moves(shown: &Shown) -> Markup {
     }
     let to = |action: &str| format!("/tasks/{}/{action}", task.id);
     html! {
-        div.card { div.quiet {
-            @if retries && !task.pod_may_run { form method="post" action=(to("retry")) { button.go { "Retry now" } } }
-            @if retries && task.pod_may_run {
-                details id="vouch" {
-                    summary { "Retry although the old pod may still run" }
-                    form method="post" action=(to("retry")) {
-                        input type="hidden" name="fenced" value="true";
-                        p.small { "Look first: if the pod still runs, the task runs twice. Press only if you have seen that it is gone." }
-                        button.no { "I have seen that it is gone" }
+        div.card {
+            @if retries || replays {
+                div.cap { h2 { "What moves it" } }
+                div.moves {
+                    @if retries && task.pod_may_run { section.move {
+                        h3 { "Is the old pod gone?" }
+                        p { "Look first: if it still runs, the task runs twice." }
+                        form method="post" action=(to("retry")) {
+                            input type="hidden" name="fenced" value="true";
+                            div.row { button.no { "I have seen that it is gone" } }
+                        }
+                    } }
+                    @else if retries { section.move {
+                        h3 { "Try again" }
+                        p { "The next attempt does not wait for the rest of its pause. It still needs a place in the tenant's budget." }
+                        form method="post" action=(to("retry")) { div.row { button.go { "Retry now" } } }
+                    } }
+                    @if replays { section.move {
+                        h3 { "Order it once more" }
+                        p { "A new task does the same from its first attempt. This one stays as it is." }
+                        form method="post" action=(to("replay")) { div.row { button.go { "Replay as a new task" } } }
+                    } }
+                }
+            }
+            @if shown.detail.dead_letter || cancels { div.quiet {
+                @if shown.detail.dead_letter { form method="post" action=(to("discard")) { button { "Discard" } } }
+                @if cancels { details id="cancel" {
+                    summary { "Cancel…" }
+                    form method="post" action=(to("cancel")) {
+                        label for="cancel-why" { "Why? It is kept in the history, and written on the pod." }
+                        input id="cancel-why" name="why" autocomplete="off";
+                        div { button.no { "Cancel this task" } }
                     }
-                }
-            }
-            @if replays { form method="post" action=(to("replay")) { button.go { "Replay as a new task" } } }
-            @if shown.detail.dead_letter { form method="post" action=(to("discard")) { button { "Put aside" } } }
-            @if cancels {
-                form method="post" action=(to("cancel")) {
-                    input name="why" aria-label="why" placeholder="why" size="24";
-                    button.no { "Cancel" }
-                }
-            }
-        } }
+                } }
+            } }
+        }
     }
 }
 
@@ -318,7 +336,7 @@ fn written(shown: &Shown) -> Markup {
         @if let Some((attempt, text, over)) = &shown.log {
             @if !text.is_empty() {
                 div.card {
-                    div.cap { h2 { "Log of attempt " (attempt) } @if !over { span.pill.running { "▶ is read" } } span.small { a href={ "/v1/tasks/" (shown.detail.task.id) "/logs" } { "all of it, from the API" } } }
+                    div.cap { h2 { "Log of attempt " (attempt) } @if !over { span.pill.running { "▶ being followed" } } span.small { a href={ "/v1/tasks/" (shown.detail.task.id) "/logs" } { "all of it, from the API" } } }
                     div.in.scroll { pre { (text) } }
                 }
             }

@@ -6,7 +6,7 @@ use super::{
     guard::{Presser, Viewer, said, see_other},
     layout::{Page, Place, workers},
     task::{cause, task_link},
-    text::{age, excerpt, pill},
+    text::{age, excerpt, for_a_page, pill},
 };
 use crate::{App, Caller, Problem, extract::Params, keys::Scope, paging::newest, tasks::desk};
 use axum::{
@@ -187,7 +187,7 @@ fn chips(listing: &Listing, filters: &Filters) -> Markup {
     };
     html! {
         (chip("", "all", None, false))
-        @for (status, count) in &listing.glance.tasks { (chip(status, status, Some(*count), false)) }
+        @for (status, count) in &listing.glance.tasks { (chip(status, &status.to_lowercase(), Some(*count), false)) }
         (chip("", "dead letters", None, true))
     }
 }
@@ -197,10 +197,10 @@ fn search(caller: &Caller, filters: &Filters) -> Markup {
         form method="get" action="/tasks" {
             @if !filters.status.is_empty() { input type="hidden" name="status" value=(filters.status); }
             @if !filters.dead.is_empty() { input type="hidden" name="dead" value="1"; }
-            label for="workflow" { "workflow" } input id="workflow" name="workflow" value=(filters.workflow) size="14";
-            label for="cause" { "cause" } input id="cause" name="cause" value=(filters.cause) size="14";
+            label.field for="workflow" { "workflow " input id="workflow" name="workflow" value=(filters.workflow) size="14"; }
+            label.field for="cause" { "cause " input id="cause" name="cause" value=(filters.cause) size="14"; }
             @if caller.tenant.is_none() {
-                label for="tenant" { "tenant" } input id="tenant" name="tenant" value=(filters.tenant) size="10";
+                label.field for="tenant" { "tenant " input id="tenant" name="tenant" value=(filters.tenant) size="10"; }
             }
             button { "Show" }
             @if !filters.query().is_empty() { a.button href="/tasks" { "Clear" } }
@@ -237,7 +237,6 @@ fn rows(listing: &Listing, filters: &Filters) -> Markup {
 }
 
 fn row(task: &TaskView, now: Timestamp) -> Markup {
-    let sentence = why(task, now).replace('`', "");
     let own = task.task_id != task.id.to_string();
     html! {
         tr {
@@ -251,7 +250,7 @@ fn row(task: &TaskView, now: Timestamp) -> Markup {
             }
             td.nowrap { (task.attempt) @if !task.external { span.dim { " of " (task.attempts_max) } } }
             td { @if let Some(ended) = &task.ended { (cause(ended)) } @else { span.dim { "–" } } }
-            td.why { (excerpt(&sentence, WHY_CHARS_MAX).0) }
+            td.why { (for_a_page(&why(task, now), WHY_CHARS_MAX)) }
             td.right.nowrap { (age(task.created_at, now)) }
         }
     }
@@ -262,24 +261,24 @@ fn budgets(listing: &Listing) -> Markup {
         @if !listing.budgets.is_empty() {
             div.card {
                 div.cap { h2 { "Retry budgets" } span.small.dim { "what the retries of a tenant may cost together; a retry without a place waits, and is not lost" } }
-                table {
+                div.scroll { table {
                     thead { tr { th { "Tenant" } th.right { "Per minute" } th.right { "Burst" } th.right { "Under way" } th.right { "Could start now" } th.right { "Given" } th.right { "Put off" } th { "Set by" } @if listing.may_set { th { "Change" } } } }
                     tbody { @for b in &listing.budgets { tr {
-                        td { span.tag { (excerpt(&b.tenant, 60).0) } }
+                        td.nowrap { span.tag { (excerpt(&b.tenant, 60).0) } }
                         td.right { (b.per_minute) } td.right { (b.burst) }
                         td.right { (b.in_flight) span.dim { " of " (b.in_flight_max) } }
                         td.right { (b.tokens) @if b.tokens == 0 { " " span.pill.retrying { "empty" } } }
                         td.right { (b.granted) } td.right { (b.deferred) }
                         td { @match &b.set_by { Some(by) => (excerpt(by, 60).0), None => span.dim { "settings" } } }
-                        @if listing.may_set { td {
+                        @if listing.may_set { td.nowrap {
                             form.inline method="post" action={ "/tasks/budgets/" (encoded(&b.tenant)) } {
-                                input name="per_minute" aria-label="per minute" value=(b.per_minute) size="6";
-                                input name="in_flight" aria-label="under way at most" value=(b.in_flight_max) size="4";
+                                label.field { "per minute " input name="per_minute" value=(b.per_minute) size="6"; }
+                                label.field { "under way " input name="in_flight" value=(b.in_flight_max) size="4"; }
                                 button { "Set" }
                             }
                         } }
                     } } }
-                }
+                } }
             }
         }
     }

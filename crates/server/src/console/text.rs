@@ -116,7 +116,8 @@ pub(super) fn sentence(job: &JobView, now: Timestamp, chars_max: usize) -> Marku
     }
 }
 
-fn for_a_page(text: &str, chars_max: usize) -> Markup {
+/// A sentence for a page. Commands of ours become the words that stand on the buttons.
+pub(super) fn for_a_page(text: &str, chars_max: usize) -> Markup {
     let text = match text.rsplit_once("; it ends ") {
         Some((says, end)) if end.ends_with(" at the latest.") => format!("{says}."),
         _ => text.to_owned(),
@@ -126,9 +127,9 @@ fn for_a_page(text: &str, chars_max: usize) -> Markup {
         None => text,
     };
     let verb = |command: &str| -> String {
-        let mut words = command.strip_prefix("tenure job ").unwrap_or(command).split(' ');
-        let first = words.next().unwrap_or("").to_owned();
-        if command.starts_with("tenure job ") { first } else { command.to_owned() }
+        let ours = ["tenure job ", "tenure task ", "tenure turn ", "tenure agent "];
+        let rest = ours.iter().find_map(|prefix| command.strip_prefix(prefix));
+        rest.and_then(|rest| rest.split(' ').next()).unwrap_or(command).to_owned()
     };
     let (mut parts, mut left) = (Vec::new(), chars_max);
     for (i, part) in text.split('`').enumerate().filter(|(_, part)| !part.is_empty()) {
@@ -146,7 +147,9 @@ fn for_a_page(text: &str, chars_max: usize) -> Markup {
 
 /// A status with a sign and a word, so that colour is never alone.
 pub(super) fn pill(status: &str, big: bool) -> Markup {
-    let sign = match status.to_ascii_lowercase().as_str() {
+    // Tasks have their statuses in capitals, as the systems before them; on a page they would shout.
+    let shown = status.to_ascii_lowercase();
+    let sign = match shown.as_str() {
         "queued" | "pending" => "○",
         "running" => "▶",
         "waiting" => "◷",
@@ -164,7 +167,7 @@ pub(super) fn pill(status: &str, big: bool) -> Markup {
         "cancelled" | "canceled" | "removed" => "⊘",
         _ => "·",
     };
-    html! { span.pill.big[big].(word(status)) { span aria-hidden="true" { (sign) } (status) } }
+    html! { span.pill.big[big].(word(status)) { span aria-hidden="true" { (sign) } (shown) } }
 }
 
 /// A status as a class name: only what the machine's table knows is one.

@@ -9,7 +9,7 @@ use super::{
         Entity, Frame, Line, Look, One, Parts, Rule, WHY_CHARS_MAX, bad, did, fact, history,
         may_only_look, pressed, respond, rules, until,
     },
-    text::{age, excerpt, fold, job_link, moment, pill, short, span, value},
+    text::{age, excerpt, fold, for_a_page, job_link, moment, pill, short, span, value},
 };
 use crate::{
     App, Caller, Problem,
@@ -151,7 +151,6 @@ pub(super) async fn page(
 }
 
 fn top(turn: &TurnView, now: Timestamp) -> Markup {
-    let sentence = view::why(turn, now).replace('`', "");
     html! {
         div.head {
             (pill(&turn.status, true))
@@ -159,7 +158,7 @@ fn top(turn: &TurnView, now: Timestamp) -> Markup {
             h1 { "Turn of " a href=(agent_path(&turn.tenant, &turn.agent)) { (turn.agent) } }
             @if !turn.tenant.is_empty() { span.tag { (turn.tenant) } }
         }
-        p.why { (excerpt(&sentence, WHY_CHARS_MAX).0) }
+        p.why { (for_a_page(&view::why(turn, now), WHY_CHARS_MAX)) }
         @if let Some(fault) = &turn.fault { (bad("A rule fails on this turn:", fault)) }
         dl.facts.small {
             (fact("sent", html! { (age(turn.created_at, now)) " ago" }))

@@ -1,7 +1,11 @@
 //! `tenure executor` as a process: killed with SIGKILL at each point of a pod's life and replaced by another; the API server is a
 //! double in this process. One pod per attempt, whatever happens.
 
-use crate::lab::{Lab, bounded};
+use crate::{
+    console_cdp::Tab,
+    lab::{Lab, bounded},
+    support::{fast, service},
+};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tenure::{
@@ -163,5 +167,37 @@ async fn an_executor_asks_for_no_more_than_its_role_grants() {
     let refused: Vec<_> =
         town.cluster.requests().into_iter().filter(|r| r.code == Some(403)).collect();
     assert!(refused.is_empty(), "{refused:?}");
+    town.lab.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_of_a_task_follows_its_pod_and_its_log() {
+    if fast() {
+        println!("skipped: needs Chromium, and this is a fast check");
+        return;
+    }
+    let chromium = service("TENURE_TEST_CHROMIUM");
+    let town = Town::open().await;
+    let _worker = town.lab.worker(None);
+    let _executor = town.lab.executor(&town.kubeconfig, None);
+    town.job().await;
+    let pod = town.pod(1).await;
+    town.cluster.bind(&pod, "node-1");
+    town.cluster.running(&pod);
+    town.cluster.log(&pod, "main", "reading 4 files");
+    town.cluster.log(&pod, "main", "<b>epoch 1</b>: loss 0.31");
+    let task = town.task_is("RUNNING").await;
+    let mut tab = Tab::open(&chromium, &town.lab.dir().join("profile")).await;
+    tab.go(&format!("{}/tasks/{task}", town.lab.service.url())).await;
+    tab.until("document.getElementById('live').dataset.state === 'live'").await;
+    tab.until("document.querySelector('#log pre')?.textContent.includes('loss 0.31')").await;
+    tab.until("document.querySelector('#attempts td code')").await;
+    tab.picture("task-running").await;
+    town.cluster.log(&pod, "main", "epoch 2: loss 0.12");
+    tab.until("document.querySelector('#log pre').textContent.includes('loss 0.12')").await;
+    assert_eq!(tab.eval("!!document.querySelector('#log b')").await, json!(false));
+    town.cluster.terminate(&pod, 0, "Completed", "{\"rows\": 7}");
+    tab.until("document.querySelector('.pill.big.completed')").await;
+    assert_eq!(tab.complaints, Vec::<String>::new());
     town.lab.close().await;
 }
