@@ -10,6 +10,7 @@ pub mod desk;
 pub mod envelope;
 pub mod execute;
 pub mod follow;
+pub mod namespaces;
 pub mod pod;
 pub mod report;
 pub mod rules;

@@ -4,8 +4,9 @@
 //! and the moment of the transition. Whoever sees the same thing (a second collector, the executor, a restart, a list
 //! after a watch) says it under the same key, and it is told once.
 
-use crate::verdict::Verdict;
+use crate::verdict::{Cause, Verdict};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use tenure_kernel::{
     ids::{EntityId, MailId},
     time::Timestamp,
@@ -101,6 +102,18 @@ pub struct Report {
 }
 
 impl Report {
+    /// Reads one that may come from a collector that is not ours: whether another attempt could help follows from the cause
+    /// where nobody says.
+    pub fn read(mut value: Value) -> Result<Self, serde_json::Error> {
+        if let Some(verdict) = value.get_mut("verdict").and_then(Value::as_object_mut)
+            && !verdict.contains_key("retryable")
+            && let Some(Ok(cause)) = verdict.get("cause").map(Cause::deserialize)
+        {
+            verdict.insert("retryable".into(), cause.retryable().into());
+        }
+        serde_json::from_value(value)
+    }
+
     /// Two reports under one key say the same.
     pub fn key(&self) -> String {
         let v = &self.verdict;

@@ -12,6 +12,7 @@
 use crate::{
     budget::BudgetTerms,
     execute::make,
+    namespaces::Namespaces,
     task::{
         NewTask,
         model::{Asker, Cleanup, CleanupWhen, OnLost, Times, limits},
@@ -40,6 +41,8 @@ pub struct StepDefaults {
     pub cluster: String,
     /// See [`NewTask::namespace`]; the executor's own where this is empty.
     pub namespace: String,
+    /// Who may have pods where.
+    pub namespaces: Namespaces,
 }
 
 /// What a job says about a call that it hands over, as far as a task needs it. The same words as those of a `call`, by which
@@ -99,8 +102,9 @@ impl StepDefaults {
             .map_err(|e| format!("no task can be made of this call: {e}"))?;
         // It was checked before it was handed over. Should it be wrong all the same, an executor says so to the job; a task
         // without a template would wait for somebody else's pod.
-        let mut task = self.read(&call.input).unwrap_or_else(|why| NewTask {
-            template: json!({ "spec": { "containers": [] }, "why": why }),
+        let read = self.read(&call.input).and_then(|task| self.may_be_there(task, tenant));
+        let mut task = read.unwrap_or_else(|why| NewTask {
+            template: json!({ make::REFUSED: why }),
             ..NewTask::default()
         });
         if task.name.is_empty() {
@@ -117,6 +121,16 @@ impl StepDefaults {
         task.priority = call.priority;
         task.asker = Some(Asker { to: call.job, kind: CALL_ENDED.into(), call: call_words });
         Ok(task)
+    }
+
+    fn may_be_there(&self, task: NewTask, tenant: &str) -> Result<NewTask, String> {
+        let within = task.template["metadata"]["namespace"].as_str();
+        let namespace = task.namespace.as_deref().or(within).map(str::to_owned);
+        let bound = self.namespaces.binds(tenant);
+        match self.namespaces.problem(tenant, namespace.as_deref()).filter(|_| bound) {
+            Some(why) => Err(format!("namespace: {why}")),
+            None => Ok(task),
+        }
     }
 
     fn read(&self, input: &Value) -> Result<NewTask, String> {
@@ -392,6 +406,20 @@ mod tests {
             let said = read(input.clone()).unwrap_err();
             assert!(said.starts_with(&format!("{field}: ")), "{input}: {said}");
         }
+    }
+
+    #[test]
+    fn a_step_has_its_tenants_namespaces_and_says_so_where_it_has_not() {
+        let namespaces = Namespaces::read("jobs", "acme=ml").unwrap();
+        let defaults = StepDefaults { namespaces, ..StepDefaults::default() };
+        let call = json!({
+            "job": EntityId::fixed(7, 1), "step": "1", "key": "k", "call": 1, "what": "call",
+            "timeout_ms": 1, "must_end_in_ms": 1, "input": { "image": "i", "namespace": "kube-system" },
+        });
+        let said = |tenant: &str| make::check(&defaults.order(&call, tenant).unwrap().template);
+        let why = said("acme").unwrap_err();
+        assert!(why.contains("may not have pods in namespace \"kube-system\""), "{why}");
+        assert!(said("other").is_err() && said("default").is_ok());
     }
 
     #[test]

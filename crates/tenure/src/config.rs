@@ -8,7 +8,7 @@ pub use outside::{Kubernetes, other_variable};
 
 use serde::Serialize;
 use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
-use tenure_pods::verdict::Override;
+use tenure_pods::{namespaces::Namespaces, verdict::Override};
 
 /// What a key holds.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +37,8 @@ enum Form {
     RedisAddresses,
     /// The name of a namespace; may be empty.
     Namespace,
+    /// Tenants and their namespaces.
+    Namespaces,
     /// The name of a node; may be empty.
     NodeName,
     /// May be empty.
@@ -473,6 +475,12 @@ pub static KEYS: &[Key] = &[
         default: "86400",
         form: Form::Seconds(1.0, 3_650.0 * DAY),
         doc: "a task ends by then, with all its attempts, unless its order says otherwise",
+    },
+    Key {
+        name: "pods.namespaces",
+        default: "",
+        form: Form::Namespaces,
+        doc: "the namespaces in which tenants may have pods, such as acme=ml+ml-dev, beta=*; a tenant without any has kubernetes.namespace",
     },
     Key {
         name: "pods.next_pod_seconds",
@@ -1049,6 +1057,7 @@ fn problem_of(form: Form, value: &str) -> Option<String> {
         Form::BusUrl => tenure_bell::nats::check_url(value).err(),
         Form::RedisAddresses => tenure_bell::redis::check_addresses(value).err(),
         Form::Namespace => outside::problem_of_name(value, 63, "the name of a namespace"),
+        Form::Namespaces => Namespaces::read("", value).err(),
         Form::NodeName => outside::problem_of_name(value, 253, "the name of a node"),
         Form::BusPrefix => tenure_bell::nats::check_prefix(value).err(),
         Form::Anything => None,

@@ -93,6 +93,7 @@ pub(crate) fn hands(settings: &Settings) -> Arc<dyn Hands> {
         times: pods.times,
         cluster: settings.text("pods.cluster").to_owned(),
         namespace: String::new(),
+        namespaces: pods.namespaces,
     };
     Arc::new(PodHands { defaults, tools: vec![tool] })
 }

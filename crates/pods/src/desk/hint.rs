@@ -13,7 +13,7 @@ use crate::{
     envelope::TaskEvent,
     report::{PodName, Report, task_of_label},
     task::{Task, TaskState},
-    verdict::{TaskStatus, Verdict},
+    verdict::{Cause, TaskStatus, Verdict},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::de::DeserializeOwned;
@@ -100,11 +100,12 @@ fn report_of(event: &TaskEvent, status: TaskStatus, pod: PodName, now: Timestamp
         Some(Timestamp::from_micros(time.0.as_microsecond()))
     };
     let text = |t: &Option<String>| t.clone().unwrap_or_default();
+    let cause: Option<Cause> = known(event.cause.as_ref());
     let verdict = Verdict {
         status: Some(status),
-        cause: known(event.cause.as_ref()),
+        cause,
         class: known(event.class.as_ref()),
-        retryable: event.retryable.unwrap_or(false),
+        retryable: event.retryable.unwrap_or(cause.is_some_and(Cause::retryable)),
         container: event.container.clone(),
         exit_code: event.exit_code,
         signal: event.signal,
@@ -182,6 +183,7 @@ mod tests {
         assert_eq!(at(1).mail_id(), at(2).mail_id());
         assert_eq!(at(1).verdict.cause.map(|c| c.name()), Some("oom"));
         assert_eq!((at(1).verdict.class, at(1).over), (None, false));
+        assert!(at(1).verdict.retryable, "as its cause is, where nobody says");
         assert!(at(1).key().contains("1785579300000000"), "{}", at(1).key());
     }
 }

@@ -30,6 +30,7 @@ pub use reports::{ReportAnswer, ReportOutcome, Reporter};
 
 use crate::{
     budget::BudgetTerms,
+    namespaces::Namespaces,
     task::{Cleanup, RetryPolicy, Task, TaskState, model::Times},
 };
 use reports::Known;
@@ -85,6 +86,16 @@ pub enum DeskError {
         /// What to do.
         fix: &'static str,
     },
+    /// Whoever asks may not have this.
+    #[error("{why}")]
+    NotAllowed {
+        /// Which field.
+        field: &'static str,
+        /// What is not allowed.
+        why: String,
+        /// What to do.
+        fix: &'static str,
+    },
     /// A limit was passed.
     #[error("{what} has {found} bytes; the limit {name} is {max}")]
     TooLarge {
@@ -125,6 +136,10 @@ pub struct Defaults {
     pub must_end_in: Duration,
     /// Pods of tasks that nobody ordered here are taken in as tasks.
     pub adopt_unknown: bool,
+    /// Who may have pods where.
+    pub namespaces: Namespaces,
+    /// How long tasks that are over are kept: what ended before is not taken in again.
+    pub kept_for: Option<Duration>,
 }
 
 /// A task ends by then, unless it is ordered with another bound.
@@ -139,6 +154,8 @@ impl Default for Defaults {
             cleanup: Cleanup::default(),
             must_end_in: MUST_END_IN,
             adopt_unknown: true,
+            namespaces: Namespaces::default(),
+            kept_for: None,
         }
     }
 }

@@ -58,6 +58,8 @@ pub struct Order {
     pub priority: i16,
     /// Ordered twice under one key it is one task.
     pub key: Option<String>,
+    /// Whoever orders it speaks for its tenant alone, and has that tenant's namespaces.
+    pub confined: bool,
 }
 
 /// What became of it.
@@ -192,6 +194,14 @@ fn wish(defaults: &Defaults, order: &Order) -> Result<NewTask, DeskError> {
         let why = format!("namespace is {a:?}, and the template says {b:?}");
         return Err(DeskError::bad("namespace", why, "leave one of them out"));
     }
+    let namespace = order.namespace.clone().or(said.namespace);
+    if order.confined
+        && !external
+        && let Some(why) = defaults.namespaces.problem(&order.tenant, namespace.as_deref())
+    {
+        let fix = "leave it out, or ask whoever runs this server for it (pods.namespaces)";
+        return Err(DeskError::NotAllowed { field: "namespace", why, fix });
+    }
     let retry: RetryPolicy = overlay("retry", &defaults.retry, &order.retry)?;
     if let Some(problem) = retry.problem() {
         return Err(DeskError::bad("retry", problem, "correct it, or leave it out"));
@@ -212,7 +222,7 @@ fn wish(defaults: &Defaults, order: &Order) -> Result<NewTask, DeskError> {
         tenant_id: order.tenant.clone(),
         label: order.task_id.clone().filter(|_| parsed.is_none()),
         template: order.template.clone(),
-        namespace: order.namespace.clone().or(said.namespace),
+        namespace,
         cluster: order.cluster.clone(),
         container: order.container.clone(),
         retry,
@@ -357,6 +367,28 @@ mod tests {
         assert_eq!(changed(|o| o.timeout = Some(Duration::ZERO)), "timeout_seconds");
         assert_eq!(changed(|o| o.name = "a\nb".into()), "name");
         assert_eq!(changed(|o| o.template = json!({})), "template.spec.containers");
+    }
+
+    #[test]
+    fn a_tenants_key_has_its_tenants_namespaces_and_no_other() {
+        let defaults = Defaults {
+            namespaces: crate::namespaces::Namespaces::read("jobs", "acme=ml").unwrap(),
+            ..Defaults::default()
+        };
+        let asked = |confined, named: Option<&str>, within: Option<&str>| {
+            let mut order = Order { confined, namespace: named.map(str::to_owned), ..order() };
+            if let Some(within) = within {
+                order.template["metadata"] = json!({ "namespace": within });
+            }
+            wish(&defaults, &order)
+        };
+        let refused = |asked: Result<NewTask, DeskError>| {
+            matches!(asked, Err(DeskError::NotAllowed { field: "namespace", .. }))
+        };
+        assert!(asked(true, Some("ml"), None).is_ok() && asked(true, None, None).is_ok());
+        assert!(refused(asked(true, Some("kube-system"), None)));
+        assert!(refused(asked(true, None, Some("kube-system"))));
+        assert!(asked(false, Some("kube-system"), None).is_ok(), "a key without a tenant is free");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use super::{Desk, DeskError, order::Birthed, state_of};
 use crate::{
+    namespaces::NOBODYS,
     report::{POD_REPORT, Report},
     task::{NewTask, RetryPolicy, Task, model::Ended},
 };
@@ -29,9 +30,6 @@ pub const LATE: &str = "late/";
 
 /// Length of a pod's uid. Kubernetes' own have 36 characters.
 const UID_BYTES_MAX: usize = 128;
-
-/// The tenant of tasks whose pods name none.
-const TENANT: &str = "default";
 
 /// Who reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,22 +75,30 @@ impl ReportAnswer {
 
 /// Whose tasks are known to be theirs. That never changes while a task exists, so it needs to be read once.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<HashMap<EntityId, String>>);
+pub(super) struct Known(Mutex<HashMap<EntityId, Whose>>);
+
+/// Whose a task is.
+#[derive(Clone, Debug)]
+struct Whose {
+    tenant: String,
+    /// An executor of ours makes its pods, and writes on them whose they are.
+    tended: bool,
+}
 
 /// Tasks that are remembered.
 const KNOWN_MAX: usize = 65_536;
 
 impl Known {
-    fn get(&self, id: EntityId) -> Option<String> {
+    fn get(&self, id: EntityId) -> Option<Whose> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
     }
 
-    fn learn(&self, id: EntityId, tenant: &str) {
+    fn learn(&self, id: EntityId, whose: &Whose) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KNOWN_MAX {
             known.clear();
         }
-        known.insert(id, tenant.to_owned());
+        known.insert(id, whose.clone());
     }
 
     fn forget(&self, id: EntityId) {
@@ -104,9 +110,9 @@ impl Known {
 #[derive(Clone)]
 enum Footing {
     /// It exists, and is this tenant's.
-    Of(String),
+    Of(Whose),
     /// It was taken in just now.
-    Adopted(String),
+    Adopted(Whose),
     /// Nothing can be said to it.
     Not(String),
 }
@@ -140,7 +146,7 @@ impl Desk {
                     None => Footing::Not("nothing is known about its task".to_owned()),
                 },
             };
-            sending.push(self.tell(report, footing, from));
+            sending.push(self.tell(report, footing, from, true));
         }
         // Polled in their order, so reports about one task are mailed in theirs.
         join_all(sending).await.into_iter().collect()
@@ -156,7 +162,7 @@ impl Desk {
             return Ok(ReportAnswer::refused(report.key(), why));
         }
         let footing = self.footing(report.task(), report, from).await?;
-        self.tell(report, footing, from).await
+        self.tell(report, footing, from, false).await
     }
 
     /// What can be said to a task.
@@ -166,13 +172,15 @@ impl Desk {
         first: &Report,
         from: &Reporter,
     ) -> Result<Footing, DeskError> {
-        if let Some(tenant) = self.known.get(id) {
-            return Ok(Footing::Of(tenant));
+        if let Some(whose) = self.known.get(id) {
+            return Ok(Footing::Of(whose));
         }
         match self.pipeline.store().head(id).await? {
             Some(head) if head.kind() == Task::TABLE.kind => {
-                self.known.learn(id, &head.tenant);
-                Ok(Footing::Of(head.tenant))
+                let tended = !state_of::<Task>(&head)?.external;
+                let whose = Whose { tenant: head.tenant, tended };
+                self.known.learn(id, &whose);
+                Ok(Footing::Of(whose))
             }
             Some(_) => Ok(Footing::Not(format!("{id} is no task"))),
             None if !self.defaults.adopt_unknown => {
@@ -196,7 +204,7 @@ impl Desk {
             (Some(mine), theirs) if mine != theirs => {
                 return Ok(Footing::Not(not_yours(theirs)));
             }
-            (_, "") => TENANT.to_owned(),
+            (_, "") => NOBODYS.to_owned(),
             (_, theirs) => theirs.to_owned(),
         };
         if tenant.len() > kernel_limits::NAME_BYTES_MAX {
@@ -215,14 +223,24 @@ impl Desk {
             ..NewTask::default()
         };
         let at = self.pipeline.store().now().await?;
+        // Its task may have been here, and retired. What ended so long ago is nobody's news.
+        let old = self.defaults.kept_for.zip(first.verdict.since);
+        if first.verdict.is_final() && old.is_some_and(|(kept, since)| at.since(since) > kept) {
+            let why = "it ended longer ago than tasks are kept (server.retention_days)";
+            return Ok(Footing::Not(why.to_owned()));
+        }
+        let whose = Whose { tenant: tenant.clone(), tended: false };
         match self.give_birth(id, &tenant, at, &new, None).await? {
             Birthed::Born => {
-                self.known.learn(id, &tenant);
-                Ok(Footing::Adopted(tenant))
+                self.known.learn(id, &whose);
+                Ok(Footing::Adopted(whose))
             }
             // Another server was faster.
             Birthed::Same(_) | Birthed::Other(_) => match self.pipeline.store().head(id).await? {
-                Some(head) if head.kind() == Task::TABLE.kind => Ok(Footing::Of(head.tenant)),
+                Some(head) if head.kind() == Task::TABLE.kind => {
+                    let tended = !state_of::<Task>(&head)?.external;
+                    Ok(Footing::Of(Whose { tenant: head.tenant, tended }))
+                }
                 _ => Ok(Footing::Not(format!("{id} is no task"))),
             },
         }
@@ -233,16 +251,19 @@ impl Desk {
         report: &Report,
         footing: Footing,
         from: &Reporter,
+        strict: bool,
     ) -> Result<ReportAnswer, DeskError> {
         let (key, id) = (report.key(), report.task());
-        let (tenant, outcome) = match footing {
-            Footing::Of(tenant) => (tenant, ReportOutcome::Accepted),
-            Footing::Adopted(tenant) => (tenant, ReportOutcome::Adopted),
+        let (Whose { tenant, tended }, outcome) = match footing {
+            Footing::Of(whose) => (whose, ReportOutcome::Accepted),
+            Footing::Adopted(whose) => (whose, ReportOutcome::Adopted),
             Footing::Not(why) => return Ok(ReportAnswer::refused(key, why)),
         };
         let theirs = from.tenant.as_ref().is_some_and(|mine| *mine != tenant);
-        // What stands on a pod is what its maker wrote there: a pod can not speak for another tenant's task.
-        if theirs || !(report.tenant_id.is_empty() || report.tenant_id == tenant) {
+        // What stands on a pod is what its maker wrote there: a pod can not speak for another tenant's task. And one of ours says
+        // whose it is, so one that does not is not ours.
+        let unsaid = report.tenant_id.is_empty() && !(tended && strict);
+        if theirs || !(unsaid || report.tenant_id == tenant) {
             let why = if theirs { not_yours(&report.tenant_id) } else { mislabelled(report) };
             return Ok(ReportAnswer::refused(key, why));
         }

@@ -19,6 +19,9 @@ use tenure_kernel::ids::EntityId;
 /// somebody else's.
 pub const OWNER: &str = "flowforge.io/owner";
 
+/// In the place of a template: why there is none, for whoever is told how the task ended.
+pub const REFUSED: &str = "refused";
+
 /// The name of a container that has none.
 pub const MAIN: &str = "main";
 
@@ -58,6 +61,9 @@ pub fn namespace_of(new: &NewPod, task: &NewTask, default: &str) -> String {
 
 /// What is wrong with a template, as far as that can be said without a cluster.
 pub fn check(template: &Value) -> Result<Pod, String> {
+    if let Some(why) = template.get(REFUSED).and_then(Value::as_str) {
+        return Err(why.to_owned());
+    }
     let Some(members) = template.as_object() else {
         return Err("template: it has to be a pod: an object with `spec`".into());
     };

@@ -47,8 +47,8 @@ pub fn report_of(
     let well = verdict.status == Some(TaskStatus::Succeeded);
     let wrote = main_end(pod, policy).filter(|_| well).and_then(|end| end.message.as_deref());
     let over = gone || is_over(pod, policy);
-    // A pod that had ended before it went says how by itself.
-    let departed = gone && !is_over(pod, policy);
+    // A pod that had ended before it went says how by itself; one that is over and never ended is as good as gone.
+    let departed = over && !is_terminal(pod) && main_end(pod, policy).is_none();
     Report {
         task_id: label_of(new),
         workflow_id: new.workflow_id.clone(),

@@ -12,5 +12,5 @@ pub mod table;
 
 pub use model::{
     Begun, NewPod, POD_STOP, POD_WORD, Pod, PodEvent, PodState, PodStop, PodWord, Says, StopWhy,
-    pod_name, queue_of,
+    name_of_attempt, pod_name, queue_of,
 };

@@ -305,21 +305,25 @@ pub fn queue_of(cluster: &str) -> String {
     }
 }
 
-/// The name of an attempt's pod: readable, valid in Kubernetes, and never that of another attempt.
+/// The name of an attempt's pod.
 pub fn pod_name(new: &NewPod) -> String {
+    name_of_attempt(new.task, new.attempt, &new.workflow_id, &new.name)
+}
+
+/// The name of an attempt's pod: readable, valid in Kubernetes, and never that of another attempt. It follows from the task,
+/// so that the task, too, knows which pod may speak for it.
+pub fn name_of_attempt(task: EntityId, attempt: u32, workflow_id: &str, name: &str) -> String {
     let plain = |text: &str, max: usize| {
         let lower = text.to_ascii_lowercase();
         let ok = lower.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
         let text: String = ok.take(max).collect();
         text.trim_matches('-').to_owned()
     };
-    let hash = Sha256::new()
-        .chain_update(new.task.as_bytes())
-        .chain_update(new.attempt.to_be_bytes())
-        .finalize();
+    let hash =
+        Sha256::new().chain_update(task.as_bytes()).chain_update(attempt.to_be_bytes()).finalize();
     let tag: String = hash[..4].iter().map(|b| format!("{b:02x}")).collect();
-    let parts = [plain(&new.workflow_id, 8), plain(&new.name, 30)];
+    let parts = [plain(workflow_id, 8), plain(name, 30)];
     let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|p| !p.is_empty()).collect();
     let middle = if parts.is_empty() { "task".to_owned() } else { parts.join("-") };
-    format!("ff-{middle}-{}-{tag}", new.attempt)
+    format!("ff-{middle}-{attempt}-{tag}")
 }

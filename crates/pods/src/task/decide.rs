@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     budget::{self, BudgetAsk, BudgetRelease},
-    pod::{NewPod, POD_STOP, POD_WORD, Pod, PodStop, PodWord, Says, StopWhy},
+    pod::{NewPod, POD_STOP, POD_WORD, Pod, PodStop, PodWord, Says, StopWhy, name_of_attempt},
     report::{POD_REPORT, PodName, Report},
     verdict::{Cause, CauseClass, TaskStatus},
 };
@@ -238,9 +238,17 @@ impl<'a> Desk<'a> {
         match report.attempt {
             Some(a) if a < cur => Place::Neither(format!("attempt {a} is over")),
             Some(a) if a > cur => Place::Neither(format!("attempt {a} was never asked for")),
-            Some(_) if state.pod.is_none() => Place::Current,
+            Some(_) if state.pod.is_none() && self.is_own(&report.pod) => Place::Current,
             _ => other(),
         }
+    }
+
+    /// Whether a pod that nobody has vouched for yet can be the one of this attempt. Labels are easily written; the name and the
+    /// place are the executor's.
+    fn is_own(&self, pod: &PodName) -> bool {
+        let TaskState { attempt, workflow_id, name, namespace, .. } = &self.state;
+        pod.name == name_of_attempt(self.cx.id, *attempt, workflow_id, name)
+            && namespace.as_ref().is_none_or(|own| *own == pod.namespace)
     }
 
     /// The attempt's pod was told of, and nobody has said which it is.
@@ -349,7 +357,11 @@ impl<'a> Desk<'a> {
             return self.note(&format!("executor: attempt {} is over", word.attempt));
         }
         match word.says {
-            Says::Created { pod } if self.state.pod.is_none() => {
+            // It made the pod: whatever others took for it before was another one.
+            Says::Created { pod }
+                if self.state.ended.is_none()
+                    && self.state.pod.as_ref().is_none_or(|p| p.uid != pod.uid) =>
+            {
                 self.say(TaskEvent::PodCreated { pod: clipped(&pod) });
             }
             Says::Created { .. } => self.note("executor: the pod is known"),

@@ -127,8 +127,8 @@ fn a_place_keeps_its_moment_however_often_it_is_asked_for() {
     let ask = BudgetAsk { task: last, tenant: "t".into(), terms };
     w.mail(budget_id("t"), "again", ASK, &ask);
     w.settle();
-    let mail = w.store.mail.get(&last).into_iter().flatten();
-    let granted = mail.filter(|m| m.kind == GRANTED).last().expect("an answer");
+    let mut mail = w.store.mail.get(&last).into_iter().flatten();
+    let granted = mail.rfind(|m| m.kind == GRANTED).expect("an answer");
     let answer: Answer =
         serde_json::from_slice(granted.body.inline().expect("small")).expect("json");
     assert!((100_000..=120_000).contains(&answer.after_ms), "{answer:?}");

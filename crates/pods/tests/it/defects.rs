@@ -105,6 +105,33 @@ fn f3_another_pod_under_the_same_number_does_not_speak_for_the_attempt() {
     w.check();
 }
 
+/// Also before the executor has said which pod it made: a pod speaks for the attempt only under the attempt's own name.
+#[test]
+fn f3_labels_alone_do_not_speak_for_an_attempt() {
+    let mut w = World::new();
+    let mut new = w.new_task();
+    new.namespace = Some("work".into());
+    let task = w.create(new);
+    let mut other = Seen::app_error(task, 1, "stranger");
+    other.0.pod.name = "somebody-elses".into();
+    other.0.pod.namespace = "work".into();
+    w.saw(other);
+    assert!(w.noted(task).contains("not the pod of attempt 1"));
+    // The right name in the wrong place.
+    w.saw(Seen::app_error(task, 1, "elsewhere"));
+    assert_eq!((w.status(task), w.state(task).pod), ("QUEUED", None));
+    // A pod that took the name is forgotten when the executor says which it made.
+    let mut early = Seen::running(task, 1, "impostor");
+    early.0.pod.namespace = "work".into();
+    w.saw(early);
+    assert_eq!(w.state(task).pod.map(|p| p.uid).as_deref(), Some("impostor"));
+    w.make(tended_id(task, 1), "u1");
+    assert_eq!(w.state(task).pod.map(|p| p.uid).as_deref(), Some("u1"));
+    w.saw(Seen::succeeded(task, 1, "u1"));
+    assert_eq!(w.status(task), "SUCCEEDED");
+    w.check();
+}
+
 /// The same where others make the pods and write no attempt on them.
 #[test]
 fn f3_old_pods_of_a_watched_task_are_no_new_attempts() {

@@ -36,7 +36,7 @@ use tenure_pods::{
         letters::dead_letters,
     },
     envelope::TaskEvent,
-    pod::{Begun, POD_WORD, Pod, PodEvent, PodWord, Says, queue_of},
+    pod::{Begun, POD_WORD, Pod, PodEvent, PodWord, Says, name_of_attempt, queue_of},
     report::{PodName, Report, TerminatedReason, task_of_label},
     task::{Task, TaskState, decide::RetryNow, model::CancelAsk},
     verdict::{Cause, CauseClass, TaskStatus, Verdict},
@@ -224,7 +224,7 @@ fn report(task: EntityId, pod: &PodName, attempt: u32, verdict: Verdict) -> Repo
         task_id: task.to_string(),
         workflow_id: String::new(),
         tenant_id: TENANT.into(),
-        pod: pod.clone(),
+        pod: PodName { name: name_of_attempt(task, attempt, "", "train"), ..pod.clone() },
         attempt: Some(attempt),
         verdict,
         over,
@@ -348,6 +348,31 @@ async fn pods_of_tasks_that_nobody_ordered_are_taken_in_and_their_end_is_told_on
     .await;
 }
 
+/// A collector that lost its spool tells of pods whose tasks were over, and retired, long ago.
+#[tokio::test]
+async fn what_ended_before_anything_that_is_kept_is_not_taken_in_again() {
+    on_both(|town| async move {
+        let kept_for = Some(Duration::from_secs(30 * 86_400));
+        let defaults = Defaults { kept_for, ..Defaults::default() };
+        let desk = Desk::new(town.node.pipeline.clone(), defaults);
+        let now = town.store.now().await.unwrap();
+        let ended = |label: &str, days: u64| {
+            let mut verdict = failed(Cause::Oom, CauseClass::Oom, Some(137), true);
+            verdict.since = Some(now - Duration::from_secs(days * 86_400));
+            let mut seen = report(task_of_label(label), &pod("u"), 1, verdict);
+            seen.task_id = label.into();
+            seen
+        };
+        let from = Reporter::default();
+        let answers = desk.report(&[ended("retired", 31), ended("young", 1)], &from).await.unwrap();
+        assert_eq!(answers[0].outcome, ReportOutcome::Refused);
+        assert!(answers[0].why.as_ref().unwrap().contains("retention"), "{answers:?}");
+        assert_eq!(answers[1].outcome, ReportOutcome::Adopted);
+        assert!(town.store.head(task_of_label("retired")).await.unwrap().is_none());
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_report_says_nothing_about_what_is_not_its_tenants() {
     on_both(|town| async move {
@@ -359,6 +384,9 @@ async fn a_report_says_nothing_about_what_is_not_its_tenants() {
         // A pod that claims to be another tenant's, by a collector that may speak for all.
         let stolen = Report { tenant_id: "them".into(), ..end.clone() };
         assert_eq!(town.report(stolen).await, ReportOutcome::Refused);
+        // A pod of ours says whose it is; one that does not is somebody else's.
+        let unsaid = Report { tenant_id: String::new(), ..end.clone() };
+        assert_eq!(town.report(unsaid).await, ReportOutcome::Refused);
         // What is no task gets no mail: this is the entity of its pod.
         let tended = town.state(task).await.tended.unwrap();
         let astray = Report { task_id: tended.to_string(), ..end.clone() };

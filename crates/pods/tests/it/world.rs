@@ -26,7 +26,7 @@ use tenure_kernel::{
 };
 use tenure_pods::{
     budget::{Budget, BudgetState, budget_id},
-    pod::{Pod, PodEvent, PodState, Says, decide::tell},
+    pod::{Pod, PodEvent, PodState, Says, decide::tell, name_of_attempt},
     report::{POD_REPORT, PodName, Report},
     task::{NewTask, Task, TaskEvent, TaskState, model::Asker},
     verdict::{Cause, CauseClass, TaskStatus, Verdict},
@@ -87,7 +87,7 @@ impl Seen {
             tenant_id: "t".into(),
             pod: PodName {
                 namespace: "default".into(),
-                name: format!("p-{uid}"),
+                name: name_of_attempt(task, attempt, "wf", "train"),
                 uid: uid.into(),
                 node: Some("node-1".into()),
             },

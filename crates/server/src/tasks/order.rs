@@ -84,6 +84,7 @@ pub(super) struct NewTask {
     responses(
         (status = 202, description = "Ordered; `Location` names it.", body = TaskOrderedDocument),
         (status = 200, description = "It was there under the same key; or it is final (`wait`).", body = TaskOrderedDocument),
+        (status = 403, description = "A namespace that the caller's tenant may not use.", body = ProblemDocument),
         (status = 409, description = "The key belongs to a task with other content.", body = ProblemDocument),
         (status = 413, description = "The template is too large.", body = ProblemDocument),
         (status = 422, description = "A template that no cluster would take; names the field.", body = ProblemDocument),
@@ -122,6 +123,7 @@ pub(super) async fn order(
         must_end_in: must_end_in(new.must_end_in_seconds)?,
         priority: new.priority,
         key: idempotency_key(&headers, new.key)?,
+        confined: caller.tenant.is_some(),
     };
     let ordered = desk(&app)?.order(order).await?;
     answered(&app, &tenant, ordered, wait).await

@@ -34,6 +34,11 @@ impl From<DeskError> for Problem {
             DeskError::Bad { field, fix, .. } => {
                 Problem::bad_field(field.clone(), e.to_string()).fix(*fix)
             }
+            DeskError::NotAllowed { field, fix, .. } => {
+                Problem::new(StatusCode::FORBIDDEN, ApiCode::Forbidden, e.to_string())
+                    .field(*field)
+                    .fix(*fix)
+            }
             DeskError::TooLarge { field, name, found, max, .. } => {
                 let code = ApiCode::PayloadTooLarge;
                 Problem::new(StatusCode::PAYLOAD_TOO_LARGE, code, e.to_string())

@@ -57,7 +57,7 @@ pub(super) async fn reports(
     let read: Vec<Result<Report, String>> = sent
         .reports
         .into_iter()
-        .map(|value| serde_json::from_value(value).map_err(|e| format!("it can not be read: {e}")))
+        .map(|value| Report::read(value).map_err(|e| format!("it can not be read: {e}")))
         .collect();
     let good: Vec<Report> = read.iter().filter_map(|r| r.as_ref().ok().cloned()).collect();
     let from = Reporter { tenant: caller.tenant.clone() };

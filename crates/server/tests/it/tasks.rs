@@ -7,6 +7,7 @@ use super::{
 use reqwest::Method;
 use serde_json::{Value, json};
 use std::time::Duration;
+use tenure_pods::{pod::name_of_attempt, report::task_of_label};
 use tenure_server::keys::Scope;
 
 fn template() -> Value {
@@ -17,9 +18,10 @@ fn report(task: &str, uid: &str, verdict: Value) -> Value {
     let mut whole = json!({ "status": null, "rule": "row", "since": 1_700_000_000_000_000_i64 });
     whole.as_object_mut().unwrap().extend(verdict.as_object().unwrap().clone());
     let over = whole["status"] != "RUNNING";
+    let name = name_of_attempt(task_of_label(task), 1, "", "");
     json!({
-        "task_id": task, "attempt": 1, "verdict": whole, "over": over, "seen_at": 1, "collector": "test",
-        "pod": { "namespace": "ml", "name": "p", "uid": uid, "node": "n1" },
+        "task_id": task, "tenant_id": "default", "attempt": 1, "verdict": whole, "over": over, "seen_at": 1,
+        "collector": "test", "pod": { "namespace": "ml", "name": name, "uid": uid, "node": "n1" },
     })
 }
 
@@ -50,6 +52,11 @@ async fn a_task_is_ordered_reported_about_read_and_replayed_over_http() {
         .post("/v1/tasks", json!({ "template": template(), "retry": { "factor_percent": 1 } }))
         .await;
     assert_eq!((bad.status, bad.text("field")), (422, "retry"));
+    for namespace in ["my team", "a/b"] {
+        let named = json!({ "template": template(), "namespace": namespace });
+        let bad = server.post("/v1/tasks", named).await;
+        assert_eq!((bad.status, bad.text("field")), (422, "namespace"), "{bad:?}");
+    }
     let body = json!({ "template": template(), "task_id": "wf.train", "retry": { "app": 0 } });
     let made = server.post("/v1/tasks", body.clone()).await;
     assert_eq!((made.status, made.text("task_id")), (202, "wf.train"), "{made:?}");
@@ -115,6 +122,12 @@ async fn a_collectors_key_reports_and_does_nothing_else() {
     let collector = server.key(None, &[Scope::Collector]).await;
     let reader = server.key(Some("acme"), &[Scope::Read]).await;
     let theirs = server.key(Some("them"), &[Scope::Write, Scope::Read]).await;
+    // A tenant's key has its tenant's namespaces; one without a tenant is free.
+    let named = json!({ "template": template(), "namespace": "kube-system" });
+    let not = server.with_key(Method::POST, "/v1/tasks", &theirs, named.clone()).await;
+    assert_eq!((not.status, not.text("code"), not.text("field")), (403, "forbidden", "namespace"));
+    let free = server.key(None, &[Scope::Write, Scope::Read]).await;
+    assert_eq!(server.with_key(Method::POST, "/v1/tasks", &free, named).await.status, 202);
     let mut seen = report("x-1", "u1", json!({ "status": "RUNNING" }));
     seen["tenant_id"] = json!("acme");
     let body = json!({ "reports": [seen] });
@@ -186,7 +199,7 @@ async fn what_is_sent_about_tasks_is_what_the_document_says() {
     let made = server.post("/v1/tasks", json!({ "template": template() })).await;
     let path = format!("/v1/tasks/{}", made.text("id"));
     let sent = json!({ "reports": [
-        report(made.text("id"), "u1", json!({ "status": "FAILED", "cause": "oom", "class": "oom" })),
+        report(made.text("id"), "u1", json!({ "status": "FAILED", "cause": "oom", "class": "oom", "retryable": false })),
     ] });
     server.post("/v1/tasks/reports", sent).await;
     let shown = until(&server, &path, "failed", |t| t["status"] == "FAILED").await;

@@ -7,6 +7,7 @@ use tenure_engine::config::{EngineConfig, TimerRule};
 use tenure_jobs::drive::JobOptions;
 use tenure_pods::{
     budget::BudgetTerms,
+    namespaces::Namespaces,
     task::{
         Cleanup, RetryPolicy,
         model::{CleanupWhen, Times},
@@ -148,7 +149,16 @@ impl Settings {
             cleanup: Cleanup { when, delay_ms: ms("pods.cleanup_delay_seconds") },
             must_end_in: self.seconds("pods.must_end_by_seconds"),
             adopt_unknown: self.is_on("pods.adopt_unknown"),
+            namespaces: self.namespaces(),
+            kept_for: Some(Duration::from_secs(self.number("server.retention_days") * 86_400)),
         }
+    }
+
+    /// Who may have pods where.
+    pub fn namespaces(&self) -> Namespaces {
+        // It was read when it was set.
+        let own = self.text("kubernetes.namespace");
+        Namespaces::read(own, self.text("pods.namespaces")).unwrap_or_default()
     }
 
     /// How long the due loop sleeps at most: whoever wants it shortest.

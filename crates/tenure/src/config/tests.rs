@@ -131,11 +131,21 @@ fn the_defaults_of_agents_are_those_of_the_library() {
 
 #[test]
 fn the_defaults_of_tasks_are_those_of_the_library() {
-    assert_eq!(load(&[], &[]).unwrap().pods(), tenure_pods::desk::Defaults::default());
+    // How long tasks are kept is the server's to say.
+    let kept_for = Some(Duration::from_secs(30 * 86_400));
+    let library = tenure_pods::desk::Defaults { kept_for, ..Default::default() };
+    assert_eq!(load(&[], &[]).unwrap().pods(), library);
     let s = load(&[("TENURE_PODS_RETRY_OOM", "4")], &["pods.cleanup=always"]).unwrap().pods();
     assert_eq!((s.retry.oom, s.cleanup.when), (4, CleanupWhen::Always));
     let e = load(&[], &["pods.backoff_seconds=400"]).unwrap_err().to_string();
     assert!(e.contains("pods.backoff_max_seconds"), "{e}");
+    let given = ["kubernetes.namespace=jobs", "pods.namespaces=acme=ml+ml-dev, beta=*"];
+    let who = load(&[], &given).unwrap().namespaces();
+    assert_eq!(who.problem("acme", Some("ml-dev")), None);
+    assert!(who.problem("acme", Some("jobs")).is_some());
+    assert_eq!(who.problem("other", Some("jobs")), None);
+    let e = load(&[], &["pods.namespaces=acme"]).unwrap_err().to_string();
+    assert!(e.contains("acme=ml+ml-dev"), "{e}");
     let e = load(&[], &["pods.budget_in_flight=0"]).unwrap_err().to_string();
     assert!(e.contains("1 to 200"), "{e}");
     let listens = |flags: &[&str]| load(&[], flags).unwrap().listens();

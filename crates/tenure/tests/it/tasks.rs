@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::process::Output;
 use tempfile::TempDir;
 use tenure::Program;
+use tenure_pods::{pod::name_of_attempt, report::task_of_label};
 
 struct Town {
     world: World,
@@ -51,9 +52,10 @@ impl Town {
         let mut whole = json!({ "rule": "terminated.nonzero", "since": 1_700_000_000_000_000_i64 });
         whole.as_object_mut().expect("an object").extend(verdict.as_object().expect("one").clone());
         let over = whole["status"] != "RUNNING";
+        let name = name_of_attempt(task_of_label(task), attempt, "", "train");
         let report = json!({
-            "task_id": task, "attempt": attempt, "verdict": whole, "over": over, "seen_at": 1,
-            "pod": { "namespace": "ml", "name": format!("ff-{attempt}"), "uid": format!("{task}-{attempt}"), "node": "node-a" },
+            "task_id": task, "tenant_id": "default", "attempt": attempt, "verdict": whole, "over": over, "seen_at": 1,
+            "pod": { "namespace": "ml", "name": name, "uid": format!("{task}-{attempt}"), "node": "node-a" },
         });
         let body = json!({ "reports": [report] });
         let url = format!("{}/v1/tasks/reports", self.world.service.url());
@@ -99,9 +101,14 @@ async fn tasks_are_run_shown_explained_retried_and_dealt_with_at_a_terminal() {
     assert_eq!(town.report(&id, 1, end.clone()).await, "duplicate");
     town.until(&id, "retrying", |t| t["status"] == "RETRYING").await;
     let shown = town.typed(&["task", "show", &id]);
-    for words in
-        ["attempt 1", "ml/ff-1 on node-a", "exit code 2", "rule terminated.nonzero", "task_retry"]
-    {
+    for words in [
+        "attempt 1",
+        "ml/ff-train-1-",
+        " on node-a",
+        "exit code 2",
+        "rule terminated.nonzero",
+        "task_retry",
+    ] {
         assert!(shown.contains(words), "{words:?} in {shown}");
     }
     assert!(town.typed(&["task", "retry", &id]).contains("accepted"));
