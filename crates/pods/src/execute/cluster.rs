@@ -93,6 +93,23 @@ fn is_missing_right(said: &str) -> bool {
     !said.starts_with("admission webhook") && said.contains("User \"") && said.contains(" cannot ")
 }
 
+/// The longest that a server's wish to be left alone is believed.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
+
+/// What an answer means that is no success: a `Status`, or the page of somebody before the API server.
+pub fn trouble_of_answer(code: u16, after: Option<Duration>, page: &[u8]) -> Trouble {
+    let status = serde_json::from_slice::<Status>(page).ok().filter(|s| s.code == code);
+    let words = String::from_utf8_lossy(page);
+    let status = status.unwrap_or_else(|| Status::failure(words.trim(), "").with_code(code));
+    match trouble_of(&status) {
+        Trouble::Again { what, why, after: said } => {
+            let after = said.max(after).map(|after| after.min(RETRY_AFTER_MAX));
+            Trouble::Again { what, why, after }
+        }
+        other => other,
+    }
+}
+
 /// What any error of the client means.
 pub fn trouble(error: &kube::Error) -> Trouble {
     match error {
@@ -185,6 +202,24 @@ mod tests {
             Trouble::Conflict(_) => "conflict",
             Trouble::Expired => "expired",
         }
+    }
+
+    #[test]
+    fn a_server_that_asks_for_a_pause_is_heard_in_the_header_too() {
+        let after = |page: &[u8], header: Option<u64>| match trouble_of_answer(
+            429,
+            header.map(Duration::from_secs),
+            page,
+        ) {
+            Trouble::Again { what: "throttled", after, .. } => after.map(|a| a.as_secs()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(after(b"Too many requests, please try again later.", Some(7)), Some(7));
+        assert_eq!(after(b"<html>", None), None);
+        assert_eq!(after(b"", Some(100_000)), Some(300), "not for ever");
+        let status =
+            br#"{"code": 429, "reason": "TooManyRequests", "details": {"retryAfterSeconds": 9}}"#;
+        assert_eq!(after(status, Some(7)), Some(9));
     }
 
     #[test]

@@ -1,16 +1,23 @@
-//! The real cluster, through the `kube` client.
+//! The real cluster, through the `kube` client. What concerns one pod is asked by hand: the client's own `Api` keeps the header
+//! `Retry-After` to itself, which an overloaded API server sends beside a page that is no `Status`.
 
-use super::cluster::{Cluster, LogAsk, LogBytes, PodEvents, Trouble, trouble};
+use super::cluster::{Cluster, LogAsk, LogBytes, PodEvents, Trouble, trouble, trouble_of_answer};
 use crate::{pod::Begun, report::labels};
 use bytes::Bytes;
 use futures_util::{AsyncReadExt as _, StreamExt as _, TryStreamExt as _, stream};
+use http_body_util::BodyExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, Client,
-    api::{DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams, WatchParams},
-    core::{WatchEvent, params::Preconditions},
+    Api, Client, Resource as _,
+    api::{
+        DeleteParams, GetParams, ListParams, LogParams, Patch, PatchParams, PostParams, WatchParams,
+    },
+    client::Body,
+    core::{Request, WatchEvent, params::Preconditions, request::Error as Unbuilt},
 };
-use serde_json::json;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::time::Duration;
 use tenure_kernel::{runtime::BoxFuture, time::Timestamp};
 
 /// The value of [`labels::MANAGED_BY`] on every pod that an executor of ours made.
@@ -42,6 +49,30 @@ impl LiveCluster {
     fn pods(&self, namespace: &str) -> Api<Pod> {
         Api::namespaced(self.client.clone(), namespace)
     }
+
+    /// One request and its answer.
+    async fn call<T: DeserializeOwned>(
+        &self,
+        request: Result<http::Request<Vec<u8>>, Unbuilt>,
+    ) -> Result<T, Trouble> {
+        let request = request.map_err(|e| trouble(&kube::Error::BuildRequest(e)))?;
+        let answer = self.client.send(request.map(Body::from)).await.map_err(|e| trouble(&e))?;
+        let (head, body) = answer.into_parts();
+        // It may have been carried out: whoever asked looks.
+        let open = |why: String| Trouble::again("unreachable", why);
+        let bytes = body.collect().await.map_err(|e| open(e.to_string()))?.to_bytes();
+        if head.status.is_success() {
+            return serde_json::from_slice(&bytes)
+                .map_err(|e| open(format!("an answer that can not be read: {e}")));
+        }
+        let after = head.headers.get(http::header::RETRY_AFTER).and_then(|v| v.to_str().ok());
+        let after = after.and_then(|v| v.trim().parse().ok()).map(Duration::from_secs);
+        Err(trouble_of_answer(head.status.as_u16(), after, &bytes))
+    }
+}
+
+fn at(namespace: &str) -> Request {
+    Request::new(Pod::url_path(&(), Some(namespace)))
 }
 
 fn selector() -> String {
@@ -55,9 +86,11 @@ impl Cluster for LiveCluster {
 
     fn get<'a>(&'a self, at: &'a Begun) -> BoxFuture<'a, Result<Option<Pod>, Trouble>> {
         Box::pin(async move {
-            match self.pods(&at.namespace).get_opt(&at.name).await {
-                Ok(pod) => Ok(pod),
-                Err(e) => Err(trouble(&e)),
+            let request = self::at(&at.namespace).get(&at.name, &GetParams::default());
+            match self.call(request).await {
+                Ok(pod) => Ok(Some(pod)),
+                Err(Trouble::Missing) => Ok(None),
+                Err(e) => Err(e),
             }
         })
     }
@@ -66,7 +99,8 @@ impl Cluster for LiveCluster {
         Box::pin(async move {
             let namespace = pod.metadata.namespace.clone().unwrap_or_default();
             let params = PostParams { field_manager: Some(MANAGED_BY.into()), dry_run: false };
-            self.pods(&namespace).create(&params, &pod).await.map_err(|e| trouble(&e))
+            let bytes = serde_json::to_vec(&pod).map_err(Unbuilt::SerializeBody);
+            self.call(bytes.and_then(|bytes| at(&namespace).create(&params, bytes))).await
         })
     }
 
@@ -81,13 +115,12 @@ impl Cluster for LiveCluster {
             // A uid in a patch can not change the pod's, so the API server refuses the patch where it is another one: as
             // invalid, not as a conflict.
             let patch = json!({ "metadata": { "uid": uid, "annotations": { name: value } } });
-            let pods = self.pods(&at.namespace);
-            match pods.patch(&at.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+            let request = self::at(&at.namespace).patch(&at.name, &params, &patch);
+            match self.call::<Value>(request).await {
                 Ok(_) => Ok(()),
-                Err(e) => Err(match trouble(&e) {
-                    Trouble::Refused(why) => Trouble::Conflict(why),
-                    other => other,
-                }),
+                Err(Trouble::Refused(why)) => Err(Trouble::Conflict(why)),
+                Err(other) => Err(other),
             }
         })
     }
@@ -96,8 +129,8 @@ impl Cluster for LiveCluster {
         Box::pin(async move {
             let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
             let params = DeleteParams { preconditions: Some(only), ..DeleteParams::background() };
-            let deleted = self.pods(&at.namespace).delete(&at.name, &params).await;
-            deleted.map(|_| ()).map_err(|e| trouble(&e))
+            let request = self::at(&at.namespace).delete(&at.name, &params);
+            self.call::<Value>(request).await.map(|_| ())
         })
     }
 

@@ -405,6 +405,7 @@ impl Run {
                 .filter(|_| state.over && state.stop.is_some() && !w.is_terminal())
                 .map(|since| since + patience.linger),
             w.poll_at,
+            w.last.as_ref().filter(|v| is_gated(v)).map(|_| w.gate_at),
             Some(w.read_at),
             w.deleted_at.map(|since| since + super::stopping::ASK_AGAIN),
             w.deleted_at.map(|since| since + super::stopping::HELD_BY_OTHERS),

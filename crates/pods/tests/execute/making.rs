@@ -5,7 +5,7 @@ use serde_json::json;
 use tenure_kubedouble::{Fault, On, Refusal, Times};
 use tenure_pods::{
     pod::PodEvent,
-    task::{NewTask, TaskEvent, policy::RetryPolicy},
+    task::{NewTask, TaskEvent, model::Times as TaskTimes, policy::RetryPolicy},
     verdict::Cause,
 };
 
@@ -303,4 +303,27 @@ async fn a_pod_is_read_by_the_container_that_its_order_names_and_ends_on_its_nod
     world.status(task, "RUNNING").await;
     world.cluster.terminate_in(&pod, "train", 0, "Completed", "");
     world.status(task, "SUCCEEDED").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_behind_a_scheduling_gate_keeps_its_task_waiting() {
+    let world = World::new().await;
+    let _executor = world.executor().await;
+    let template = json!({ "spec": {
+        "schedulingGates": [{ "name": "example/queue" }], "containers": [{ "image": "busybox" }]
+    } });
+    let times = TaskTimes { queued_ms: 4_000, ..TaskTimes::default() };
+    let task = world.task(NewTask { template, times, ..new_task() }).await;
+    world.pod(1).await;
+    // It is said, and said again: what the task makes of it is tested with the task.
+    let mut said = 0;
+    for _ in 0..4_000 {
+        let events = world.task_events(task).await;
+        said = events.iter().filter(|e| format!("{e:?}").contains("scheduling gate")).count();
+        if said > 1 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    assert!(said > 1, "{}", world.story(task).await);
 }

@@ -30,6 +30,27 @@ async fn a_life_is_told_in_order_to_both() {
     assert_eq!(last.verdict.exit_code, Some(0));
 }
 
+/// The container that the order named stands on the pod: a collector looks at the same one as the executor.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_container_that_the_pod_names_ends_the_task() {
+    let rig = Rig::new();
+    let collector = rig.synced().await;
+    let labels: serde_json::Map<String, serde_json::Value> =
+        labels_of("t-1", 1).iter().map(|(k, v)| ((*k).to_owned(), json!(v))).collect();
+    let pod = rig.cluster.add_pod(json!({
+        "metadata": { "name": "t-1", "labels": labels, "annotations": { labels::CONTAINER: "train" } },
+        "spec": { "restartPolicy": "Never", "containers": [
+            { "name": "main", "image": "i" }, { "name": "train", "image": "i" }
+        ] },
+    }));
+    rig.cluster.bind(&pod, "node-1");
+    rig.cluster.running(&pod);
+    rig.server.says("t-1", &["RUNNING"]).await;
+    rig.cluster.terminate_in(&pod, "train", 0, "Completed", "");
+    rig.server.says("t-1", &["RUNNING", "SUCCEEDED over"]).await;
+    drop(collector);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_nobody_reports_is_not_told_pending_least_of_all() {
     let rig = Rig::new();
