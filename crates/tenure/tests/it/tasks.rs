@@ -52,7 +52,10 @@ impl Town {
         let mut whole = json!({ "rule": "terminated.nonzero", "since": 1_700_000_000_000_000_i64 });
         whole.as_object_mut().expect("an object").extend(verdict.as_object().expect("one").clone());
         let over = whole["status"] != "RUNNING";
-        let name = name_of_attempt(task_of_label(task), attempt, "", "train");
+        let shown = self.json(&["task", "show", task]);
+        let text = |field: &str| shown[field].as_str().expect("a text").to_owned();
+        let (workflow, name) = (text("workflow_id"), text("name"));
+        let name = name_of_attempt(task_of_label(task), attempt, &workflow, &name);
         let report = json!({
             "task_id": task, "tenant_id": "default", "attempt": attempt, "verdict": whole, "over": over, "seen_at": 1,
             "pod": { "namespace": "ml", "name": name, "uid": format!("{task}-{attempt}"), "node": "node-a" },
@@ -220,7 +223,7 @@ async fn tasks_have_pages_that_escape_what_pods_say_and_buttons_that_do_what_the
         "data-until",
         "task_retry",
         "terminated.nonzero",
-        "ml/ff-1",
+        "ml/ff-nightly-",
         "on node-a",
         "nightly",
         "Cancel",
