@@ -20,6 +20,9 @@ use std::sync::Arc;
 use tenure_jobs::view::{self, JobDetail, JobView, Verification};
 use tenure_kernel::{ids::EntityId, time::Timestamp};
 
+/// Steps that run as pods, and are named.
+const TASKS_MAX: usize = 6;
+
 /// Everything a page about a job shows.
 pub(super) struct Shown {
     detail: JobDetail,
@@ -139,6 +142,9 @@ fn drawn(shown: &Shown) -> Parts {
 
 fn top(job: &JobView, now: Timestamp, of_a_turn: bool) -> Markup {
     let stuck = job.status == "attention" || job.fault.is_some();
+    let handed = job.running.iter().filter_map(|call| call.handed.as_ref());
+    let tasks =
+        handed.filter(|h| h.kind.as_deref() == Some("task")).map(|h| h.call).take(TASKS_MAX);
     html! {
         div.head {
             (pill(&job.status, true))
@@ -154,6 +160,7 @@ fn top(job: &JobView, now: Timestamp, of_a_turn: bool) -> Markup {
             @if let Some(holder) = &job.holder { (fact("held by", html! { (holder.name) })) }
             (fact("attempt", html! { (job.attempt) @if job.takeovers > 0 { " · " (job.takeovers) " of " (job.takeovers_max) " workers lost" } }))
             (fact("steps", html! { (job.steps_done) " done · " (job.events) " events" @if job.run > 1 { " · run " (job.run) } }))
+            @for task in tasks { (fact("runs as", html! { "task " (super::task::task_link(task)) })) }
             @if let Some(by) = job.must_end_by { @if !job.is_final { (fact("ends by", html! { (moment(by)) })) } }
             @if job.mail_unread > 0 { (fact("mail", html! { (job.mail_unread) " unread" })) }
             @if job.priority != 0 { (fact("priority", html! { (job.priority) })) }

@@ -9,7 +9,7 @@ use super::{
         Entity, Frame, Line, Look, One, Parts, Rule, WHY_CHARS_MAX, bad, did, fact, history,
         may_only_look, pressed, respond, rules,
     },
-    text::{age, excerpt, for_a_page, moment, pill, short, span, value},
+    text::{age, excerpt, for_a_page, job_link, moment, pill, short, span, value},
 };
 use crate::{
     App, Caller, Problem,
@@ -184,6 +184,7 @@ pub(super) async fn page(
 fn top(detail: &TaskDetail, now: Timestamp) -> Markup {
     let task = &detail.task;
     let name = if task.name.is_empty() { "Task" } else { &task.name };
+    let asker = detail.order.as_ref().and_then(|order| order.asker.as_ref()).map(|asker| asker.to);
     html! {
         div.head {
             (pill(&task.status, true))
@@ -198,7 +199,8 @@ fn top(detail: &TaskDetail, now: Timestamp) -> Markup {
             (fact("ordered", html! { (age(task.created_at, now)) " ago" }))
             @if task.is_final { (fact("took", html! { (span(task.changed_at.since(task.created_at))) })) }
             @if task.task_id != task.id.to_string() { (fact("task id", html! { code { (excerpt(&task.task_id, 80).0) } })) }
-            @if !task.workflow_id.is_empty() { (fact("workflow", html! { (excerpt(&task.workflow_id, 80).0) })) }
+            @if let Some(job) = asker { (fact("step of job", job_link(job))) }
+            @if !task.workflow_id.is_empty() && asker.is_none_or(|job| task.workflow_id != job.to_string()) { (fact("workflow", html! { (excerpt(&task.workflow_id, 80).0) })) }
             (fact("attempt", html! { (task.attempt) @if !task.external { " of at most " (task.attempts_max) } }))
             @if task.external { (fact("pods", html! { "made elsewhere, and watched" })) }
             @if !task.cluster.is_empty() { (fact("cluster", html! { (excerpt(&task.cluster, 60).0) })) }

@@ -129,7 +129,9 @@ pub(super) fn for_a_page(text: &str, chars_max: usize) -> Markup {
     let verb = |command: &str| -> String {
         let ours = ["tenure job ", "tenure task ", "tenure turn ", "tenure agent "];
         let rest = ours.iter().find_map(|prefix| command.strip_prefix(prefix));
-        rest.and_then(|rest| rest.split(' ').next()).unwrap_or(command).to_owned()
+        let first = rest.and_then(|rest| rest.split(' ').next());
+        // There is no button that asks why: it is what a page says by itself.
+        first.filter(|verb| *verb != "why").unwrap_or(command).to_owned()
     };
     let (mut parts, mut left) = (Vec::new(), chars_max);
     for (i, part) in text.split('`').enumerate().filter(|(_, part)| !part.is_empty()) {
@@ -220,6 +222,11 @@ mod tests {
         assert_eq!(
             for_a_page("a<b>`tenure worker`", 99).into_string(),
             "a&lt;b&gt;<b>tenure worker</b>"
+        );
+        assert_eq!(
+            for_a_page("`tenure task replay` orders it, `tenure task why 01` says", 99)
+                .into_string(),
+            "<b>replay</b> orders it, <b>tenure task why 01</b> says"
         );
         assert_eq!(for_a_page("abcdef", 3).into_string(), "abc…");
     }

@@ -180,7 +180,7 @@ async fn the_page_of_a_task_follows_its_pod_and_its_log() {
     let town = Town::open().await;
     let _worker = town.lab.worker(None);
     let _executor = town.lab.executor(&town.kubeconfig, None);
-    town.job().await;
+    let job = town.job().await;
     let pod = town.pod(1).await;
     town.cluster.bind(&pod, "node-1");
     town.cluster.running(&pod);
@@ -188,7 +188,13 @@ async fn the_page_of_a_task_follows_its_pod_and_its_log() {
     town.cluster.log(&pod, "main", "<b>epoch 1</b>: loss 0.31");
     let task = town.task_is("RUNNING").await;
     let mut tab = Tab::open(&chromium, &town.lab.dir().join("profile")).await;
-    tab.go(&format!("{}/tasks/{task}", town.lab.service.url())).await;
+    // From the job to the task of its step, and back.
+    let url = town.lab.service.url();
+    tab.go(&format!("{url}/jobs/{job}")).await;
+    tab.until(&format!("document.querySelector('.facts a[href=\"/tasks/{task}\"]')")).await;
+    tab.picture("job-of-a-pod").await;
+    tab.go(&format!("{url}/tasks/{task}")).await;
+    tab.until(&format!("document.querySelector('.facts a[href=\"/jobs/{job}\"]')")).await;
     tab.until("document.getElementById('live').dataset.state === 'live'").await;
     tab.until("document.querySelector('#log pre')?.textContent.includes('loss 0.31')").await;
     tab.until("document.querySelector('#attempts td code')").await;
