@@ -124,6 +124,9 @@ impl StepDefaults {
     }
 
     fn may_be_there(&self, task: NewTask, tenant: &str) -> Result<NewTask, String> {
+        if !make::is_label(tenant) {
+            return Err(format!("the tenant {tenant:?} can not stand on a pod as a label"));
+        }
         let within = task.template["metadata"]["namespace"].as_str();
         let namespace = task.namespace.as_deref().or(within).map(str::to_owned);
         let bound = self.namespaces.binds(tenant);
@@ -420,6 +423,8 @@ mod tests {
         let why = said("acme").unwrap_err();
         assert!(why.contains("may not have pods in namespace \"kube-system\""), "{why}");
         assert!(said("other").is_err() && said("default").is_ok());
+        let why = said("a/b").unwrap_err();
+        assert!(why.contains("as a label"), "{why}");
     }
 
     #[test]

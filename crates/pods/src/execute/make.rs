@@ -245,7 +245,8 @@ fn labels_of(new: &NewPod) -> Result<BTreeMap<String, String>, String> {
     Ok(all)
 }
 
-fn is_label(value: &str) -> bool {
+/// Whether Kubernetes takes it as the value of a label.
+pub fn is_label(value: &str) -> bool {
     let end = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
     let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     value.len() <= LABEL_BYTES_MAX

@@ -168,9 +168,10 @@ fn waits_for(status: &str, state: &TaskState, rules: &[NextRule]) -> Option<&'st
     let pausing = !state.pause_over && rules.iter().any(|r| r.rule == rule(timers::RETRY));
     Some(match () {
         () if state.in_budget => "start",
+        // Neither a pause nor the end of the old pod holds back what is made elsewhere.
+        () if state.external => "other_pod",
         () if pausing => "pause",
         () if state.unfenced => "old_pod",
-        () if state.external => "other_pod",
         () => "budget",
     })
 }

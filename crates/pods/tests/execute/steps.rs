@@ -141,3 +141,24 @@ async fn a_step_whose_time_is_up_stops_its_pod() {
     let cluster = world.cluster.clone();
     until("its pod is gone", || cluster.pod(&pod).is_none()).await;
 }
+
+/// Whatever a flow writes, the worker that runs it lives, and the job says what was wrong.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_no_pod_can_be_made_from_fails_its_job_and_not_the_worker() {
+    let world = World::new().await;
+    let inputs = [
+        json!({ "template": { "spec": "x" } }),
+        json!({ "template": { "spec": [] } }),
+        json!({ "template": "x", "labels": { "a": "b" } }),
+        json!({ "template": [], "result_file": "/r" }),
+        json!({ "image": "a check that panics" }),
+    ];
+    for input in inputs {
+        let job = world.job(input.clone()).await;
+        world.status(job, "failed").await;
+        let story = world.story(job).await;
+        assert!(story.contains("bad_input"), "{input}: {story}");
+        assert!(!story.contains("tenure_ended {\"why\":\"holder"), "{input}: {story}");
+    }
+    assert!(world.made().is_empty());
+}
