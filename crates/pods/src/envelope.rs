@@ -5,7 +5,10 @@
 //! number with a fraction or a text, and words are open (a newer collector may know causes that we do not). The
 //! channel is a hint: it forgets, repeats and is heard late. Nothing is decided by it that the store does not decide too.
 
-use crate::{report::Report, verdict::TaskStatus};
+use crate::{
+    report::Report,
+    verdict::{TaskStatus, Verdict, meaning},
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Deserializer, Serialize, de};
 use serde_json::Value;
@@ -38,10 +41,10 @@ pub struct TaskEvent {
     pub workflow_id: String,
     /// RUNNING, SUCCEEDED, FAILED or CANCELED; others may say more. See [`TaskEvent::known_status`].
     pub status: String,
-    /// Why it failed, for people.
+    /// Why it failed or was cancelled, for people: always there then, and only then.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub message: Option<String>,
-    /// The exit code of the main container.
+    /// The exit code of the main container, once it ended.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub exit_code: Option<i32>,
 
@@ -98,8 +101,9 @@ impl TaskEvent {
             task_id: report.task_id.clone(),
             workflow_id: report.workflow_id.clone(),
             status: verdict.status?.name().to_owned(),
-            message: text(&verdict.message),
-            exit_code: verdict.exit_code,
+            message: why(verdict),
+            // One that runs has not ended, though an earlier start of it may have.
+            exit_code: verdict.exit_code.filter(|_| verdict.is_final()),
             event_id: Some(report.key()),
             pod_uid: text(&report.pod.uid),
             attempt: report.attempt,
@@ -112,7 +116,10 @@ impl TaskEvent {
             container: verdict.container.clone(),
             reason: text(&verdict.reason),
             tenant_id: text(&report.tenant_id),
-            terminated_reason: report.terminated_reason.and_then(word),
+            terminated_reason: report
+                .terminated_reason
+                .or_else(|| verdict.terminated_reason())
+                .and_then(word),
             transition_time: verdict.since.map(|at| at.to_string()),
             collector: text(&report.collector),
         })
@@ -124,6 +131,16 @@ impl TaskEvent {
         let status = if status == "CANCELLED" { "CANCELED".to_owned() } else { status };
         serde_json::from_value(Value::String(status)).ok()
     }
+}
+
+/// Why it failed or was cancelled. Whoever reads the seed's fields only has no other place to learn it from, so it is never empty;
+/// and what a container leaves when it ends well is no failure message.
+fn why(verdict: &Verdict) -> Option<String> {
+    if !matches!(verdict.status, Some(TaskStatus::Failed | TaskStatus::Canceled)) {
+        return None;
+    }
+    let said = [&verdict.message, &verdict.reason].into_iter().find(|t| !t.trim().is_empty());
+    said.cloned().or_else(|| verdict.cause.map(|cause| meaning(cause).to_owned()))
 }
 
 /// The word for something on the wire.
@@ -310,7 +327,7 @@ mod tests {
         let mut report: Report = serde_json::from_value(report).unwrap();
         let told = TaskEvent::of_report(&report).unwrap();
         let expected = TaskEvent {
-            message: None,
+            message: Some("OOMKilled".into()),
             event_id: Some(report.key()),
             pod_uid: Some("u-1".into()),
             terminated_reason: Some("node_lost".into()),
@@ -320,6 +337,35 @@ mod tests {
         assert_eq!(told, expected);
         report.verdict.status = None;
         assert_eq!(TaskEvent::of_report(&report), None);
+    }
+
+    #[test]
+    fn a_failure_is_told_with_its_reason_and_what_ended_it_from_outside() {
+        let told = |verdict: Value| {
+            let report = json!({ "task_id": "t", "pod": { "namespace": "n", "name": "p", "uid": "u" },
+                "seen_at": 5, "verdict": verdict });
+            TaskEvent::of_report(&serde_json::from_value(report).unwrap()).unwrap()
+        };
+        let evicted = told(
+            json!({ "status": "FAILED", "cause": "evicted_api", "rule": "x", "message": "evicting" }),
+        );
+        assert_eq!(evicted.message.as_deref(), Some("evicting"));
+        assert_eq!(evicted.terminated_reason.as_deref(), Some("system_eviction"));
+        let evicted = told(
+            json!({ "status": "FAILED", "cause": "evicted_api", "rule": "x", "reason": "EvictionByEvictionAPI" }),
+        );
+        assert_eq!(evicted.message.as_deref(), Some("EvictionByEvictionAPI"));
+        let cancelled = told(json!({ "status": "CANCELED", "cause": "user_cancel", "rule": "x" }));
+        assert_eq!(cancelled.message.as_deref(), Some("a cancel marker is on its pod"));
+        assert_eq!(cancelled.terminated_reason.as_deref(), Some("user_cancel"));
+        let well = told(
+            json!({ "status": "SUCCEEDED", "rule": "x", "message": "42", "reason": "Completed", "exit_code": 0 }),
+        );
+        assert_eq!((well.message, well.exit_code, well.terminated_reason), (None, Some(0), None));
+        let again = told(
+            json!({ "status": "RUNNING", "rule": "x", "exit_code": 1, "reason": "Error", "message": "x" }),
+        );
+        assert_eq!((again.message, again.exit_code), (None, None));
     }
 
     #[test]

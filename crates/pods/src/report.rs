@@ -39,7 +39,7 @@ pub mod labels {
     pub const CONTAINER: &str = "flowforge.io/container";
 }
 
-/// Why a pod that was not over is gone.
+/// Why a pod did not end by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TerminatedReason {
@@ -89,6 +89,9 @@ pub struct Report {
     #[serde(default)]
     pub over: bool,
     /// The pod object is gone.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gone: bool,
+    /// Why it did not end by itself, if it did not. It says nothing about whether it is gone: an evicted pod stays to be seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminated_reason: Option<TerminatedReason>,
     /// What the main container wrote as its termination message, if it ended well.
@@ -122,7 +125,7 @@ impl Report {
         let since = v.since.map_or(0, Timestamp::as_micros);
         let exit = v.exit_code.map_or_else(String::new, |c| c.to_string());
         // The same end is worth saying once more when the pod is over or gone: only then may it be replaced.
-        let how = match (self.terminated_reason.is_some(), self.over) {
+        let how = match (self.gone, self.over) {
             (true, _) => "gone",
             (false, true) => "over",
             (false, false) => "",

@@ -239,9 +239,10 @@ impl Core {
             record.said.as_ref().is_some_and(|s| s.over) || ended(&pod.0, &verdict, &self.policy);
         // Deleted before it had a node: the object may be held by somebody's finalizer, and is as good as gone.
         let unplaced = pod.0.metadata.deletion_timestamp.is_some() && record.node.is_none();
-        let reason = verdict.terminated_reason();
-        let reason = reason.filter(|_| over && unplaced && !who::is_terminal(&pod.0));
-        let report = self.report(record, &pod.0, verdict.clone(), over, reason, now);
+        let gone = over && unplaced && !who::is_terminal(&pod.0);
+        let mut report = self.report(record, &pod.0, verdict.clone(), over, now);
+        report.gone = gone && report.terminated_reason.is_some();
+        let gone = report.gone;
         let key = report.key();
         let news = is_news(record.said.as_ref(), &report, &key);
         let check = verdict
@@ -272,7 +273,7 @@ impl Core {
         }
         let wait = self.area.wait(report.pod.node.as_deref(), view.as_ref());
         // As of every pod that is gone, nothing is published of it but that it was cancelled.
-        let channel = reason.is_none() || status == Some(TaskStatus::Canceled);
+        let channel = !gone || status == Some(TaskStatus::Canceled);
         self.say(Saying { report, channel }, wait, now)
     }
 
@@ -342,8 +343,10 @@ impl Core {
                 uid: uid.to_owned(),
             })],
             Departure::Ended(verdict) => {
-                let why = verdict.terminated_reason().unwrap_or(TerminatedReason::ExternalDelete);
-                let report = self.report(record, &pod.0, verdict, true, Some(why), now);
+                let mut report = self.report(record, &pod.0, verdict, true, now);
+                report.gone = true;
+                report.terminated_reason =
+                    report.terminated_reason.or(Some(TerminatedReason::ExternalDelete));
                 let wait = self.area.wait(report.pod.node.as_deref(), view.as_ref());
                 self.pods.remove(uid);
                 self.say(Saying { report, channel: false }, wait, now)
@@ -516,9 +519,9 @@ impl Core {
         pod: &Pod,
         verdict: Verdict,
         over: bool,
-        terminated_reason: Option<TerminatedReason>,
         now: Timestamp,
     ) -> Report {
+        let terminated_reason = verdict.terminated_reason();
         let result = result_of(pod, &verdict, &self.policy);
         Report {
             task_id: record.who.task.to_string(),
@@ -528,6 +531,7 @@ impl Core {
             attempt: record.who.attempt,
             verdict,
             over,
+            gone: false,
             terminated_reason,
             result,
             seen_at: now,

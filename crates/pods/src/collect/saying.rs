@@ -67,7 +67,7 @@ impl Saying {
     pub(super) fn mark_in(&self, marks: &mut BTreeMap<String, Mark>) {
         let report = &self.report;
         let uid = &report.pod.uid;
-        if report.terminated_reason.is_some() {
+        if report.gone {
             marks.remove(uid);
             return;
         }

@@ -125,6 +125,7 @@ fn report_of(event: &TaskEvent, status: TaskStatus, pod: PodName, now: Timestamp
         verdict,
         // Nobody said so, and a pod that may still run is not replaced on a guess.
         over: false,
+        gone: false,
         terminated_reason: known(event.terminated_reason.as_ref()),
         result: None,
         seen_at: now,
@@ -185,5 +186,9 @@ mod tests {
         assert_eq!((at(1).verdict.class, at(1).over), (None, false));
         assert!(at(1).verdict.retryable, "as its cause is, where nobody says");
         assert!(at(1).key().contains("1785579300000000"), "{}", at(1).key());
+        // An evicted pod is there to be seen; that it was evicted does not make it gone.
+        event.terminated_reason = Some("system_eviction".into());
+        let told = report_of(&event, TaskStatus::Failed, pod(), Timestamp::from_micros(1));
+        assert!(told.terminated_reason.is_some() && !told.gone && !told.key().ends_with("gone"));
     }
 }

@@ -275,7 +275,7 @@ impl<'a> Desk<'a> {
         if self.state.pod.is_none() || (self.unnamed() && !report.pod.uid.is_empty()) {
             self.say(TaskEvent::PodCreated { pod: clipped(&report.pod) });
         }
-        let over = report.over || report.terminated_reason.is_some();
+        let over = report.over || report.gone;
         let ended = Ended::from(&report.verdict);
         if self.state.ended.is_some() {
             return self.late(status, ended, over, report.result.as_deref());

@@ -25,6 +25,7 @@ pub use judge::{MESSAGE_MAX, REASON_MAX};
 pub use node::{NodeReady, NodeView};
 pub use page::page;
 pub use policy::{Override, Policy, SIDECARS, UnderDisruption, WithoutProof};
+pub(crate) use say::meaning;
 pub use say::say;
 pub use table::{Grace, Place, Row, TABLE, TRANSIENT};
 pub use words::{Cause, CauseClass, Clock, TaskStatus, Verdict};

@@ -55,7 +55,7 @@ fn waiting(verdict: &Verdict) -> String {
 }
 
 /// A cause in words that end a sentence.
-pub(super) fn meaning(cause: Cause) -> &'static str {
+pub(crate) fn meaning(cause: Cause) -> &'static str {
     match cause {
         Cause::ScheduleTimeout => "no node was found for its pod in time",
         Cause::StartTimeout => "its pod had a node, and its container was not started in time",

@@ -228,6 +228,7 @@ fn report(task: EntityId, pod: &PodName, attempt: u32, verdict: Verdict) -> Repo
         attempt: Some(attempt),
         verdict,
         over,
+        gone: false,
         terminated_reason: None,
         result: None,
         seen_at: Timestamp::from_micros(1_700_000_000_000_000),
@@ -276,6 +277,7 @@ async fn through_to_its_end(town: Town) {
     town.report(done.clone()).await;
     town.until_status(task, "SUCCEEDED").await;
     done.over = false;
+    done.gone = true;
     done.terminated_reason = Some(TerminatedReason::ExternalDelete);
     assert_eq!(town.report(done).await, ReportOutcome::Final);
     let whole = detail(&town.store, &town.head(task).await).await.unwrap();

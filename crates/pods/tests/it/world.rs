@@ -94,6 +94,7 @@ impl Seen {
             attempt: Some(attempt),
             verdict,
             over: final_status,
+            gone: false,
             terminated_reason: None,
             result: None,
             seen_at: Timestamp::ZERO,

@@ -299,7 +299,9 @@ pub(super) struct TaskReportDocument {
     verdict: Value,
     /// No container of the task runs in this pod any more, and none will.
     over: Option<bool>,
-    /// The pod object is gone: user_cancel, system_eviction, external_delete or node_lost.
+    /// The pod object is gone.
+    gone: Option<bool>,
+    /// Why the pod did not end by itself, if it did not: user_cancel, system_eviction, external_delete or node_lost.
     terminated_reason: Option<String>,
     /// What the main container wrote as its termination message, if it ended well.
     result: Option<String>,

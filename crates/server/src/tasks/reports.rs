@@ -20,7 +20,7 @@ const REPORTS_MAX: usize = 1_000;
 #[serde(deny_unknown_fields, default)]
 pub(super) struct TaskReports {
     /// At most 1000. Each: `task_id`, `workflow_id`, `tenant_id`, `pod`, `attempt`, `verdict`, `over`,
-    /// `terminated_reason`, `result`, `seen_at`, `collector`; see docs/tasks.md.
+    /// `gone`, `terminated_reason`, `result`, `seen_at`, `collector`; see docs/tasks.md.
     #[schema(value_type = Vec<super::documents::TaskReportDocument>)]
     reports: Vec<Value>,
 }

@@ -66,7 +66,7 @@ fn said(acts: &[Act]) -> Vec<String> {
         Act::Ask(pod) => format!("ask {}", pod.name),
         Act::Say(saying) => {
             let r = &saying.report;
-            let how = if r.terminated_reason.is_some() {
+            let how = if r.gone {
                 " gone"
             } else if r.over {
                 " over"

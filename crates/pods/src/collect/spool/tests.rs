@@ -31,6 +31,7 @@ fn saying(n: u64, status: TaskStatus) -> Saying {
             attempt: Some(1),
             over: status.is_final(),
             verdict,
+            gone: false,
             terminated_reason: None,
             result: None,
             seen_at: NOW,
@@ -157,6 +158,7 @@ fn a_gone_pod_is_not_known_any_more() {
     let directory = tempfile::tempdir().unwrap();
     let (mut spool, _) = open(directory.path());
     let mut gone = fails(1);
+    gone.report.gone = true;
     gone.report.terminated_reason = Some(TerminatedReason::ExternalDelete);
     spool.push(&[runs(1), runs(2), gone], NOW).unwrap();
     drop(spool);

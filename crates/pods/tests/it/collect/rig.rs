@@ -104,12 +104,13 @@ impl Told {
 pub fn short(report: &Report) -> String {
     let status = report.verdict.status.map_or("none", TaskStatus::name);
     let cause = report.verdict.cause.map(|c| format!(":{}", c.name())).unwrap_or_default();
-    let how = match (report.terminated_reason, report.over) {
-        (Some(why), _) => {
-            format!(" gone {}", serde_json::to_value(why).unwrap().as_str().unwrap())
+    let how = match (report.gone, report.over) {
+        (true, _) => {
+            let why = serde_json::to_value(report.terminated_reason).unwrap();
+            format!(" gone {}", why.as_str().unwrap())
         }
-        (None, true) => " over".to_owned(),
-        (None, false) => String::new(),
+        (false, true) => " over".to_owned(),
+        (false, false) => String::new(),
     };
     format!("{status}{cause}{how}")
 }
