@@ -119,6 +119,8 @@ pub struct CollectorState {
     pub ready: bool,
     /// Why it is not.
     pub not_ready: Option<String>,
+    /// What it does without, though it is ready.
+    pub degraded: Option<String>,
     /// A list was finished.
     pub synced: bool,
     /// It is the one that speaks.
@@ -208,14 +210,20 @@ impl Shared {
         let sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
         let sinks: Vec<SinkState> =
             sinks.iter().map(|(id, t)| SinkState { id: *id, trouble: t.clone() }).collect();
-        let synced = self.pods.is_synced() && self.nodes.as_ref().is_none_or(Pulse::is_synced);
+        // Without the right to see nodes it does what can be done without them, and says so.
+        let denied = self.nodes.as_ref().filter(|n| n.is_denied()).and_then(Pulse::trouble);
+        let nodes = denied.is_some() || self.nodes.as_ref().is_none_or(Pulse::is_synced);
+        let synced = self.pods.is_synced() && nodes;
+        let degraded =
+            denied.map(|why| format!("a node that dies is not noticed by its silence: {why}"));
         let watch_age = self.pods.heard_at().map(|at| self.rt.mono().saturating_sub(at));
         let stale = watch_age.is_none_or(|age| age > self.silence * 3);
         let not_ready = if spool.full {
             Some("the spool is full: nothing more is read until a sink takes something".to_owned())
         } else if !synced {
-            let why =
-                self.pods.trouble().unwrap_or_else(|| "the first list is not done".to_owned());
+            let of_nodes = || self.nodes.as_ref().and_then(Pulse::trouble);
+            let why = self.pods.trouble().or_else(of_nodes);
+            let why = why.unwrap_or_else(|| "the first list is not done".to_owned());
             Some(format!("not synced: {why}"))
         } else if stale {
             let why = self.pods.trouble().unwrap_or_else(|| "the watch is silent".to_owned());
@@ -226,6 +234,7 @@ impl Shared {
         CollectorState {
             ready: not_ready.is_none(),
             not_ready,
+            degraded,
             synced,
             active: self.active.load(Ordering::Relaxed),
             pods,

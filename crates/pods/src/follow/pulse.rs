@@ -19,6 +19,7 @@ pub struct Pulse {
     expired: AtomicU64,
     troubles: AtomicU64,
     unreadable: AtomicU64,
+    denied: AtomicBool,
     trouble: Mutex<Option<String>>,
 }
 
@@ -71,6 +72,15 @@ impl Pulse {
     /// What is wrong, while something is.
     pub fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Whether it is that this account may not do it: nothing will change before somebody gives it the right.
+    pub fn is_denied(&self) -> bool {
+        self.denied.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn deny(&self, denied: bool) {
+        self.denied.store(denied, Ordering::Relaxed);
     }
 
     pub(super) fn heard(&self, at: Duration) {

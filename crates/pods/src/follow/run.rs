@@ -80,6 +80,7 @@ impl<K: Object> Follower<'_, K> {
         // That a watch stands says nothing: there are servers that open it and close it at once.
         if matches!(outcome, Outcome::Heard { .. } | Outcome::Page { .. }) {
             self.pulse.heard(now);
+            self.pulse.deny(false);
             self.pulse.note(None);
         }
         self.machine.saw(outcome, now, random)
@@ -92,6 +93,7 @@ impl<K: Object> Follower<'_, K> {
             tracing::info!(%trouble, "listing again");
             return;
         }
+        self.pulse.deny(matches!(trouble, Trouble::Denied { .. }));
         // Every complaint once, until another one comes.
         if self.pulse.note(Some(trouble.to_string())) {
             tracing::warn!(%trouble, "can not follow for now; trying again");

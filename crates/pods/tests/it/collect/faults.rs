@@ -169,6 +169,32 @@ async fn who_may_not_watch_says_so_and_goes_on_trying() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_no_watch_can_be_had_lists_tell() {
+    let rig = Rig::new();
+    rig.runs("t-1");
+    rig.cluster.forbid("watch", "pods");
+    let _collector = rig.synced().await;
+    rig.server.says("t-1", &["RUNNING"]).await;
+    rig.cluster.succeed("t-1");
+    rig.server.says("t-1", &["RUNNING", "SUCCEEDED over"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_not_see_nodes_is_ready_and_says_what_it_does_without() {
+    let mut rig = Rig::new();
+    rig.nodes = true;
+    rig.runs("t-1");
+    rig.cluster.forbid("*", "nodes");
+    let collector = rig.synced().await;
+    state(&collector, "ready", |s| s.ready).await;
+    let without = collector.state().degraded.unwrap_or_default();
+    assert!(without.contains("`list` on `nodes` (403)"), "{without}");
+    rig.server.says("t-1", &["RUNNING"]).await;
+    rig.cluster.allow("*", "nodes");
+    state(&collector, "whole", |s| s.ready && s.degraded.is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pages_that_expire_begin_the_list_anew() {
     let mut rig = Rig::new();
     rig.follow.page = 2;

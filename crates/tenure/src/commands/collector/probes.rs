@@ -38,6 +38,7 @@ fn readiness(state: &CollectorState) -> Response {
     let body = json!({
         "ready": state.ready,
         "why_not": state.not_ready,
+        "degraded": state.degraded,
         "synced": state.synced,
         "active": state.active,
         "pods": state.pods,
