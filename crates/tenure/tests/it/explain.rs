@@ -140,6 +140,45 @@ fn documents_and_lists_have_an_answer_for_each_pod() {
 }
 
 #[test]
+fn what_is_no_pod_among_pods_is_passed_over_and_said() {
+    let scratch = tempfile::tempdir().unwrap();
+    let list = json!({"kind": "List", "items": [{"kind": "Node", "metadata": {}}, evicted()]});
+    let found = explain(scratch.path(), "list.json", &list.to_string(), &["--json"]);
+    assert_eq!(answer(&found)["cause"], "evicted_node_pressure");
+    let note = complained(&found);
+    assert!(note.contains("items[0]: this is a Node, not a Pod"), "{note}");
+}
+
+#[test]
+fn pods_are_read_however_they_were_cut_out() {
+    let scratch = tempfile::tempdir().unwrap();
+    let causes = |text: String| -> Vec<Value> {
+        let late = ["--json", "--now", "2026-08-02T10:00:00Z"];
+        let found = explain(scratch.path(), "it", &text, &late);
+        assert!(found.status.success(), "{text}: {}", complained(&found));
+        let lines: Vec<Value> =
+            said(&found).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        lines.into_iter().map(|l| l["cause"].clone()).collect()
+    };
+    let mut kindless = evicted();
+    kindless.as_object_mut().unwrap().retain(|k, _| !["kind", "apiVersion"].contains(&k.as_str()));
+    let evicted = json!("evicted_node_pressure");
+    assert_eq!(causes(kindless.to_string()), [evicted.clone()]);
+    let list = json!({"kind": "List", "items": [kindless, pulling()]});
+    assert_eq!(causes(list.to_string()), [evicted.clone(), json!("image_pull")]);
+    let bare = json!({"items": [kindless]});
+    assert_eq!(causes(bare.to_string()), [evicted.clone()]);
+    let twice =
+        format!("{}\n{}", self::evicted(), serde_json::to_string_pretty(&kindless).unwrap());
+    assert_eq!(causes(twice), [evicted.clone(), evicted.clone()]);
+    assert_eq!(causes(format!("[{kindless}]")), [evicted]);
+    assert_eq!(
+        causes("{status: {phase: Failed, reason: OutOfcpu}}\n".to_owned()),
+        ["rejected_capacity"]
+    );
+}
+
+#[test]
 fn what_is_no_pod_is_refused_with_what_it_is() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path();
@@ -148,9 +187,10 @@ fn what_is_no_pod_is_refused_with_what_it_is() {
     for (text, words) in [
         ("apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n".to_owned(), "Deployment"),
         (
-            json!({"kind": "List", "items": [evicted(), {"kind": "Node"}]}).to_string(),
-            "items[1]: this is a Node",
+            json!({"kind": "List", "items": [{"kind": "Node"}, {"kind": "Job"}]}).to_string(),
+            "items[0]: this is a Node",
         ),
+        ("spec: {template: {spec: {containers: []}}}\n".to_owned(), "no kind"),
         ("metadata: {name: x}\n".to_owned(), "no kind"),
         ("just words\n".to_owned(), "no object"),
         ("a: [\n".to_owned(), "neither YAML nor JSON"),

@@ -1,7 +1,7 @@
 //! `tenure task explain`: the verdict for any pod object, with the rule that gave it and what it was read from.
 //!
 //! The object may come from anywhere: `kubectl get pod -o yaml`, a bug report, an editor. So nothing is asked of it but that it is
-//! a pod, and what is not one is refused by its kind rather than explained as an empty pod.
+//! a pod, and what is not one is passed over by its kind rather than explained as an empty pod; if nothing is left, it is refused.
 
 use crate::{
     commands::{Failure, plan::read_text},
@@ -9,7 +9,7 @@ use crate::{
 };
 use clap::Args;
 use serde::Deserialize as _;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::{fmt::Write as _, path::PathBuf};
 use tenure_edge::SystemClock;
 use tenure_kernel::{runtime::Clock as _, time::Timestamp};
@@ -36,7 +36,11 @@ pub fn run(settings: &Settings, options: &Explain, as_json: bool) -> Result<Stri
         Some(text) => moment(text)?,
     };
     let policy = settings.pod_policy();
-    let pods = pods(&read_text(&options.file)?, &options.file.display().to_string())?;
+    let file = options.file.display().to_string();
+    let Found { pods, passed } = pods(&read_text(&options.file)?, &file)?;
+    for note in passed {
+        eprintln!("tenure: {file}: {note}; it is passed over");
+    }
     let mut out = String::new();
     for (i, pod) in pods.iter().enumerate() {
         let said = verdict(pod, None, now, &policy);
@@ -68,62 +72,97 @@ fn written(at: Timestamp) -> String {
     }
 }
 
-/// Every pod in a text: YAML documents (JSON is one), each a pod or a list of pods.
-fn pods(text: &str, file: &str) -> Result<Vec<Pod>, Failure> {
-    let mut found = Vec::new();
+#[derive(Default)]
+struct Found {
+    pods: Vec<Pod>,
+    /// What was passed over, and why.
+    passed: Vec<String>,
+}
+
+/// Every pod in a text: JSON documents one after the other, or YAML documents, each a pod or a list with pods in it.
+fn pods(text: &str, file: &str) -> Result<Found, Failure> {
     let bad = |what: String| Failure::System(format!("{file}: {what}"));
+    let mut found = Found::default();
+    for (i, value) in documents(text).map_err(bad)?.into_iter().enumerate() {
+        let at = if i == 0 { String::new() } else { format!("document {}: ", i + 1) };
+        if !value.is_null() {
+            found.take(value, &at).map_err(bad)?;
+        }
+    }
+    match (found.pods.is_empty(), found.passed.first()) {
+        (false, _) => Ok(found),
+        (true, Some(other)) => {
+            Err(bad(format!("{other}: give pods, as kubectl get pods -o yaml prints them")))
+        }
+        (true, None) => Err(bad("there is no pod in it".to_owned())),
+    }
+}
+
+fn documents(text: &str) -> Result<Vec<Value>, String> {
+    // JSON documents that follow each other are no YAML; YAML that only looks like JSON is read below.
+    let json = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    if let Ok(documents) = json.collect::<Result<Vec<Value>, _>>() {
+        return Ok(documents);
+    }
+    let mut documents = Vec::new();
     for (i, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
         let at = if i == 0 { String::new() } else { format!("document {}: ", i + 1) };
         let value = serde_yaml_ng::Value::deserialize(document)
-            .map_err(|e| bad(format!("{at}neither YAML nor JSON: {e}")))?;
-        if value.is_null() {
-            continue;
-        }
-        let value = serde_json::to_value(value)
-            .map_err(|e| bad(format!("{at}no object of Kubernetes: {e}")))?;
-        collect(value, &at, &mut found).map_err(bad)?;
+            .map_err(|e| format!("{at}neither YAML nor JSON: {e}"))?;
+        let value =
+            serde_json::to_value(value).map_err(|e| format!("{at}no object of Kubernetes: {e}"))?;
+        documents.push(value);
     }
-    if found.is_empty() {
-        return Err(bad("there is no pod in it".to_owned()));
-    }
-    Ok(found)
+    Ok(documents)
 }
 
-fn collect(value: Value, at: &str, found: &mut Vec<Pod>) -> Result<(), String> {
-    let Value::Object(mut fields) = value else {
-        return Err(format!("{at}this is no object of Kubernetes: a pod has apiVersion, kind, …"));
-    };
-    let kind = fields.get("kind").and_then(Value::as_str).unwrap_or("").to_owned();
-    match kind.as_str() {
-        "List" | "PodList" => {
-            let items = match fields.remove("items") {
-                Some(Value::Array(items)) => items,
-                Some(Value::Null) | None => Vec::new(),
-                Some(_) => return Err(format!("{at}items of the {kind} is no list")),
-            };
-            for (i, mut item) in items.into_iter().enumerate() {
-                // Items of a PodList say their kind only when kubectl prints them.
-                if kind == "PodList"
-                    && let Some(fields) = item.as_object_mut()
-                {
-                    fields.entry("kind").or_insert_with(|| "Pod".into());
-                }
-                collect(item, &format!("{at}items[{i}]: "), found)?;
+impl Found {
+    fn take(&mut self, value: Value, at: &str) -> Result<(), String> {
+        let mut fields = match value {
+            Value::Object(fields) => fields,
+            Value::Array(items) => return self.take_all(items, at),
+            _ => {
+                return Err(format!(
+                    "{at}this is no object of Kubernetes: a pod has apiVersion, kind, …"
+                ));
             }
-            Ok(())
+        };
+        let kind = fields.get("kind").and_then(Value::as_str).unwrap_or("").to_owned();
+        let is_list = fields.get("items").is_some_and(Value::is_array);
+        match kind.as_str() {
+            "Pod" => self.read(fields, at)?,
+            // What is cut out of a list, or written by hand, often has none.
+            "" if is_pod(&fields) => self.read(fields, at)?,
+            "List" | "PodList" | "" if is_list || !kind.is_empty() => {
+                match fields.remove("items") {
+                    Some(Value::Array(items)) => self.take_all(items, at)?,
+                    Some(Value::Null) | None => {}
+                    Some(_) => return Err(format!("{at}items of the {kind} is no list")),
+                }
+            }
+            "" => self.passed.push(format!("{at}the object has no kind, and reads as no pod")),
+            other => self.passed.push(format!("{at}this is a {other}, not a Pod")),
         }
-        "Pod" => {
-            let pod: Result<Pod, _> = serde_path_to_error::deserialize(Value::Object(fields));
-            found.push(pod.map_err(|e| format!("{at}{}: {}", e.path(), e.inner()))?);
-            Ok(())
-        }
-        "" => Err(format!(
-            "{at}the object has no kind: give a whole pod, as kubectl get pod -o yaml prints it"
-        )),
-        other => Err(format!(
-            "{at}this is a {other}, not a Pod: give one of its pods, as kubectl get pods -o yaml prints them"
-        )),
+        Ok(())
     }
+
+    fn take_all(&mut self, items: Vec<Value>, at: &str) -> Result<(), String> {
+        let mut items = items.into_iter().enumerate();
+        items.try_for_each(|(i, item)| self.take(item, &format!("{at}items[{i}]: ")))
+    }
+
+    fn read(&mut self, fields: Map<String, Value>, at: &str) -> Result<(), String> {
+        let pod: Result<Pod, _> = serde_path_to_error::deserialize(Value::Object(fields));
+        self.pods.push(pod.map_err(|e| format!("{at}{}: {}", e.path(), e.inner()))?);
+        Ok(())
+    }
+}
+
+/// Whether an object that does not say what it is reads as a pod. A controller's spec has a template in it.
+fn is_pod(fields: &Map<String, Value>) -> bool {
+    let part = |name: &str| fields.get(name).and_then(Value::as_object);
+    let (spec, status) = (part("spec"), part("status"));
+    spec.is_none_or(|s| !s.contains_key("template")) && (spec.is_some() || status.is_some())
 }
 
 fn name_of(pod: &Pod) -> String {
