@@ -186,6 +186,7 @@ impl<'a> Judge<'a> {
         }
         let mut verdict = self.closed(rule(id::TRUSTED));
         verdict.status = Some(TaskStatus::Succeeded);
+        verdict.started = true;
         verdict
     }
 
