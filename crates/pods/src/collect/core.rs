@@ -1,13 +1,14 @@
 //! What is known of every pod, and what is new about it. Pure: what was seen goes in, what is to be said comes out.
 //!
-//! Per pod it keeps whose it is, the lean facts that a verdict needs (as JSON, a kilobyte), the last verdict (which latches), and the key of
-//! what was said. With the facts it can judge again when time has passed, when a node has died, and when the pod is not there
+//! Per pod it keeps whose it is, the lean facts that a verdict needs (as JSON made short, two hundred bytes), the last verdict (which latches),
+//! and the key of what was said. With the facts it can judge again when time has passed, when a node has died, and when the pod is not there
 //! any more; the object itself is never kept.
 
 use super::{
     area::Area,
     later::Later,
     saying::Saying,
+    short::{lengthen, shorten},
     spool::Mark,
     who::{self, Unlabelled, Who},
 };
@@ -70,14 +71,21 @@ pub struct Tally {
 }
 
 struct Said {
+    /// The key, without the uid that it begins with.
     key: Box<str>,
     status: Option<TaskStatus>,
     over: bool,
 }
 
+/// A key without the uid that it begins with.
+fn behind<'a>(uid: &str, key: &'a str) -> &'a str {
+    key.strip_prefix(uid).unwrap_or(key)
+}
+
 struct Record {
     who: Who,
     node: Option<Box<str>>,
+    /// What is remembered of the object, made short.
     facts: Box<[u8]>,
     last: Option<Box<Verdict>>,
     said: Option<Said>,
@@ -85,6 +93,15 @@ struct Record {
     list: u32,
     /// It was said to be over, and its facts are gone.
     done: bool,
+}
+
+impl Record {
+    /// The pod as far as it is remembered.
+    fn pod(&self, uid: &str) -> LeanPod {
+        let mut pod = LeanPod::recall(&lengthen(&self.facts));
+        pod.0.metadata.uid = Some(uid.to_owned());
+        pod
+    }
 }
 
 /// See the module.
@@ -131,13 +148,19 @@ impl Core {
     pub fn load(&mut self, marks: Vec<Mark>, said: bool) {
         for mark in marks {
             let pod = LeanPod::recall(mark.facts.as_bytes()).0;
-            let Ok(who) = Who::of(&pod) else { continue };
+            let who = Who {
+                task: mark.task.into(),
+                workflow: mark.workflow.into(),
+                tenant: mark.tenant.into(),
+                attempt: mark.attempt,
+            };
             let status = mark.last.as_ref().and_then(|l| l.status);
-            let before = Said { key: mark.said.into(), status, over: mark.over };
+            let key = behind(&mark.uid, &mark.said).into();
+            let before = Said { key, status, over: mark.over };
             let record = Box::new(Record {
                 who,
                 node: who::node(&pod).map(Box::from),
-                facts: mark.facts.into_bytes().into(),
+                facts: shorten(mark.facts.as_bytes()),
                 last: mark.last.map(Box::new),
                 said: Some(before).filter(|s| said && !s.key.is_empty()),
                 check: None,
@@ -178,9 +201,13 @@ impl Core {
     fn marks_of_pods(&self) -> impl Iterator<Item = Mark> {
         self.pods.iter().map(|(uid, record)| Mark {
             uid: uid.to_string(),
-            said: self.told(record).map(|s| s.key.to_string()).unwrap_or_default(),
+            task: record.who.task.to_string(),
+            workflow: record.who.workflow.to_string(),
+            tenant: record.who.tenant.to_string(),
+            attempt: record.who.attempt,
+            said: self.told(record).map(|s| format!("{uid}{}", s.key)).unwrap_or_default(),
             over: self.told(record).is_some_and(|s| s.over),
-            facts: String::from_utf8_lossy(&record.facts).into_owned(),
+            facts: String::from_utf8_lossy(&lengthen(&record.facts)).into_owned(),
             last: record.last.as_deref().cloned(),
         })
     }
@@ -244,14 +271,13 @@ impl Core {
         report.gone = gone && report.terminated_reason.is_some();
         let gone = report.gone;
         let key = report.key();
-        let news = is_news(record.said.as_ref(), &report, &key);
+        let news = is_news(record.said.as_ref(), &report, behind(uid, &key));
         let check = verdict
             .next_check_at
             .map(|at| at.max(now + if fresh { Duration::ZERO } else { AGAIN }));
         let Some(record) = self.pods.get_mut(uid) else { return Vec::new() };
         if fresh && !record.done {
-            // Copied, not shrunk: an allocator leaves a block that shrinks where it is, as large as it was.
-            record.facts = pod.remember(&self.policy.cancel_annotation).as_slice().into();
+            record.facts = shorten(&pod.remember(&self.policy.cancel_annotation));
         }
         if check != record.check
             && let Some(at) = check
@@ -265,10 +291,10 @@ impl Core {
             self.tally.repeats += u64::from(fresh);
             return Vec::new();
         }
-        record.said = Some(Said { key: key.into(), status, over });
+        record.said = Some(Said { key: behind(uid, &key).into(), status, over });
         if over && self.active {
             // Nothing can follow, not even that it is gone: whose it is, is enough.
-            record.facts = pod.identity().as_slice().into();
+            record.facts = shorten(&pod.identity());
             record.done = true;
         }
         let wait = self.area.wait(report.pod.node.as_deref(), view.as_ref());
@@ -279,9 +305,7 @@ impl Core {
 
     fn say(&mut self, mut saying: Saying, wait: Duration, now: Timestamp) -> Vec<Act> {
         if !self.active {
-            while self.unsaid.len() >= UNSAID_MAX
-                || self.unsaid.front().is_some_and(|(at, _)| *at + self.unsaid_for < now)
-            {
+            if self.unsaid.len() >= UNSAID_MAX {
                 self.unsaid.pop_front();
             }
             self.unsaid.push_back((now, Box::new(saying)));
@@ -362,7 +386,7 @@ impl Core {
         for uid in missing {
             self.tally.absent += 1;
             let Some(record) = self.pods.get(&uid) else { continue };
-            let pod = LeanPod::recall(&record.facts);
+            let pod = record.pod(&uid);
             acts.extend(self.departed(&uid, &pod, Gone::Absent, now));
         }
         acts
@@ -386,7 +410,7 @@ impl Core {
             }
             None => {
                 let Some(record) = self.pods.get(asked.uid.as_str()) else { return Vec::new() };
-                let pod = LeanPod::recall(&record.facts);
+                let pod = record.pod(&asked.uid);
                 self.departed(&asked.uid, &pod, Gone::Missing, now)
             }
         }
@@ -413,11 +437,17 @@ impl Core {
             };
             record.check = None;
             self.tally.timers += 1;
-            let pod = LeanPod::recall(&record.facts);
+            let pod = record.pod(&uid);
             acts.extend(self.judge(&uid, &pod, false, now));
         }
         while let Some(saying) = self.later.take(now) {
             acts.push(Act::Say(saying));
+        }
+        while self.unsaid.front().is_some_and(|(at, _)| *at + self.unsaid_for < now) {
+            self.unsaid.pop_front();
+        }
+        if self.unsaid.is_empty() {
+            self.unsaid.shrink_to_fit();
         }
         acts
     }
@@ -471,7 +501,7 @@ impl Core {
         let mut acts = Vec::new();
         for uid in uids {
             let Some(record) = self.pods.get(&uid) else { continue };
-            let pod = LeanPod::recall(&record.facts);
+            let pod = record.pod(&uid);
             acts.extend(self.judge(&uid, &pod, false, now));
         }
         acts
@@ -505,8 +535,9 @@ impl Core {
     /// These were dropped and never told: they are news again when they are next seen.
     pub fn forget(&mut self, dropped: &[Saying]) {
         for saying in dropped {
-            if let Some(record) = self.pods.get_mut(saying.report.pod.uid.as_str())
-                && record.said.as_ref().is_some_and(|s| *s.key == saying.report.key())
+            let (uid, key) = (saying.report.pod.uid.as_str(), saying.report.key());
+            if let Some(record) = self.pods.get_mut(uid)
+                && record.said.as_ref().is_some_and(|s| *s.key == *behind(uid, &key))
             {
                 record.said = None;
             }

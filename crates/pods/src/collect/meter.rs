@@ -265,6 +265,12 @@ impl Page {
             s.spool.disk_bytes as f64,
         );
         self.one(
+            "tenure_collector_spool_used_ratio",
+            g,
+            "How much of the room that it may have is taken, from 0 to 1.",
+            s.spool.used_bytes as f64 / s.spool.bytes_max.max(1) as f64,
+        );
+        self.one(
             "tenure_collector_spool_age_seconds",
             g,
             "Age of the oldest.",

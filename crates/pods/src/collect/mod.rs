@@ -24,6 +24,7 @@ mod redis;
 mod run;
 mod saying;
 mod send;
+mod short;
 mod sink;
 mod spool;
 mod who;

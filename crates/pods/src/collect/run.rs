@@ -33,10 +33,10 @@ use tenure_kernel::{
 };
 use tokio::sync::{mpsc, watch};
 
-/// Events that lie between the follower and the core.
-const INBOX: usize = 1_024;
+/// Events that lie between the follower and the core: each is a pod that was read, several kilobytes of it.
+const INBOX: usize = 256;
 /// Events that become one write of the spool.
-const BATCH: usize = 512;
+const BATCH: usize = 256;
 /// The longest the core sleeps.
 const TICK: Duration = Duration::from_secs(1);
 /// Pods that are asked for by name at once.

@@ -1,10 +1,7 @@
 //! One thing to be told, and to whom.
 
 use super::spool::Mark;
-use crate::{
-    follow::LeanPod,
-    report::{Report, labels},
-};
+use crate::{follow::LeanPod, report::Report};
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateTerminated, ContainerStatus, Pod, PodSpec, PodStatus,
 };
@@ -54,13 +51,7 @@ impl Saying {
 
     /// The pod as if it were there and nobody had been told of it. It is gone, so it is missed after a restart.
     pub(super) fn unsaid_mark(&self) -> Mark {
-        Mark {
-            uid: self.report.pod.uid.clone(),
-            said: String::new(),
-            over: false,
-            facts: String::from_utf8(pod_of(&self.report).remember("")).unwrap_or_default(),
-            last: Some(self.report.verdict.clone()),
-        }
+        Mark { last: Some(self.report.verdict.clone()), ..mark_of(&self.report) }
     }
 
     /// What is known of the pod, once this was told.
@@ -71,36 +62,19 @@ impl Saying {
             marks.remove(uid);
             return;
         }
-        let mark = marks.entry(uid.clone()).or_insert_with(|| Mark {
-            uid: uid.clone(),
-            said: String::new(),
-            over: false,
-            facts: String::from_utf8(pod_of(report).remember("")).unwrap_or_default(),
-            last: None,
-        });
+        let mark = marks.entry(uid.clone()).or_insert_with(|| mark_of(report));
         mark.said = report.key();
         mark.over = report.over;
         mark.last = Some(report.verdict.clone());
     }
 }
 
-/// As much of a pod as a report tells of it.
-fn pod_of(report: &Report) -> LeanPod {
+/// As much of a pod as a report tells of it, and nothing said.
+fn mark_of(report: &Report) -> Mark {
     let mut pod = Pod::default();
     let text = |t: &str| Some(t.to_owned()).filter(|t| !t.is_empty());
     pod.metadata.name = text(&report.pod.name);
     pod.metadata.namespace = text(&report.pod.namespace);
-    pod.metadata.uid = text(&report.pod.uid);
-    let attempt = report.attempt.map(|a| a.to_string()).unwrap_or_default();
-    let known = [
-        (labels::WORKLOAD, "true"),
-        (labels::TASK_ID, &report.task_id),
-        (labels::WORKFLOW_ID, &report.workflow_id),
-        (labels::TENANT_ID, &report.tenant_id),
-        (labels::ATTEMPT, &attempt),
-    ];
-    let known = known.iter().filter(|(_, v)| !v.is_empty());
-    pod.metadata.labels = Some(known.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect());
     pod.spec = Some(PodSpec { node_name: report.pod.node.clone(), ..PodSpec::default() });
     // What it left is nowhere else any more.
     pod.status = report.result.as_ref().map(|left| {
@@ -110,5 +84,15 @@ fn pod_of(report: &Report) -> LeanPod {
         let status = ContainerStatus { name, state: Some(state), ..Default::default() };
         PodStatus { container_statuses: Some(vec![status]), ..Default::default() }
     });
-    LeanPod(Box::new(pod))
+    Mark {
+        uid: report.pod.uid.clone(),
+        task: report.task_id.clone(),
+        workflow: report.workflow_id.clone(),
+        tenant: report.tenant_id.clone(),
+        attempt: report.attempt,
+        said: String::new(),
+        over: false,
+        facts: String::from_utf8(LeanPod(Box::new(pod)).remember("")).unwrap_or_default(),
+        last: None,
+    }
 }

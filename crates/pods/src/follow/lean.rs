@@ -46,14 +46,13 @@ pub fn keeps_annotation(key: &str) -> bool {
 }
 
 impl LeanPod {
-    /// What is remembered: JSON that [`LeanPod::recall`] reads. Labels and annotations that nobody asks for are left out;
-    /// `also` is an annotation that is kept whatever its name.
+    /// What is remembered: JSON that [`LeanPod::recall`] reads. The uid and labels are left out (which pod it is, and whose, has to be known
+    /// beside it), and so are annotations that nobody asks for; `also` is one that is kept whatever its name.
     pub fn remember(&self, also: &str) -> Vec<u8> {
         let mut wire = Wire::of(&self.0);
+        wire.metadata.uid = None;
         wire.metadata.resource_version = None;
-        if let Some(labels) = &mut wire.metadata.labels {
-            labels.retain(|key, _| key.starts_with("flowforge.io/"));
-        }
+        wire.metadata.labels = None;
         if let Some(annotations) = &mut wire.metadata.annotations {
             annotations.retain(|key, _| keeps_annotation(key) || key == also);
         }
@@ -61,13 +60,11 @@ impl LeanPod {
         serde_json::to_vec(&wire).unwrap_or_default()
     }
 
-    /// The least that is remembered: its names, its labels, its node.
+    /// The least that is remembered: its names and its node.
     pub fn identity(&self) -> Vec<u8> {
         let mut short = LeanPod::default();
         short.0.metadata.name.clone_from(&self.0.metadata.name);
         short.0.metadata.namespace.clone_from(&self.0.metadata.namespace);
-        short.0.metadata.uid.clone_from(&self.0.metadata.uid);
-        short.0.metadata.labels.clone_from(&self.0.metadata.labels);
         let node_name = self.0.spec.as_ref().and_then(|s| s.node_name.clone());
         short.0.spec = Some(PodSpec { node_name, ..PodSpec::default() });
         short.remember("")
@@ -437,9 +434,8 @@ mod tests {
         let bytes = lean.remember("");
         assert!(bytes.len() < 800, "{} bytes: {}", bytes.len(), String::from_utf8_lossy(&bytes));
         let back = LeanPod::recall(&bytes).0;
-        let (labels, annotations) =
-            (back.metadata.labels.unwrap(), back.metadata.annotations.unwrap());
-        assert_eq!(labels.keys().collect::<Vec<_>>(), ["flowforge.io/task-id"]);
+        let annotations = back.metadata.annotations.unwrap();
+        assert_eq!(back.metadata.labels, None);
         assert_eq!(annotations.keys().collect::<Vec<_>>(), ["flowforge.io/cancel"]);
         let mut status = lean.0.status.unwrap();
         for c in status.container_statuses.iter_mut().flatten() {
@@ -463,7 +459,7 @@ mod tests {
             ["{}", r#"{"metadata":{}}"#, r#"{"metadata":{"labels":null},"spec":null,"status":{}}"#]
         {
             let lean: LeanPod = serde_json::from_str(text).unwrap();
-            assert_eq!(LeanPod::recall(&lean.remember("")).0.metadata, lean.0.metadata);
+            assert_eq!(LeanPod::recall(&lean.remember("")).0.metadata, ObjectMeta::default());
         }
         assert_eq!(LeanPod::recall(b"torn"), LeanPod::default());
     }

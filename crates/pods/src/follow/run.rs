@@ -9,12 +9,16 @@ use super::{
 use tenure_kernel::runtime::{First, Rt, first};
 use tokio::sync::mpsc;
 
+/// So many objects of a page are told at once. Whoever listens takes few messages at a time, to hold few objects; a page of five hundred as
+/// one of them would make that a word without meaning.
+const PIECE: usize = 4;
+
 /// What whoever listens is told, in order.
 #[derive(Debug)]
 pub enum Seen<K> {
     /// A list begins. If one had begun before, it is forgotten.
     ListBegan,
-    /// It is there. The end of a list that began means: these are all.
+    /// These are there. The end of a list that began means: these are all.
     Listed(Vec<K>),
     /// The list is complete.
     ListComplete,
@@ -117,7 +121,11 @@ impl<K: Object> Follower<'_, K> {
                 for _ in 0..page.unreadable {
                     self.pulse.unread();
                 }
-                self.tell(Seen::Listed(page.items)).await?;
+                let mut items = page.items.into_iter();
+                while items.len() > 0 {
+                    let piece = items.by_ref().take(PIECE).collect();
+                    self.tell(Seen::Listed(piece)).await?;
+                }
                 let (version, more) = (&page.version, page.more.as_deref());
                 if self.saw(Outcome::Page { version, more }) == Note::ListComplete {
                     self.tell(Seen::ListComplete).await?;

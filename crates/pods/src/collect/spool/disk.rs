@@ -11,6 +11,8 @@ use std::{
 
 const MARKS: &str = "marks";
 const LOCK: &str = "lock";
+/// The end of a file's name until it takes the place of another one.
+const SCRATCH: &str = ".new";
 
 /// Where an entry is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +35,9 @@ pub(super) struct Disk {
     segments: BTreeMap<u64, Segment>,
     segment_bytes: u64,
     _lock: File,
+    /// So many changes of the directory are left before the process is as good as killed.
+    #[cfg(test)]
+    pub lives: Option<usize>,
 }
 
 /// What was found when it was opened.
@@ -70,6 +75,9 @@ impl Disk {
             let Some(name) = name.to_str() else { continue };
             if let Some(number) = name.strip_suffix(".spool").and_then(|n| n.parse().ok()) {
                 names.push(number);
+            } else if name.ends_with(SCRATCH) {
+                // Somebody died while writing it; what it was to replace is still there.
+                fs::remove_file(directory.join(name))?;
             }
         }
         names.sort_unstable();
@@ -78,6 +86,8 @@ impl Disk {
             segments: BTreeMap::new(),
             segment_bytes,
             _lock: lock,
+            #[cfg(test)]
+            lives: None,
         };
         let (mut records, mut lost_bytes) = (Vec::new(), 0);
         for number in names {
@@ -90,17 +100,38 @@ impl Disk {
         Ok(Found { disk, records, marks, marked, lost_bytes })
     }
 
+    /// Before every change of the directory: a test ends the process here.
+    #[cfg(test)]
+    fn alive(&mut self) -> io::Result<()> {
+        match &mut self.lives {
+            Some(0) => Err(io::Error::other("killed")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "tests refuse")]
+    fn alive(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn path(&self, number: u64) -> PathBuf {
         self.directory.join(format!("{number:020}.spool"))
     }
 
     fn begin(&mut self, number: u64) -> io::Result<()> {
+        self.alive()?;
         let mut file = OpenOptions::new()
             .create(true)
             .truncate(true)
             .read(true)
             .write(true)
             .open(self.path(number))?;
+        self.alive()?;
         file.write_all(MAGIC)?;
         self.segments.insert(number, Segment { file, bytes: MAGIC.len() as u64, live: 0 });
         self.sync_directory()
@@ -145,6 +176,7 @@ impl Disk {
 
     /// Writes at the end of the last segment; the place of each. All or nothing.
     pub fn append(&mut self, payloads: &[Vec<u8>], sync: bool) -> io::Result<Vec<Place>> {
+        self.alive()?;
         let Some(last) = self.segments.last_entry() else {
             return Err(io::Error::other("no segment"));
         };
@@ -227,13 +259,20 @@ impl Disk {
             .collect();
         for number in dead {
             // One that stays is read again after a restart, and what is in it is known to be taken.
-            if fs::remove_file(self.path(number)).is_ok() {
+            if self.alive().and_then(|()| fs::remove_file(self.path(number))).is_ok() {
                 self.segments.remove(&number);
             }
         }
     }
 
-    /// Writes a segment anew with these entries only; their new places, in order.
+    /// How large a file is that has nothing but so many bytes of entries.
+    pub fn bytes_with(entries: u64) -> u64 {
+        let cursors = Record::Cursors([0; 2]).encode().len();
+        (MAGIC.len() + frame::framed(cursors)) as u64 + entries
+    }
+
+    /// Writes a segment anew with these entries only; their new places, in order. The new file takes the old one's name once all of
+    /// it is on the disk, so whoever dies here leaves the one or the other.
     pub fn rewrite(
         &mut self,
         number: u64,
@@ -241,7 +280,6 @@ impl Disk {
         entries: &[Vec<u8>],
     ) -> io::Result<Vec<Place>> {
         let path = self.path(number);
-        let scratch = path.with_extension("new");
         let mut out = MAGIC.to_vec();
         frame::put(&mut out, &Record::Cursors(cursors).encode());
         let mut places = Vec::with_capacity(entries.len());
@@ -251,38 +289,57 @@ impl Disk {
             let length = u32::try_from(frame::framed(payload.len())).unwrap_or(u32::MAX);
             places.push(Place { segment: number, offset, length });
         }
-        let mut file =
-            OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&scratch)?;
-        file.write_all(&out)?;
-        file.sync_data()?;
-        fs::rename(&scratch, &path)?;
-        self.sync_directory()?;
+        let file = self.replace(&path, |file| file.write_all(&out))?;
         let segment = Segment { file, bytes: out.len() as u64, live: entries.len() };
         self.segments.insert(number, segment);
+        self.sync_directory()?;
         Ok(places)
     }
 
-    /// Replaces the marks; they know of every report before `next`.
-    pub fn write_marks(&self, next: u64, marks: &mut dyn Iterator<Item = Mark>) -> io::Result<()> {
-        let path = self.directory.join(MARKS);
-        let scratch = path.with_extension("new");
-        let mut out = io::BufWriter::new(File::create(&scratch)?);
-        out.write_all(MAGIC)?;
-        let mut record = Vec::new();
-        frame::put(&mut record, &next.to_le_bytes());
-        out.write_all(&record)?;
-        for mark in marks {
-            let mark = serde_json::to_vec(&mark)?;
-            // One that could not be read again would hide all behind it.
-            if mark.len() <= frame::RECORD_BYTES_MAX {
-                record.clear();
-                frame::put(&mut record, &mark);
-                out.write_all(&record)?;
-            }
-        }
-        let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+    /// Puts a new file in the place of one, or of none.
+    fn replace(
+        &mut self,
+        path: &Path,
+        write: impl FnOnce(&mut File) -> io::Result<()>,
+    ) -> io::Result<File> {
+        let mut scratch = path.as_os_str().to_owned();
+        scratch.push(SCRATCH);
+        self.alive()?;
+        let mut file =
+            OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&scratch)?;
+        self.alive()?;
+        write(&mut file)?;
+        self.alive()?;
         file.sync_data()?;
-        fs::rename(&scratch, &path)?;
+        self.alive()?;
+        fs::rename(&scratch, path)?;
+        Ok(file)
+    }
+
+    /// Replaces the marks; they know of every report before `next`.
+    pub fn write_marks(
+        &mut self,
+        next: u64,
+        marks: &mut dyn Iterator<Item = Mark>,
+    ) -> io::Result<()> {
+        let path = self.directory.join(MARKS);
+        self.replace(&path, |file| {
+            let mut out = io::BufWriter::new(file);
+            out.write_all(MAGIC)?;
+            let mut record = Vec::new();
+            frame::put(&mut record, &next.to_le_bytes());
+            out.write_all(&record)?;
+            for mark in marks {
+                let mark = serde_json::to_vec(&mark)?;
+                // One that could not be read again would hide all behind it.
+                if mark.len() <= frame::RECORD_BYTES_MAX {
+                    record.clear();
+                    frame::put(&mut record, &mark);
+                    out.write_all(&record)?;
+                }
+            }
+            out.flush()
+        })?;
         self.sync_directory()
     }
 

@@ -44,6 +44,16 @@ pub(super) struct Entry {
 pub struct Mark {
     /// The pod.
     pub uid: String,
+    /// Its task.
+    pub task: String,
+    /// Its workflow.
+    pub workflow: String,
+    /// Whose it is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub tenant: String,
+    /// Which attempt it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
     /// The key of the last report about it; empty: there was none.
     pub said: String,
     /// That report said that the pod is over.

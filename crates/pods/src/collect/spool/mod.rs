@@ -8,6 +8,10 @@
 //! that); then states that are not final, oldest first (a later one says more); then nothing. A final state is never dropped: the push
 //! is refused, whoever reads the watch stops reading it, and the API server keeps the truth until there is room.
 //!
+//! **On disk** room is bytes of files. A file goes when nothing in it is needed; between, when room is wanted, files are written anew without
+//! what nobody needs, the emptiest first ([`Spool::relieve`]). So a push is refused only where that which waits takes the room, not where files
+//! are full of what was let go. A file is replaced under its own name, so at every moment a record lies in exactly one file.
+//!
 //! **A disk that fails** does not stop the news: what can not be written is kept in memory, and said to be so.
 
 mod disk;
@@ -65,8 +69,10 @@ impl Default for SpoolOptions {
 
 /// The smallest bound that makes sense.
 pub const SPOOL_BYTES_MIN: u64 = 64 * 1024;
-/// So much of what is on disk is also kept in memory, not to be read again.
-const WARM_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// So much of what is on disk is also kept in memory, not to be read again. More would help only where sinks are slower than the disk.
+const WARM_BYTES_MAX: u64 = 1024 * 1024;
+/// Room for so many is kept when the line gets shorter.
+const ITEMS_KEPT: usize = 1_024;
 
 /// There is no room, and nothing in it may be dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,6 +96,10 @@ pub struct SpoolState {
     pub bytes: u64,
     /// Bytes on disk.
     pub disk_bytes: u64,
+    /// Bytes that count against the bound.
+    pub used_bytes: u64,
+    /// The bound.
+    pub bytes_max: u64,
     /// When the oldest was seen.
     pub oldest: Option<Timestamp>,
     /// The last push was refused.
@@ -123,6 +133,8 @@ pub struct Spool {
     cursors: [u64; 2],
     disk: Option<Disk>,
     warm_bytes: u64,
+    /// The bytes of the push that was refused last.
+    refused: u64,
     state: SpoolState,
 }
 
@@ -141,6 +153,7 @@ impl Spool {
             cursors: [0; 2],
             disk: None,
             warm_bytes: 0,
+            refused: 0,
             state: SpoolState::default(),
             options,
         };
@@ -230,6 +243,7 @@ impl Spool {
         // A batch that is larger than everything is taken by an empty spool, or it would wait for ever.
         self.state.full = self.used() + bytes > self.options.bytes_max && !self.items.is_empty();
         if self.state.full {
+            self.refused = bytes;
             return Err(Full);
         }
         let finals = fresh.iter().any(|e| e.is_final);
@@ -255,7 +269,8 @@ impl Spool {
             wants: entry.wants,
             is_final: entry.is_final,
             length: u32::try_from(length).unwrap_or(u32::MAX),
-            warm: keep.then(|| Bytes::from(entry.body)),
+            // Copied: the text has grown into room for twice as much.
+            warm: keep.then(|| Bytes::copy_from_slice(&entry.body)),
             place,
         });
     }
@@ -287,8 +302,9 @@ impl Spool {
     /// After a push was refused: drops what may be dropped, and gives back what nobody needs. Answers with what was dropped and
     /// nobody has taken.
     pub fn relieve(&mut self, marks: &mut dyn Iterator<Item = Mark>) -> Vec<Saying> {
+        let most = self.options.bytes_max;
         // Some more than is needed, not to be here again at once.
-        let target = self.options.bytes_max / 8 * 7;
+        let target = (most / 8 * 7).min(most.saturating_sub(self.refused)).max(most / 2);
         let mut dropped = Vec::new();
         if self.state.bytes > target {
             self.drop_hints(target);
@@ -296,9 +312,11 @@ impl Spool {
         if self.state.bytes > target {
             dropped = self.drop_states(target);
         }
-        // Files that go take with them what they knew; it has to be written down before.
-        self.note(marks, true);
-        self.compact();
+        // What waits takes the room: nothing that is done to files would help. Else: files that are removed or written anew take with
+        // them what they knew; it has to be written down before.
+        if self.state.bytes + self.refused <= most && self.note(marks, true) {
+            self.compact(target);
+        }
         dropped
     }
 
@@ -352,35 +370,47 @@ impl Spool {
         }
     }
 
-    /// Writes segments anew of which most is not needed any more.
-    fn compact(&mut self) {
+    /// Writes files anew without what nobody needs, the emptiest first: those that are mostly empty in any case, others as long as there is
+    /// more than `target`, and, until the refused push fits, whatever gives any room at all.
+    fn compact(&mut self, target: u64) {
         let Some(disk) = &self.disk else { return };
         let last = disk.last();
         let mut by_segment: BTreeMap<u64, (u64, Vec<usize>)> = BTreeMap::new();
         for (i, item) in self.items.iter().enumerate() {
-            if let Some(place) = item.place {
+            if let Some(place) = item.place.filter(|p| p.segment != last) {
                 let (bytes, indices) = by_segment.entry(place.segment).or_default();
                 *bytes += u64::from(item.length);
                 indices.push(i);
             }
         }
-        let cursors = self.cursors;
-        for (number, (live, indices)) in by_segment {
-            let Some(disk) = &self.disk else { return };
-            if number == last || disk.bytes_of(number) < 2 * live {
-                continue;
+        let mut files: Vec<(u64, u64, u64, Vec<usize>)> = by_segment
+            .into_iter()
+            .map(|(number, (live, indices))| {
+                let bytes = disk.bytes_of(number);
+                (number, bytes, bytes.saturating_sub(Disk::bytes_with(live)), indices)
+            })
+            .collect();
+        files.sort_by_key(|(_, bytes, dead, _)| std::cmp::Reverse(dead * 1_000 / (bytes + 1)));
+        for (number, bytes, dead, indices) in files {
+            let used = self.used();
+            let tight = used + self.refused > self.options.bytes_max;
+            if dead * 2 >= bytes || used > target && dead * 8 >= bytes || tight && dead > 0 {
+                self.rewrite(number, indices);
             }
-            let payloads: Option<Vec<Vec<u8>>> =
-                indices.iter().map(|i| self.payload(&self.items[*i])).collect();
-            let (Some(payloads), Some(disk)) = (payloads, &mut self.disk) else { continue };
-            match disk.rewrite(number, cursors, &payloads) {
-                Ok(places) => {
-                    for (i, place) in indices.into_iter().zip(places) {
-                        self.items[i].place = Some(place);
-                    }
+        }
+    }
+
+    fn rewrite(&mut self, number: u64, indices: Vec<usize>) {
+        let payloads: Option<Vec<Vec<u8>>> =
+            indices.iter().map(|i| self.payload(&self.items[*i])).collect();
+        let (Some(payloads), Some(disk)) = (payloads, &mut self.disk) else { return };
+        match disk.rewrite(number, self.cursors, &payloads) {
+            Ok(places) => {
+                for (i, place) in indices.into_iter().zip(places) {
+                    self.items[i].place = Some(place);
                 }
-                Err(e) => tracing::warn!(error = %e, "a file of the spool can not be made smaller"),
             }
+            Err(e) => tracing::warn!(error = %e, "a file of the spool can not be made smaller"),
         }
     }
 
@@ -442,6 +472,10 @@ impl Spool {
                 self.let_go(&item);
             }
         }
+        // What a burst needed is given back.
+        if self.items.capacity() > 4 * self.items.len().max(ITEMS_KEPT) {
+            self.items.shrink_to(2 * self.items.len().max(ITEMS_KEPT));
+        }
         let cursors = Record::Cursors(self.cursors).encode();
         if let Some(disk) = &mut self.disk
             && let Err(e) = disk.append(&[cursors], false)
@@ -490,17 +524,19 @@ impl Spool {
         self.note(marks, rotate);
     }
 
-    fn note(&mut self, marks: &mut dyn Iterator<Item = Mark>, rotate: bool) {
+    /// Whether it is written down.
+    fn note(&mut self, marks: &mut dyn Iterator<Item = Mark>, rotate: bool) -> bool {
         let (cursors, next) = (self.cursors, self.next);
-        let Some(disk) = &mut self.disk else { return };
+        let Some(disk) = &mut self.disk else { return false };
         let kept = disk.write_marks(next, marks).and_then(|()| match rotate {
             true => disk.rotate(cursors),
             false => disk.sync(),
         });
-        if let Err(e) = kept {
+        if let Err(e) = &kept {
             tracing::warn!(error = %e, "the spool can not write down what is known");
             self.state.disk_failures += 1;
         }
+        kept.is_ok()
     }
 
     /// Whether there is a directory behind it.
@@ -520,6 +556,8 @@ impl Spool {
         SpoolState {
             depth: self.items.len(),
             disk_bytes: self.disk.as_ref().map_or(0, Disk::bytes),
+            used_bytes: self.used(),
+            bytes_max: self.options.bytes_max,
             oldest: self.items.front().map(|i| i.at),
             ..self.state
         }

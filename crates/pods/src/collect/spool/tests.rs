@@ -173,6 +173,10 @@ fn marks_are_newer_than_what_was_said_before_them() {
     spool.push(&[runs(1)], NOW).unwrap();
     let mark = Mark {
         uid: "u-1".into(),
+        task: "t-1".into(),
+        workflow: "w".into(),
+        tenant: String::new(),
+        attempt: None,
         said: "later".into(),
         over: true,
         facts: "{}".into(),
@@ -237,10 +241,7 @@ fn when_it_is_full_hints_go_first_then_states_and_never_an_end() {
                 break;
             }
         }
-        // On disk a file goes only when nothing in it is kept: what was let go between ends still takes room, and then
-        // it is full before any state has to go.
-        let on_disk = path.is_some();
-        assert!(on_disk || !dropped.is_empty(), "{:?}", spool.state());
+        assert!(!dropped.is_empty(), "{:?}", spool.state());
         assert!(dropped.iter().all(|s| !s.is_final()));
         loop {
             match spool.push(&[fails(n)], NOW) {
@@ -256,14 +257,122 @@ fn when_it_is_full_hints_go_first_then_states_and_never_an_end() {
         }
         // Nothing but ends is left, and every end that the server has not taken is there.
         let owed = spool.batch(SinkId::Server, 10_000);
-        assert!(on_disk || owed.iter().all(|o| o.saying.is_final()));
-        assert!(spool.state().full);
+        assert!(owed.iter().all(|o| o.saying.is_final()));
+        // What waits takes the room, on disk too: not what was let go.
+        let state = spool.state();
+        assert!(state.full && state.bytes > 64 * 1024 / 8 * 7 - 1_024, "{state:?}");
+        assert!(state.disk_bytes <= 64 * 1024, "{state:?}");
         let last = owed.last().unwrap().seq;
         spool.settle(SinkId::Server, last);
         spool.settle(SinkId::Channel, last);
         spool.relieve(&mut std::iter::empty());
         spool.push(&[fails(n)], NOW).unwrap();
         assert!(!spool.state().full);
+    }
+}
+
+/// A spool that is full of ends with a state between every two of them, which nobody has taken.
+fn full_of_both(directory: &Path) -> (Spool, Vec<Saying>) {
+    let (mut spool, _) = Spool::open(options(Some(directory), 64 * 1024), BOTH).unwrap();
+    let mut pushed = Vec::new();
+    let mut n = 0;
+    loop {
+        let two = [runs(n), fails(n + 1)];
+        if spool.push(&two, NOW).is_err() {
+            return (spool, pushed);
+        }
+        pushed.extend(two);
+        if spool.wants_marks() {
+            spool.keep(&mut pushed.iter().map(mark_of));
+        }
+        n += 2;
+    }
+}
+
+fn mark_of(saying: &Saying) -> Mark {
+    let mut marks = BTreeMap::new();
+    saying.mark_in(&mut marks);
+    marks.into_values().next().unwrap()
+}
+
+#[test]
+fn files_are_written_anew_when_what_was_let_go_takes_the_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut spool, pushed) = full_of_both(directory.path());
+    let before = spool.state();
+    let dropped = spool.relieve(&mut pushed.iter().map(mark_of));
+    let after = spool.state();
+    assert!(!dropped.is_empty() && dropped.len() * 2 < pushed.len(), "{after:?}");
+    // No file is half empty, and still the room of what was dropped is there.
+    let given_back = before.disk_bytes - after.disk_bytes;
+    assert!(given_back >= before.bytes - after.bytes - 1_024, "{before:?} {after:?}");
+    spool.push(&[fails(10_000)], NOW).unwrap();
+    let expected: Vec<String> = pushed
+        .iter()
+        .filter(|s| !dropped.contains(s))
+        .map(|s| s.report.task_id.clone())
+        .chain(["t-10000".to_owned()])
+        .collect();
+    assert_eq!(tasks(&mut spool, SinkId::Server), expected);
+    drop(spool);
+    let (mut spool, marks) = Spool::open(options(Some(directory.path()), 64 * 1024), BOTH).unwrap();
+    assert_eq!(tasks(&mut spool, SinkId::Channel), expected);
+    assert_eq!(marks.len(), pushed.len() + 1);
+}
+
+/// Killed before any change of the directory that making room is made of: every end is owed once and in order, no state twice,
+/// and every pod is known.
+#[test]
+fn a_kill_at_any_point_of_making_room_loses_and_doubles_nothing() {
+    const TAKEN: usize = 5;
+    for lives in 0.. {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut spool, pushed) = full_of_both(directory.path());
+        // Some of it is taken, so that the cursors have to survive too.
+        let seq = spool.batch(SinkId::Server, TAKEN)[TAKEN - 1].seq;
+        spool.settle(SinkId::Server, seq);
+        // So much is wanted that several files have to be written anew.
+        let wanted: Vec<Saying> = (0..35).map(|n| fails(20_000 + n)).collect();
+        spool.push(&wanted, NOW).unwrap_err();
+        if let Some(disk) = &mut spool.disk {
+            disk.lives = Some(lives);
+        }
+        let dropped = spool.relieve(&mut pushed.iter().map(mark_of));
+        let survived = spool.disk.as_ref().is_some_and(|d| d.lives > Some(0));
+        drop(spool);
+        for file in std::fs::read_dir(directory.path()).unwrap() {
+            let path = file.unwrap().path();
+            if path.extension().is_some_and(|e| e == "new") {
+                // A machine that dies leaves any part of what was not synced.
+                let bytes = std::fs::read(&path).unwrap();
+                std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+            }
+        }
+        let again = || Spool::open(options(Some(directory.path()), 64 * 1024), BOTH).unwrap();
+        let (mut spool, marks) = again();
+        assert_eq!(spool.state().lost_bytes, 0);
+        assert_eq!(marks.len(), pushed.len(), "with {lives} lives");
+        for sink in BOTH {
+            let skip = if *sink == SinkId::Server { TAKEN } else { 0 };
+            let owed = spool.batch(*sink, 10_000);
+            let mut left = pushed.iter().skip(skip);
+            for owed in &owed {
+                // Each is found behind the one before it: in order, and none twice.
+                assert!(left.any(|s| *s == owed.saying), "with {lives} lives: {owed:?}");
+            }
+            let ends = |s: &&Saying| s.is_final();
+            let expected = pushed.iter().skip(TAKEN).filter(ends).count();
+            assert!(owed.iter().filter(|o| o.saying.is_final()).count() >= expected);
+            let gone = pushed.iter().skip(TAKEN).filter(|s| !owed.iter().any(|o| o.saying == **s));
+            assert!(gone.into_iter().all(|s| dropped.contains(s)), "with {lives} lives");
+        }
+        drop(spool);
+        let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().flatten().collect();
+        assert!(left.iter().all(|f| f.path().extension().is_none_or(|e| e != "new")));
+        if survived {
+            assert!(lives > 15, "{lives}: files were written anew");
+            return;
+        }
     }
 }
 
