@@ -273,6 +273,12 @@ pub static KEYS: &[Key] = &[
         doc: "the node whose pods the collector follows; empty: those of the whole cluster",
     },
     Key {
+        name: "kubernetes.service_account",
+        default: tenure_pods::follow::SERVICE_ACCOUNT,
+        form: Form::Anything,
+        doc: "in the cluster: the directory with the files token, ca.crt and namespace of the pod's service account; the token is read again for every request",
+    },
+    Key {
         name: "llm.api_key_env",
         default: "OPENAI_API_KEY",
         form: Form::Anything,

@@ -3,7 +3,7 @@
 
 use crate::{commands::Failure, config::Settings, drill};
 use serde_json::Value;
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 use tenure_edge::executor_of_this_process;
 use tenure_engine::{config::EngineConfig, pipeline::Pipeline};
 use tenure_jobs::{
@@ -13,7 +13,7 @@ use tenure_jobs::{
 use tenure_kernel::{machine::Machine as _, stream::Body};
 use tenure_pods::{
     execute::{Executor, ExecutorOptions, LiveCluster, PodShop},
-    follow::{Connection, connect},
+    follow::connect,
     step::{self, StepDefaults},
     task::{NewTask, Task},
 };
@@ -25,7 +25,7 @@ pub(crate) async fn start(
     config: EngineConfig,
     settings: &Settings,
 ) -> Result<Executor, Failure> {
-    let client = connect(&connection(settings)).await.map_err(Failure::System)?;
+    let client = connect(&settings.kubernetes()?.connection()).await.map_err(Failure::System)?;
     let cluster = LiveCluster::new(client, settings.text("kubernetes.namespace"));
     let rt = pipeline.rt().clone();
     let mut shop = PodShop::new(Arc::new(cluster), rt, settings.pod_policy());
@@ -40,16 +40,6 @@ pub(crate) async fn start(
         drain: settings.seconds("worker.drain_seconds"),
     };
     Ok(Executor::start(pipeline, Arc::new(config), Arc::new(shop), options).await?)
-}
-
-/// How the cluster is reached.
-fn connection(settings: &Settings) -> Connection {
-    let file = Some(settings.text("kubernetes.kubeconfig")).filter(|f| !f.is_empty());
-    Connection {
-        in_cluster: settings.is_on("kubernetes.in_cluster"),
-        kubeconfig: file.map(PathBuf::from),
-        context: None,
-    }
 }
 
 /// Takes calls of the tool `pod`: each is a task.

@@ -157,7 +157,7 @@ async fn send(
 ) -> Result<Body, Trouble> {
     let answer = client.send(request.map(Body::from)).await.map_err(|e| match e {
         kube::Error::Auth(e) => Trouble::Away(format!("no credentials: {}", chain(&e))),
-        e => Trouble::Away(chain(&e)),
+        e => Trouble::of_silence(chain(&e)),
     })?;
     let code = answer.status().as_u16();
     if answer.status().is_success() {

@@ -24,7 +24,7 @@ mod source;
 mod trouble;
 
 pub use self::{
-    connect::{Connection, connect},
+    connect::{Connection, SERVICE_ACCOUNT, connect},
     kube::{Decode, KubeSource, Scope, ask},
     lean::{LeanNode, LeanPod, keeps_annotation},
     machine::FollowPolicy,

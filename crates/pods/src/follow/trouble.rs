@@ -28,6 +28,8 @@ pub enum Trouble {
         /// Its words.
         why: String,
     },
+    /// It is not whom we were told to trust: its certificate is of another authority, or of another name.
+    Untrusted(String),
     /// Nobody is there, or it is not well: refused connections, lost ones, 5xx, no answer in time.
     Away(String),
     /// Anything else: what it says makes no sense to us.
@@ -54,12 +56,22 @@ impl Trouble {
         }
     }
 
+    /// What it means that no answer came, by the client's words.
+    pub fn of_silence(why: String) -> Trouble {
+        // rustls' own words; the type of the error is hidden behind three others.
+        match why.contains("invalid peer certificate") {
+            true => Trouble::Untrusted(why),
+            false => Trouble::Away(why),
+        }
+    }
+
     /// A word for it, for metrics.
     pub fn name(&self) -> &'static str {
         match self {
             Trouble::Expired(_) => "expired",
             Trouble::Throttled { .. } => "throttled",
             Trouble::Denied { .. } => "denied",
+            Trouble::Untrusted(_) => "untrusted",
             Trouble::Away(_) => "away",
             Trouble::Strange(_) => "strange",
         }
@@ -86,6 +98,11 @@ impl fmt::Display for Trouble {
                 "the API server refuses `{verb}` on `{resource}` (403): give this account's role the verb \
                 \"{verb}\" on the resource \"{resource}\": {why}"
             ),
+            Trouble::Untrusted(why) => write!(
+                f,
+                "the API server's certificate is not trusted; check the certificate authority (ca.crt of the service account, \
+                or certificate-authority of the kubeconfig) and the server's name: {why}"
+            ),
             Trouble::Away(why) => write!(f, "the API server is away: {why}"),
             Trouble::Strange(why) => write!(f, "the API server answers strangely: {why}"),
         }
@@ -111,6 +128,14 @@ mod tests {
         assert_eq!(of(429, None).name(), "throttled");
         assert_eq!((of(500, None).name(), of(504, None).name()), ("away", "away"));
         assert_eq!((of(404, None).name(), of(422, None).name()), ("strange", "strange"));
+    }
+
+    #[test]
+    fn a_certificate_of_somebody_else_is_said_to_be_that() {
+        let said = Trouble::of_silence("error: invalid peer certificate: UnknownIssuer".into());
+        assert_eq!(said.name(), "untrusted");
+        assert!(said.to_string().contains("ca.crt"), "{said}");
+        assert_eq!(Trouble::of_silence("connection refused".into()).name(), "away");
     }
 
     #[test]

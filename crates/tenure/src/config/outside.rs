@@ -1,4 +1,4 @@
-//! Settings of what few commands touch: Kubernetes, and the Redis that collectors tell what they saw.
+//! Settings of what few commands touch: Kubernetes, collectors, and the Redis that collectors tell what they saw.
 //!
 //! They may stand in the environment under names that the seed gives them, beside our own: whoever moves here from
 //! FlowForge changes no manifest. Some of those names mean something else elsewhere (`NODE_NAME` is set by more than one CI
@@ -7,6 +7,7 @@
 use super::{BadConfig, KEYS, Origin, Settings, problem_of, without_secrets};
 use std::path::{Path, PathBuf};
 use tenure_bell::redis::RedisOptions;
+use tenure_pods::follow::Connection;
 
 /// The seed's names, and ours. Our own variable has the last word.
 const SEED: &[(&str, &str)] = &[
@@ -24,7 +25,7 @@ pub fn other_variable(key: &str) -> Option<&'static str> {
 
 /// Whether a key is looked at only by those who need it.
 pub(super) fn is_of_few(key: &str) -> bool {
-    key.starts_with("kubernetes.") || key.starts_with("redis.")
+    ["kubernetes.", "redis.", "collector."].iter().any(|group| key.starts_with(group))
 }
 
 /// Takes what stands under the seed's names. As there, an empty one is none, and a switch may be written in several ways.
@@ -60,12 +61,26 @@ pub(super) fn problem_of_name(name: &str, longest: usize, what: &str) -> Option<
 pub struct Kubernetes {
     /// As the service account of our pod.
     pub in_cluster: bool,
+    /// The files of that account.
+    pub service_account: PathBuf,
     /// By this file; `None`, and not in the cluster: where kubectl looks.
     pub kubeconfig: Option<PathBuf>,
     /// The namespace to look at; `None`: all.
     pub namespace: Option<String>,
     /// The node to look at; `None`: all.
     pub node: Option<String>,
+}
+
+impl Kubernetes {
+    /// The way there.
+    pub fn connection(&self) -> Connection {
+        Connection {
+            in_cluster: self.in_cluster,
+            service_account: Some(self.service_account.clone()),
+            kubeconfig: self.kubeconfig.clone(),
+            context: None,
+        }
+    }
 }
 
 impl Settings {
@@ -81,6 +96,12 @@ impl Settings {
         keys.iter().find_map(|key| self.problem(key)).map_or(Ok(()), Err)
     }
 
+    /// Whether a collector can work by its settings: only a collector asks.
+    pub fn collector(&self) -> Result<(), BadConfig> {
+        let keys = KEYS.iter().map(|k| k.name).filter(|k| k.starts_with("collector."));
+        self.looked_at(&keys.collect::<Vec<_>>())
+    }
+
     /// Where Redis is, for collectors and whoever listens to them.
     pub fn redis(&self) -> Result<RedisOptions, BadConfig> {
         self.looked_at(&["redis.addresses"])?;
@@ -94,6 +115,7 @@ impl Settings {
         let some = |key: &str| Some(self.text(key).to_owned()).filter(|text| !text.is_empty());
         let kubernetes = Kubernetes {
             in_cluster: self.is_on("kubernetes.in_cluster"),
+            service_account: PathBuf::from(self.text("kubernetes.service_account")),
             kubeconfig: some("kubernetes.kubeconfig").map(PathBuf::from),
             namespace: some("kubernetes.namespace"),
             node: some("kubernetes.node_name"),
@@ -138,8 +160,13 @@ mod tests {
     fn without_a_word_everything_is_as_the_seed_has_it() {
         let settings = load(&[], &[]);
         assert_eq!(settings.redis().unwrap().addresses, "127.0.0.1:6379");
-        let nothing =
-            Kubernetes { in_cluster: false, kubeconfig: None, namespace: None, node: None };
+        let nothing = Kubernetes {
+            in_cluster: false,
+            service_account: "/var/run/secrets/kubernetes.io/serviceaccount".into(),
+            kubeconfig: None,
+            namespace: None,
+            node: None,
+        };
         assert_eq!(settings.kubernetes(), Ok(nothing));
     }
 
@@ -158,6 +185,7 @@ mod tests {
         );
         let expected = Kubernetes {
             in_cluster: true,
+            service_account: "/var/run/secrets/kubernetes.io/serviceaccount".into(),
             kubeconfig: None,
             namespace: Some("ours".into()),
             node: Some("node-7.zone-a".into()),
@@ -196,6 +224,13 @@ mod tests {
         let said = bad.redis().unwrap_err().to_string();
         assert!(said.contains("redis.addresses") && said.contains("HOST:PORT"), "{said}");
         assert!(!said.contains("s3cret"), "{said}");
+        let bad = load(&[("TENURE_COLLECTOR_DRAIN_SECONDS", "-1")], &["collector.mode=sideways"]);
+        let said = bad.collector().unwrap_err().to_string();
+        let expected =
+            "environment TENURE_COLLECTOR_DRAIN_SECONDS: collector.drain_seconds = \"-1\"";
+        assert!(said.starts_with(expected), "{said}");
+        assert!(bad.redis().is_ok() && bad.problem("collector.mode").is_some());
+        assert_eq!(load(&[], &[]).collector(), Ok(()));
         for name in ["Upper", "-a", "a-", "a_b", "a.b", &"a".repeat(64)] {
             let said = load(&[("FLOWFORGE_KUBERNETES_NAMESPACE", name)], &[]).kubernetes();
             assert!(said.unwrap_err().to_string().contains("name of a namespace"), "{name}");

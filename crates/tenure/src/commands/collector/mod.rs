@@ -20,7 +20,7 @@ use tenure_pods::{
         Area, CollectOptions, Collector, Election, KubeAsker, KubeLease, LeaseOptions, Mode, Parts,
         RedisSink, Sink, SpoolOptions, SyncWhen,
     },
-    follow::{Connection, FollowPolicy, KubeSource, LeanNode, LeanPod, Scope, connect},
+    follow::{FollowPolicy, KubeSource, LeanNode, LeanPod, Scope, connect},
     report::labels,
 };
 use tokio::net::TcpListener;
@@ -127,6 +127,7 @@ fn spool(settings: &Settings) -> SpoolOptions {
 pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<String, Failure> {
     let rt: Rt = Arc::new(TokioRuntime::current());
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    settings.collector()?;
     let area = area(settings)?;
     let name = name_of_this(&area);
     let mut sinks: Vec<Arc<dyn Sink>> = Vec::new();
@@ -155,9 +156,7 @@ pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<S
         Failure::System(format!("collector.listen = {listen:?} can not be listened at: {e}"))
     })?;
     let address = listener.local_addr().map_err(Failure::from)?;
-    let kubernetes = settings.kubernetes()?;
-    let (in_cluster, kubeconfig) = (kubernetes.in_cluster, kubernetes.kubeconfig);
-    let connection = Connection { in_cluster, kubeconfig, context: None };
+    let connection = settings.kubernetes()?.connection();
     let client = connect(&connection).await.map_err(Failure::System)?;
     let parts = parts(settings, &client, &area, &name, sinks, &rt, clock);
     let work = CollectOptions {
