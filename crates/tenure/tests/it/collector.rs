@@ -6,7 +6,7 @@ use crate::{
 };
 use reqwest::Client;
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader, Read as _},
@@ -22,7 +22,7 @@ use tenure::{
 };
 use tenure_bell::redis::{EventChannel, Heard, RedisOptions};
 use tenure_edge::TokioRuntime;
-use tenure_kubedouble::Cluster;
+use tenure_kubedouble::{Cluster, InCluster};
 use tenure_pods::{
     access,
     envelope::{CHANNEL, Envelope, TaskEvent},
@@ -171,13 +171,14 @@ fn last_cause(task: &Value) -> &str {
     attempts.last().and_then(|a| a["ended"]["cause"].as_str()).unwrap_or("")
 }
 
-struct Running {
+/// A collector that runs.
+pub struct Running {
     child: Guarded,
-    url: String,
+    pub url: String,
 }
 
 impl Running {
-    fn start(mut command: Command) -> Running {
+    pub fn start(mut command: Command) -> Running {
         let mut child = Guarded(command.spawn().expect("it starts"));
         let mut line = String::new();
         let stdout = child.0.stdout.take().expect("its output");
@@ -199,6 +200,13 @@ impl Running {
     fn signal(&mut self, signal: Signal) -> std::process::ExitStatus {
         kill_process(self.pid(), signal).expect("it is there");
         self.child.0.wait().expect("it ends")
+    }
+
+    fn resident(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.0.id()));
+        let status = status.expect("it is there");
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("a number");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1_024
     }
 }
 
@@ -331,6 +339,41 @@ async fn of_two_collectors_one_speaks_and_the_other_takes_over() {
     assert!(town.metrics(&second).await.contains("tenure_collector_active 1"));
 }
 
+/// Measured from outside: everything that the process has, its buffers too, over many pods.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_live_pod_costs_less_than_three_kilobytes() {
+    let town = Town::start().await;
+    let collector = town.collect(&["--server", "", "--spool", "none"]).await;
+    let empty = collector.resident();
+    let count = 20_000;
+    let pods = (0..count).map(|n| {
+        let task = format!("0190b5e0-1234-7abc-8def-{n:012}");
+        let labels = json!({ labels::WORKLOAD: "true", labels::TASK_ID: task, labels::TENANT_ID: "acme",
+            labels::WORKFLOW_ID: "0190b5e0-1234-7abc-8def-0123456789ab", labels::ATTEMPT: "1" });
+        json!({ "metadata": { "name": format!("ff-{n}"), "labels": labels },
+            "spec": { "nodeName": "node-1", "containers": [{ "name": "main", "image": "work:1" }] } })
+    });
+    town.cluster.load_pods(pods);
+    for n in 0..count {
+        town.cluster.running(&format!("ff-{n}"));
+    }
+    settle("all to be known and told", || async {
+        let text = town.metrics(&collector).await;
+        text.contains(&format!("tenure_collector_told_total{{sink=\"channel\"}} {count}\n"))
+            && text.contains("tenure_collector_spool_depth 0\n")
+    })
+    .await;
+    // An allocator gives back what the burst needed a second or two later, when it is asked for something.
+    let bound = 3 * 1_024;
+    let per_pod = || collector.resident().saturating_sub(empty) / count;
+    println!("{} bytes of resident memory for each of {count} live pods", per_pod());
+    settle("a pod to cost less than three kilobytes", || async {
+        town.metrics(&collector).await;
+        per_pod() < bound
+    })
+    .await;
+}
+
 #[test]
 fn what_can_not_work_is_said_at_once() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -347,6 +390,7 @@ fn what_can_not_work_is_said_at_once() {
     refused(&["--server", "ftp://x"], "http or https");
     refused(&["--in-cluster"], "KUBERNETES_SERVICE_HOST");
     refused(&["--mode", "sideways"], "sideways");
+    refused(&["--set", "collector.spool_bytes_max=1"], "collector.spool_bytes_max = \"1\"");
     let config = dir.path().join("config");
     std::fs::write(&config, "apiVersion: v1\nkind: Config\nclusters: []\n").expect("written");
     refused(&["--kubeconfig", &config.display().to_string()], "can not be used");
@@ -354,6 +398,138 @@ fn what_can_not_work_is_said_at_once() {
     std::fs::write(&file, "").expect("written");
     let good = kubeconfig(dir.path());
     refused(&["--kubeconfig", &good, "--spool", &file.display().to_string()], "collector.spool");
+}
+
+/// A wrong word about collectors in a file that all commands share stops the collector, with its place, and nobody else.
+#[test]
+fn wrong_settings_of_a_collector_stop_collectors_alone() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("tenure.toml");
+    std::fs::write(&file, "[collector]\nsilence_seconds = \"soon\"\n").expect("written");
+    let file = file.display().to_string();
+    let output = run(&["--config", &file, "config"], dir.path());
+    assert!(output.status.success(), "{}", complained(&output));
+    let output = run(&["--config", &file, "collector"], dir.path());
+    let said = complained(&output);
+    assert!(!output.status.success(), "{said}");
+    for word in [file.as_str(), "collector.silence_seconds = \"soon\""] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+}
+
+/// A collector that runs as if in a pod, with the files of a service account.
+fn inside(account: &InCluster, dir: &Path) -> Command {
+    let mut command = tenure();
+    command
+        .args([
+            "collector",
+            "--json",
+            "--listen",
+            "127.0.0.1:0",
+            "--in-cluster",
+            "--mode",
+            "cluster",
+        ])
+        .args(["--redis", "none", "--server", "http://127.0.0.1:9", "--spool", "none"])
+        .arg("--set")
+        .arg(format!("kubernetes.service_account={}", account.directory.display()))
+        .envs(account.env())
+        .current_dir(dir)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+async fn readiness(running: &Running) -> (bool, String) {
+    let http = Client::builder().no_proxy().build().expect("a client");
+    let answer = http.get(format!("{}/readyz", running.url)).send().await.expect("an answer");
+    (answer.status().is_success(), answer.text().await.expect("text"))
+}
+
+async fn says(running: &Running, ready: bool, word: &str) {
+    settle(&format!("it to say {word:?}"), || async {
+        let (is_ready, text) = readiness(running).await;
+        is_ready == ready && text.contains(word)
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_a_cluster_it_is_the_service_account_and_reads_a_new_token() {
+    let cluster = Cluster::start_tls();
+    let dir = tempfile::tempdir().expect("a directory");
+    let account = cluster.in_cluster(dir.path(), "first");
+    let collector = tokio::task::block_in_place(|| Running::start(inside(&account, dir.path())));
+    says(&collector, true, "").await;
+    // Its namespace is the account's: that is where the Lease is.
+    let leased = |c: &Cluster| {
+        let in_default = "/apis/coordination.k8s.io/v1/namespaces/default/leases";
+        c.requests().iter().any(|r| r.path.starts_with(in_default))
+    };
+    cluster.until("a Lease was asked for", leased).await;
+    // The file is new before the old token ends, as a kubelet has it.
+    cluster.require_token("second");
+    std::fs::write(account.token_file(), "second\n").expect("written");
+    cluster.revoke_token("first");
+    let before = cluster.requests().len();
+    let answered = |c: &Cluster, verb: &str, code: u16| {
+        let requests = c.requests();
+        requests[before..].iter().any(|r| r.verb == verb && r.code == Some(code))
+    };
+    cluster.cut_watches();
+    cluster.until("it watches again", |c| answered(c, "watch", 200)).await;
+    assert!(!answered(&cluster, "watch", 401) && !answered(&cluster, "list", 401));
+    // One that comes late is not missed either.
+    cluster.require_token("third");
+    cluster.revoke_token("second");
+    cluster.cut_watches();
+    cluster.until("it is refused", |c| answered(c, "watch", 401)).await;
+    std::fs::write(account.token_file(), "third").expect("written");
+    let before = cluster.requests().len();
+    let heard = |c: &Cluster| {
+        let requests = c.requests();
+        requests[before..].iter().any(|r| r.verb == "watch" && r.code == Some(200))
+    };
+    cluster.until("it watches with the third", heard).await;
+    says(&collector, true, "").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_of_another_authority_is_not_trusted() {
+    let (cluster, other) = (Cluster::start_tls(), Cluster::start_tls());
+    let (dir, elsewhere) = (tempfile::tempdir(), tempfile::tempdir());
+    let (dir, elsewhere) = (dir.expect("a directory"), elsewhere.expect("a directory"));
+    let account = cluster.in_cluster(dir.path(), "token");
+    let wrong = other.in_cluster(elsewhere.path(), "token").authority_file();
+    std::fs::copy(wrong, account.authority_file()).expect("copied");
+    let collector = tokio::task::block_in_place(|| Running::start(inside(&account, dir.path())));
+    says(&collector, false, "certificate is not trusted").await;
+    let (_, text) = readiness(&collector).await;
+    assert!(text.contains("ca.crt"), "{text}");
+}
+
+#[test]
+fn a_file_of_the_account_that_is_not_there_is_named() {
+    let cluster = Cluster::start_tls();
+    for (name, content) in [
+        ("token", None),
+        ("ca.crt", None),
+        ("namespace", None),
+        ("token", Some(" ")),
+        ("ca.crt", Some("x")),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let account = cluster.in_cluster(dir.path(), "token");
+        let file = account.directory.join(name);
+        match content {
+            None => std::fs::remove_file(&file).expect("removed"),
+            Some(text) => std::fs::write(&file, text).expect("written"),
+        }
+        let output = inside(&account, dir.path()).output().expect("it runs");
+        let said = complained(&output);
+        assert!(!output.status.success(), "{name}: {said}");
+        assert!(said.contains(&file.display().to_string()), "{name}: {said}");
+    }
 }
 
 fn kubeconfig(dir: &Path) -> String {

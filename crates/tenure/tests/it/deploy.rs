@@ -152,7 +152,6 @@ fn every_variable_is_one_that_the_process_reads() {
         "FLOWFORGE_KUBERNETES_KUBECONFIG",
         "FLOWFORGE_KUBERNETES_NAMESPACE",
         "NODE_NAME",
-        "POD_NAMESPACE",
     ]);
     let config = named("ConfigMap", "tenure");
     let shared: Vec<String> = config["data"]
@@ -187,6 +186,12 @@ fn every_variable_is_one_that_the_process_reads() {
     let env = collector["env"].as_sequence().expect("env").clone();
     let node = env.iter().find(|e| text(e, "name") == "NODE_NAME").expect("NODE_NAME");
     assert_eq!(text(&node["valueFrom"]["fieldRef"], "fieldPath"), "spec.nodeName");
+    // The Lease of the sweepers is where their role lets them have it.
+    let sweeper = container(&named("Deployment", "tenure-sweeper"));
+    let env = sweeper["env"].as_sequence().expect("env").clone();
+    let lease = env.iter().find(|e| text(e, "name") == "TENURE_COLLECTOR_LEASE_NAMESPACE");
+    let from = &lease.expect("where the Lease is")["valueFrom"]["fieldRef"];
+    assert_eq!(text(from, "fieldPath"), "metadata.namespace");
 }
 
 #[test]

@@ -1,6 +1,10 @@
 //! `tenure doctor` on deployments that are well and on some that are not, and the alerts beside the metrics they name.
 
-use crate::support::{Guarded, complained, own_database, said, tenure, wait_until};
+use crate::{
+    collector::Running,
+    console::settle,
+    support::{Guarded, complained, own_database, said, tenure, wait_until},
+};
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,9 +12,11 @@ use std::{
     io::{BufRead as _, BufReader},
     path::Path,
     process::{Output, Stdio},
+    sync::Mutex,
     time::Duration,
 };
 use tenure::drill::run::BOARDS;
+use tenure_kubedouble::Cluster;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -387,7 +393,36 @@ async fn alerts_name_metrics_that_exist_and_are_quiet_on_a_healthy_server() {
     let (server, url) = up(dir.path(), "sqlite:data");
     submit(dir.path(), &url, r#"{"steps": 1}"#);
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let text = client.get(format!("{url}/metrics")).send().await.unwrap().text().await.unwrap();
+    let mut text = client.get(format!("{url}/metrics")).send().await.unwrap().text().await.unwrap();
+    let cluster = Cluster::start();
+    let mut command = tenure();
+    command
+        .args([
+            "collector",
+            "--json",
+            "--listen",
+            "127.0.0.1:0",
+            "--redis",
+            "none",
+            "--spool",
+            "none",
+        ])
+        .args(["--server", &url, "--kubeconfig"])
+        .arg(cluster.kubeconfig(dir.path()))
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let collector = tokio::task::block_in_place(|| Running::start(command));
+    let told = Mutex::new(String::new());
+    settle("a collector that is well", || async {
+        let answer = client.get(format!("{}/metrics", collector.url)).send().await.unwrap();
+        let text = answer.text().await.unwrap();
+        let well = text.contains("tenure_collector_ready 1");
+        *told.lock().unwrap() = text;
+        well
+    })
+    .await;
+    text.push_str(&told.into_inner().unwrap());
     let there = |metric: &str| text.lines().any(|l| l.starts_with(&format!("# TYPE {metric} ")));
     let all = alerts();
     assert!(all.len() >= 12);
@@ -417,7 +452,9 @@ async fn alerts_name_metrics_that_exist_and_are_quiet_on_a_healthy_server() {
         }
         assert!(!fires, "{name} fires on a healthy server");
     }
-    for wanted in ["TenureStoreDown", "TenureReclaimRate", "TenureUnknownEffects"] {
+    for wanted in
+        ["TenureStoreDown", "TenureReclaimRate", "TenureUnknownEffects", "TenureCollectorBlind"]
+    {
         assert!(all.iter().any(|a| a.name == wanted), "{wanted}");
     }
     stop(server);

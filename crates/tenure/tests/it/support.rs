@@ -14,6 +14,7 @@ pub fn tenure() -> Command {
     let is_one = |name: &str| {
         name.starts_with("TENURE_") && !name.starts_with("TENURE_TEST_")
             || name.starts_with("FLOWFORGE_")
+            || name.starts_with("KUBERNETES_SERVICE_")
             || name == "NODE_NAME"
     };
     for (name, _) in std::env::vars().filter(|(name, _)| is_one(name)) {
