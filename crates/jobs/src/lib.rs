@@ -11,6 +11,7 @@
 //! | [`terms`], [`gate`] | when and where a job may run; the gate that several jobs share |
 //! | [`serving`] | which live worker serves which ready queue |
 //! | [`submit`] | how a job comes into being |
+//! | [`intake`] | jobs that were promised in somebody else's transaction |
 //! | [`ask`] | what outsiders may ask of it |
 //! | [`shared`] | what several jobs share: schedules |
 //! | [`bulk`] | the same ask for many jobs |
@@ -28,6 +29,7 @@ pub mod decide;
 pub mod drive;
 pub mod export;
 pub mod gate;
+pub mod intake;
 pub mod model;
 pub mod nearest;
 pub mod plan;

@@ -225,6 +225,10 @@ pub struct JobState {
     /// Steps that are to be undone if it is cancelled.
     #[serde(skip_serializing_if = "is_default")]
     pub undos: u32,
+    /// Steps that happened and would have to be undone, and the flow has not said yet what undoes them: it says so when
+    /// it hears of them. A person's word can come while nobody is there to tell the flow.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unheard: Vec<StepId>,
     /// Lost workers.
     #[serde(skip_serializing_if = "is_default")]
     pub takeovers: u32,
@@ -323,7 +327,12 @@ impl JobState {
 
     /// Whether a worker has to see to it before it may end as cancelled.
     pub fn has_to_undo(&self) -> bool {
-        self.undos > 0 || self.has_to_find_out()
+        self.not_undone() > 0 || self.has_to_find_out()
+    }
+
+    /// Steps that happened, belong to something that is not complete, and were not undone, if the job ended now.
+    pub fn not_undone(&self) -> u32 {
+        self.undos.saturating_add(u32::try_from(self.unheard.len()).unwrap_or(u32::MAX))
     }
 
     /// Steps whose effect nobody knows about, if the job ended now.

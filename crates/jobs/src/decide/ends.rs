@@ -57,18 +57,22 @@ pub(super) fn cancelled(
     let (by, why) = state.cancel.clone().unwrap_or_default();
     let abandoned = u32::try_from(state.children.len()).unwrap_or(u32::MAX);
     let unknown = state.open_steps();
-    let undone = UndoReport { untried: state.undos, ..UndoReport::default() };
+    let undone = UndoReport { untried: state.not_undone(), ..UndoReport::default() };
     let end = OwnEvent::JobCancelled { by, why, unknown, abandoned, undone };
     finish(state, decision, end, id).regardless()
 }
 
-/// The final event, and what is said with it: to the parent how it ended, to open children and calls to stop.
+/// The final event, and what is said with it: to the parent how it ended, to open children and calls to stop. A failure
+/// that leaves steps of a saga as they are says so: nobody undoes them after it.
 pub fn finish(
     state: &JobState,
     mut decision: Decision<JobEvent>,
-    end: OwnEvent,
+    mut end: OwnEvent,
     id: EntityId,
 ) -> Decision<JobEvent> {
+    if let (OwnEvent::JobFailed(failure), left @ 1..) = (&mut end, state.not_undone()) {
+        failure.error = format!("{}; steps that were not undone: {left}", failure.error);
+    }
     decision.messages.extend(cancel_others(state, id));
     if let Some(parent) = state.parent {
         decision.messages.push(report(parent, &end));
@@ -154,13 +158,9 @@ pub(super) fn must_end(state: &JobState, id: EntityId) -> Decision<JobEvent> {
         (None, Some(a)) => {
             (a.reason.as_str(), format!("must_end_by passed in attention: {}", a.why))
         }
-        (None, None) if state.undos > 0 && state.cancel.is_some() => (
-            "deadline_passed",
-            format!(
-                "must_end_by passed while it was cancelled; {} steps were not undone",
-                state.undos
-            ),
-        ),
+        (None, None) if state.cancel.is_some() => {
+            ("deadline_passed", "must_end_by passed while it was cancelled".to_owned())
+        }
         (None, None) => ("deadline_passed", "must_end_by passed".to_owned()),
     };
     let failure = Failure {

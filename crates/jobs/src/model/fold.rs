@@ -6,7 +6,7 @@ use super::{
     limits, small,
 };
 use tenure_steps::{
-    events::{ResultType, StepEvent, TimerWhy, ValueKind, Verdict, WaitOutcome, What},
+    events::{CallOutcome, ResultType, StepEvent, TimerWhy, ValueKind, Verdict, WaitOutcome, What},
     saga::Undo,
 };
 
@@ -28,9 +28,11 @@ impl JobState {
                     undoable: *undoable,
                 });
             }
-            StepEvent::ToolInvocationFinished { key, call, .. } => self.close(key, *call),
+            StepEvent::ToolInvocationFinished { key, call, outcome, .. } => {
+                self.close(key, *call, *outcome == CallOutcome::Success);
+            }
             StepEvent::EffectSettled { key, call, verdict, .. } => {
-                self.close(key, *call);
+                self.close(key, *call, *verdict == Verdict::Happened);
                 self.looks = 0;
                 if *verdict != Verdict::CalledAgain
                     && self.attention.as_ref().is_some_and(|a| a.reason == "unknown_outcome")
@@ -59,7 +61,10 @@ impl JobState {
             StepEvent::ValueRecorded { kind, value, .. } => {
                 self.steps += 1;
                 match kind {
-                    ValueKind::Undo => self.undos += 1,
+                    ValueKind::Undo => {
+                        self.undos += 1;
+                        self.unheard.retain(|step| value["of"] != step.0.as_str());
+                    }
                     ValueKind::Kept => {
                         let kept = value.as_array().map_or(0, Vec::len);
                         self.undos =
@@ -121,8 +126,15 @@ impl JobState {
         }
     }
 
-    fn close(&mut self, key: &str, call: u32) {
-        self.calls.retain(|c| !(c.key == key && c.call == call));
+    fn close(&mut self, key: &str, call: u32, happened: bool) {
+        let Some(at) = self.calls.iter().position(|c| c.key == key && c.call == call) else {
+            return;
+        };
+        let call = self.calls.remove(at);
+        // With a holder it is struck out again by the same commit.
+        if happened && call.undoable {
+            self.unheard.push(call.step);
+        }
     }
 
     pub(super) fn own(&mut self, event: &OwnEvent) {
@@ -187,6 +199,7 @@ impl JobState {
                 // The flow asks for the same names again: what an earlier run heard is not what this one waits for.
                 self.heard.clear();
                 self.undos = 0;
+                self.unheard.clear();
                 self.waits.clear();
                 self.timers.clear();
                 self.children.clear();

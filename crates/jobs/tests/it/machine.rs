@@ -24,7 +24,7 @@ use tenure_kernel::{
     timers::TimerChange,
 };
 use tenure_steps::{
-    events::{CallOutcome, StepEvent, StepId, TimerWhy, Verdict, WaitKind, WaitOutcome},
+    events::{CallOutcome, StepEvent, StepId, TimerWhy, ValueKind, Verdict, WaitKind, WaitOutcome},
     tool::Class as ToolClass,
 };
 
@@ -548,4 +548,93 @@ fn what_lies_behind_a_cancel_is_read_with_it() {
     let both = ["job_cancelling", "child_ended", "child_ended", "job_cancelled"];
     assert_eq!(names(&mails), both);
     assert_eq!(names(&mails[..2]), both[..2], "one child is still out");
+}
+
+/// A step of a saga of which nobody knew whether it happened; nobody holds its job.
+fn with_an_unknown_step() -> (EntityId, JobState) {
+    let mut state = JobState::default();
+    let (step, key) = (StepId("2".into()), "k".to_owned());
+    let started = StepEvent::ToolInvocationStarted {
+        step: step.clone(),
+        tool: "book".into(),
+        key: key.clone(),
+        ordinal: 0,
+        call: 1,
+        class: ToolClass::Irreversible,
+        arguments_hash: String::new(),
+        arguments: None,
+        timeout_ms: 1_000,
+        place: String::new(),
+        undoable: true,
+    };
+    Job::apply(&mut state, &started.into());
+    let unknown = StepEvent::EffectUnknown { step, key, call: 1, why: "lost".into() };
+    Job::apply(&mut state, &unknown.into());
+    (EntityId::fixed(1, 1), state)
+}
+
+/// Only the flow can say what undoes it, and the flow has not heard of it when the cancel comes.
+#[test]
+fn a_step_that_a_person_says_has_happened_is_undone_by_a_cancel_right_behind_it() {
+    let (id, state) = with_an_unknown_step();
+    let happened = ResolveMail {
+        step: StepId("2".into()),
+        of: None,
+        verdict: Verdict::Happened,
+        result: json!({"seat": 7}),
+        by: Some("ann".into()),
+        note: None,
+    };
+    let all =
+        [(mail::RESOLVE, Body::json(&happened)), (kinds::CANCEL, Body::json(&AskMail::default()))];
+    let mails: Vec<Mail> = (1..)
+        .zip(all)
+        .map(|(seq, (kind, body))| Mail {
+            seq,
+            id: MailId(format!("m{seq}")),
+            kind: kind.into(),
+            body,
+            at: Timestamp::ZERO,
+        })
+        .collect();
+    let cx = Cx { id, now: Timestamp::ZERO, version: 3, status: None, changed_at: None };
+    let decision = Job::decide(Some(&state), &Input::Mail(&mails), &cx).unwrap();
+    let names: Vec<_> = decision.events.iter().map(Job::name).collect();
+    assert_eq!(names.last(), Some(&"job_undoing"), "{names:?}");
+
+    let mut state = state;
+    decision.events.iter().for_each(|e| Job::apply(&mut state, e));
+    assert_eq!(state.not_undone(), 1);
+    let undo = StepEvent::ValueRecorded {
+        step: StepId("3".into()),
+        kind: ValueKind::Undo,
+        name: "unbook".into(),
+        value: json!({"of": "2", "tool": "unbook", "input": null}),
+        place: String::new(),
+    };
+    Job::apply(&mut state, &undo.into());
+    assert_eq!((state.undos, state.unheard.len()), (1, 0), "the flow has said what undoes it");
+}
+
+#[test]
+fn a_job_that_ends_over_a_saga_says_how_many_steps_are_left() {
+    let (id, mut state) = with_an_unknown_step();
+    let (step, key) = (StepId("2".into()), "k".to_owned());
+    let done = StepEvent::ToolInvocationFinished {
+        step,
+        key,
+        call: 1,
+        outcome: CallOutcome::Success,
+        result: Some(json!(1)),
+        error: None,
+    };
+    Job::apply(&mut state, &done.into());
+    let cx = Cx { id, now: Timestamp::ZERO, version: 3, status: None, changed_at: None };
+    let decision = Job::decide(Some(&state), &Input::MustEnd, &cx).unwrap();
+    match decision.events.last() {
+        Some(JobEvent::Own(OwnEvent::JobFailed(f))) => {
+            assert!(f.error.ends_with("steps that were not undone: 1"), "{}", f.error);
+        }
+        other => panic!("{other:?}"),
+    }
 }

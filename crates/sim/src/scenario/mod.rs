@@ -50,13 +50,21 @@ pub enum Scenario {
     Gates,
     /// Jobs with children that have children, cancelled at any point.
     Cascades,
+    /// Jobs whose steps are undone together.
+    Sagas,
+    /// Submissions that are collected until they become one job.
+    Batches,
+    /// Jobs that applications ask for in transactions of their own.
+    Intake,
+    /// Actions on many jobs at once.
+    Bulk,
     /// Agents whose turns call tools, delegate and wait.
     Agents,
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 11] = [
+    pub const ALL: [Scenario; 15] = [
         Scenario::Slice,
         Scenario::Fan,
         Scenario::Cancel,
@@ -67,6 +75,10 @@ impl Scenario {
         Scenario::Schedules,
         Scenario::Gates,
         Scenario::Cascades,
+        Scenario::Sagas,
+        Scenario::Batches,
+        Scenario::Intake,
+        Scenario::Bulk,
         Scenario::Agents,
     ];
 
@@ -83,6 +95,10 @@ impl Scenario {
             Scenario::Schedules => "schedules",
             Scenario::Gates => "gates",
             Scenario::Cascades => "cascades",
+            Scenario::Sagas => "sagas",
+            Scenario::Batches => "batches",
+            Scenario::Intake => "intake",
+            Scenario::Bulk => "bulk",
             Scenario::Agents => "agents",
         }
     }
@@ -127,6 +143,10 @@ impl Scenario {
             Scenario::Schedules => jobs::shared::play_schedules(&clients),
             Scenario::Gates => jobs::gates::play(&clients, width),
             Scenario::Cascades => jobs::cascades::play(&clients, width),
+            Scenario::Sagas => jobs::sagas::play(&clients, width),
+            Scenario::Batches => jobs::batches::play(&clients, width),
+            Scenario::Intake => jobs::intake::play(&clients, width),
+            Scenario::Bulk => jobs::bulk::play(&clients, width),
             Scenario::Agents => agents::play(&clients),
         }
         clients
@@ -146,6 +166,10 @@ impl Scenario {
                 Scenario::Schedules => jobs::shared::check_schedules(contents),
                 Scenario::Gates => jobs::gates::check(contents),
                 Scenario::Cascades => jobs::cascades::check(world, contents, calm_at),
+                Scenario::Sagas => jobs::sagas::check(world, contents),
+                Scenario::Batches => jobs::batches::check(world, contents, calm_at),
+                Scenario::Intake => jobs::intake::check(world, contents),
+                Scenario::Bulk => jobs::bulk::check(world, contents),
                 _ => Ok(()),
             };
         }
@@ -182,6 +206,9 @@ impl Scenario {
             let machines = self.machines();
             Box::pin(async move {
                 let mut stop = env.stop.clone();
+                if self == Scenario::Intake {
+                    env.rt.spawn(Box::pin(jobs::intake::serve(env.clone())));
+                }
                 loop {
                     let parts = Parts {
                         store: env.store.clone(),

@@ -8,6 +8,7 @@ mod jobs;
 mod protections;
 mod regressions;
 mod seeds;
+mod together;
 
 #[test]
 fn every_file_here_is_a_module() {

@@ -2,8 +2,8 @@
 //! its own books, as a program in another language would: a session that it renews, calls that it holds, and a clock by
 //! which it stops itself. What it can not say in time it says late.
 
-use super::{process, tools, town::Craft};
-use crate::world::Env;
+use super::{Setup, process, tools, town::Craft};
+use crate::{scenario::Scenario, world::Env};
 use futures_util::FutureExt as _;
 use serde_json::{Value, json};
 use std::{
@@ -41,7 +41,13 @@ const ROOM: usize = 3;
 const DRAIN: Duration = Duration::from_secs(90);
 
 /// What only such workers have. The others depend on what their own worker can show: an epoch, a time.
-pub(super) const CRAFTS: [Craft; 4] = [Craft::Send, Craft::Ship, Craft::Book, Craft::Burn];
+const CRAFTS: [Craft; 4] = [Craft::Send, Craft::Ship, Craft::Book, Craft::Burn];
+
+/// The same in this run: where there are sagas, also a part of what undoes.
+pub(super) fn crafts(setup: Setup) -> Vec<Craft> {
+    let back = if setup.is(Scenario::Sagas) { &Craft::BACK[1..] } else { &[] };
+    CRAFTS.iter().chain(back).copied().collect()
+}
 
 struct Held {
     epoch: u64,
@@ -60,7 +66,8 @@ struct Far {
 
 /// Works until the process is asked to leave.
 pub(super) async fn work(env: Env, pipeline: Pipeline) {
-    let names: Vec<String> = CRAFTS.iter().map(|c| c.name().to_owned()).collect();
+    let setup = env.world.town.setup();
+    let names: Vec<String> = crafts(setup).iter().map(|c| c.name().to_owned()).collect();
     while !env.stop.is_asked() {
         match open(&env, &pipeline, &names).await {
             Ok((session, sent)) => {
@@ -86,7 +93,7 @@ async fn open(
         let terms = CallTerms { probe, compensate, ..CallTerms::default() };
         CallTool { name: craft.name().to_owned(), class: Some(class), terms, ..CallTool::default() }
     };
-    let offers: Vec<CallTool> = CRAFTS.iter().map(offer).collect();
+    let offers: Vec<CallTool> = crafts(env.world.town.setup()).iter().map(offer).collect();
     register_calls(pipeline, "", &offers).await?;
     let opening = Opening {
         name: format!("{} far", env.name),

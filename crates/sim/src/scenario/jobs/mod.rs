@@ -14,16 +14,24 @@
 //! | [`shared`] | limits and schedules over all of it |
 //! | [`gates`] | the same behind gates |
 //! | [`cascades`] | children with children under cancels |
+//! | [`sagas`] | steps that are undone together |
+//! | [`batches`] | submissions that become one job |
+//! | [`bulk`] | actions on many jobs |
+//! | [`intake`] | jobs that were promised in somebody else's transaction |
 //! | [`check`] | what must hold |
 
+pub(crate) mod batches;
+pub(crate) mod bulk;
 pub(crate) mod cascades;
 pub(crate) mod check;
 mod clients;
 mod far;
 pub(crate) mod gates;
+pub(crate) mod intake;
 mod plan;
 pub(crate) mod process;
 mod read;
+pub(crate) mod sagas;
 pub(crate) mod shared;
 mod tools;
 mod town;
@@ -51,6 +59,18 @@ pub enum Off {
     Death,
     /// Gates let more through than they should.
     GateLimit,
+    /// Whoever submits to a batch has no key by which a repetition is known.
+    ItemKey,
+    /// A batch is asked to wait longer than its submissions may.
+    BatchTime,
+    /// A wish of the intake becomes a job under an id of its own.
+    IntakeId,
+    /// A wish of the intake is forgotten before its job is there.
+    IntakeOrder,
+    /// An action on many does not keep to the time of its preview.
+    BulkHorizon,
+    /// What undoes is on record, and the flow undoes under other step ids.
+    UndoStep,
 }
 
 /// What happens to a worker at one exact await point.
@@ -79,6 +99,14 @@ pub(crate) struct Setup {
     pub short: bool,
     /// Some tools are with workers that run no flows.
     pub far: bool,
+    /// What is played.
+    pub scenario: Option<Scenario>,
+}
+
+impl Setup {
+    fn is(self, scenario: Scenario) -> bool {
+        self.scenario == Some(scenario)
+    }
 }
 
 /// Machines of jobs.
@@ -109,8 +137,13 @@ pub(crate) fn prepare(world: &Arc<World>, options: &Options, faults: &[(Fault, u
         let (apart, replays) = (rng.permille(400), rng.permille(150));
         let punctual = !has(Fault::ClockSkew) && !has(Fault::ClockJump);
         let short = options.strike.is_some();
-        let far = options.scenario == Scenario::Calls;
-        Setup { kills, stops, apart, replays, off: options.off, punctual, short, far }
+        let far = match options.scenario {
+            Scenario::Calls => true,
+            Scenario::Sagas => rng.permille(400),
+            _ => false,
+        };
+        let scenario = Some(options.scenario);
+        Setup { kills, stops, apart, replays, off: options.off, punctual, short, far, scenario }
     });
     world.sim.trace(format!("{setup:?}"));
     world.town.prepare(setup);

@@ -1,6 +1,7 @@
 //! Flows from a seed. A plan is drawn and travels as the input of one flow, which walks it; so every seed
 //! has flows of its own, and a checker can walk the same plan over what was recorded.
 
+use super::{Off, sagas::Part};
 use crate::rng::Rng;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -46,6 +47,8 @@ pub(super) enum Node {
     Race(Box<Node>, Box<Node>),
     /// What fails in here is a result.
     Try(Box<Node>),
+    /// What was done in here is undone if it fails.
+    Saga(Vec<super::sagas::Part>),
 }
 
 /// How often in a thousand a call goes wrong, and takes long.
@@ -65,11 +68,11 @@ pub(super) struct Plan {
 }
 
 /// What all workers know.
-pub(super) fn flows() -> Flows {
-    Flows::default().with(FlowSpec::new(FLOW, |ctx: Ctx, input: Value| async move {
+pub(super) fn flows(off: Option<Off>) -> Flows {
+    Flows::default().with(FlowSpec::new(FLOW, move |ctx: Ctx, input: Value| async move {
         let plan: Plan = serde_json::from_value(input).map_err(FlowError::failed_to_read)?;
         let mut so_far = plan.so_far;
-        so_far.push(walk(ctx.clone(), plan.body).await?);
+        so_far.push(walk(ctx.clone(), plan.body, off).await?);
         match plan.then {
             Some(then) => Err(ctx.continue_with(Plan { so_far, ..*then })),
             None => Ok(Value::from(so_far)),
@@ -87,7 +90,11 @@ impl Unreadable for FlowError {
     }
 }
 
-fn walk(ctx: Ctx, node: Node) -> BoxFuture<'static, Result<Value, StepError>> {
+pub(super) fn walk(
+    ctx: Ctx,
+    node: Node,
+    off: Option<Off>,
+) -> BoxFuture<'static, Result<Value, StepError>> {
     let ms = Duration::from_millis;
     Box::pin(async move {
         match node {
@@ -107,24 +114,25 @@ fn walk(ctx: Ctx, node: Node) -> BoxFuture<'static, Result<Value, StepError>> {
             Node::Seq(nodes) => {
                 let mut out = Vec::new();
                 for node in nodes {
-                    out.push(walk(ctx.clone(), node).await?);
+                    out.push(walk(ctx.clone(), node, off).await?);
                 }
                 Ok(Value::from(out))
             }
             Node::Par(nodes) => {
-                let all = ctx.parallel(nodes, walk).await;
+                let all = ctx.parallel(nodes, |ctx, node| walk(ctx, node, off)).await;
                 all.into_iter().collect::<Result<Vec<Value>, StepError>>().map(Value::from)
             }
             Node::Race(a, b) => {
-                let (a, b) = (walk(ctx.branch(), *a), walk(ctx.branch(), *b));
+                let (a, b) = (walk(ctx.branch(), *a, off), walk(ctx.branch(), *b, off));
                 match ctx.race(a, b).await {
                     Either::Left(x) | Either::Right(x) => x,
                 }
             }
-            Node::Try(node) => Ok(match walk(ctx, *node).await {
+            Node::Try(node) => Ok(match walk(ctx, *node, off).await {
                 Ok(value) => value,
                 Err(e) => failed(&e.step.0, &e.why),
             }),
+            Node::Saga(parts) => super::sagas::walk(ctx, parts, off).await,
         }
     })
 }
@@ -210,7 +218,7 @@ impl<'a> Draw<'a> {
         Node::Seq((0..len).map(|_| self.node(depth)).collect())
     }
 
-    fn node(&mut self, depth: u32) -> Node {
+    pub(super) fn node(&mut self, depth: u32) -> Node {
         let deeper = depth > 0;
         match self.rng.below(20) {
             0..=7 => tried_sometimes(self.rng, |rng| Self::tool_of(rng, self.fails, self.slow)),
@@ -245,7 +253,7 @@ impl<'a> Draw<'a> {
         format!("{kind}{}", self.names)
     }
 
-    fn tool(&mut self) -> Node {
+    pub(super) fn tool(&mut self) -> Node {
         Self::tool_of(self.rng, self.fails, self.slow)
     }
 
@@ -274,6 +282,13 @@ pub(super) fn keys(node: &Node) -> Vec<String> {
         Node::Seq(nodes) | Node::Par(nodes) => nodes.iter().flat_map(keys).collect(),
         Node::Race(a, b) => [keys(a), keys(b)].concat(),
         Node::Try(node) => keys(node),
+        Node::Saga(parts) => {
+            let others = parts.iter().filter_map(|p| match p {
+                Part::Other(node) => Some(node),
+                Part::One(_) | Part::Beside(_) => None,
+            });
+            others.flat_map(keys).collect()
+        }
         Node::Tool { .. } | Node::Big | Node::Random | Node::Sleep(_) | Node::Child(_) => {
             Vec::new()
         }

@@ -4,6 +4,7 @@
 use super::{Off, plan, tools};
 use crate::{
     faults::Fault,
+    scenario::Scenario,
     storm,
     world::{Boot, Env, World},
 };
@@ -15,14 +16,19 @@ use std::{
 };
 use tenure_engine::{config::EngineConfig, pipeline::Pipeline};
 use tenure_jobs::{
+    bulk,
     crew::{Crew, CrewOptions},
     drive::{JobOptions, Liveness, Probe, Shop},
+    submit::Submitter,
 };
 use tenure_kernel::{
     runtime::{BoxFuture, Rt, Runtime},
     sessions::Executor,
 };
-use tenure_steps::effects::{EffectName, Effects};
+use tenure_steps::{
+    effects::{EffectName, Effects},
+    tool::Tools,
+};
 
 /// The `main` of a worker.
 pub(crate) fn worker() -> Boot {
@@ -35,7 +41,7 @@ pub(crate) fn worker() -> Boot {
                 false => env.rt.clone(),
             };
             let pipeline = Pipeline::new(env.store.clone(), env.bell.clone(), rt, &config);
-            let shop = Arc::new(shop(&env));
+            let shop = Arc::new(shop(&env, &pipeline));
             let executor = executor(&env);
             let mut stop = env.stop.clone();
             let mut crew = loop {
@@ -85,8 +91,19 @@ pub(super) fn options(world: &World) -> JobOptions {
     }
 }
 
-fn shop(env: &Env) -> Shop {
-    let shop = Shop::new(plan::flows(), tools::tools(env), options(&env.world))
+fn shop(env: &Env, pipeline: &Pipeline) -> Shop {
+    let setup = env.world.town.setup();
+    let (mut flows, mut tools) = (plan::flows(setup.off), tools::tools(env));
+    if setup.is(Scenario::Bulk) {
+        let (judge, within) = (super::judge(), Duration::from_secs(900));
+        let jobs = Submitter::new(pipeline.clone(), judge, within, 50);
+        flows = flows.with(bulk::flow());
+        tools = bulk::tools(pipeline, &jobs).iter().cloned().fold(tools, Tools::with);
+    }
+    if setup.is(Scenario::Batches) {
+        flows = flows.with(super::batches::flow());
+    }
+    let shop = Shop::new(flows, tools, options(&env.world))
         .with_liveness(Arc::new(Coroner(env.world.clone())))
         .with_probe(probe(env.clone()));
     match env.world.town.setup().apart {

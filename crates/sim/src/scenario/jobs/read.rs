@@ -1,13 +1,17 @@
 //! What a history says, read without the code that drives flows: events in, outcomes by step; and a plan walked
 //! over them. What a job returned must be this.
 
-use super::plan::{Node, Plan, failed};
+use super::{
+    plan::{FLOW, Node, Plan, failed},
+    sagas::{Bound, Part},
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use tenure_jobs::{Job, JobEvent, JobState, model::OwnEvent};
 use tenure_kernel::{ids::EntityId, machine::decode_event, stream::Body, time::Timestamp};
-use tenure_steps::events::{
-    CallOutcome, ResultType, StepEvent, TimerWhy, ValueKind, Verdict, WaitOutcome,
+use tenure_steps::{
+    events::{CallOutcome, ResultType, StepEvent, TimerWhy, ValueKind, Verdict, WaitOutcome},
+    saga::Undo,
 };
 use tenure_store::memory::Contents;
 
@@ -62,6 +66,8 @@ pub(super) struct Told {
     steps: BTreeMap<String, Said>,
     values: BTreeMap<String, Value>,
     sleeps: Vec<String>,
+    /// What is registered to be undone: where, what, and by which tool.
+    undos: Vec<(String, String, String)>,
 }
 
 impl Told {
@@ -73,6 +79,12 @@ impl Told {
         let mut told = Told::default();
         for entry in events {
             match &entry.event {
+                // Others have no plan, and a retry has been told a part of it elsewhere.
+                JobEvent::Own(OwnEvent::JobCreated(new))
+                    if new.flow != FLOW || new.retry_of.is_some() =>
+                {
+                    return Ok(told);
+                }
                 JobEvent::Own(OwnEvent::JobCreated(new)) => told.begin(&new.input)?,
                 JobEvent::Own(OwnEvent::JobContinued { input }) => told.begin(input)?,
                 JobEvent::Own(_) => {}
@@ -115,6 +127,9 @@ impl Told {
                 }
             }
             StepEvent::ValueRecorded { step, kind, value, .. } => {
+                if let (ValueKind::Undo, Some(undo)) = (kind, Undo::read(step, value)) {
+                    self.undos.push((step.0.clone(), undo.of.0, undo.tool));
+                }
                 if matches!(kind, ValueKind::Pure | ValueKind::Random | ValueKind::Race) {
                     self.values.insert(step.0.clone(), value.clone());
                 }
@@ -210,6 +225,54 @@ impl Walk<'_> {
                 Ok(value) => value,
                 Err((step, why)) => failed(&step, &why),
             })),
+            Node::Saga(parts) => self.saga(parts),
         }
+    }
+
+    fn saga(&mut self, parts: &[Part]) -> Option<Said> {
+        // Where it would be said that all of it is complete.
+        self.next();
+        let (mut out, mut places) = (Vec::new(), Vec::new());
+        for part in parts {
+            let said = match part {
+                Part::One(bound) => self.bound(bound, &mut places)?,
+                Part::Beside(all) => {
+                    let branches: Vec<_> = all.iter().map(|_| self.branch()).collect();
+                    let each = branches.into_iter().zip(all);
+                    let all: Option<Vec<Said>> =
+                        each.map(|(mut b, bound)| b.bound(bound, &mut places)).collect();
+                    all?.into_iter().collect::<Result<Vec<Value>, _>>().map(Value::from)
+                }
+                Part::Other(node) => self.node(node)?,
+            };
+            match said {
+                Ok(value) => out.push(value),
+                Err((step, why)) => return Some(Err((step, why + &self.undone(&places)?))),
+            }
+        }
+        Some(Ok(Value::from(out)))
+    }
+
+    fn bound(&mut self, _: &Bound, places: &mut Vec<String>) -> Option<Said> {
+        let step = self.next();
+        places.push(self.next());
+        self.told.steps.get(&step).cloned()
+    }
+
+    /// What a saga says when it has failed, behind the reason for it.
+    fn undone(&self, places: &[String]) -> Option<String> {
+        let (mut undone, mut left) = (Vec::new(), Vec::new());
+        for (at, of, tool) in self.told.undos.iter().rev().filter(|u| places.contains(&u.0)) {
+            let name = format!("step {of} (by {tool})");
+            match self.told.steps.get(&format!("{at}u"))? {
+                Ok(_) => undone.push(name),
+                Err((_, why)) => left.push(format!("{name}: {why}")),
+            }
+        }
+        let list = |what: &str, all: Vec<String>| match all.is_empty() {
+            true => String::new(),
+            false => format!("; {what}: {}", all.join(", ")),
+        };
+        Some(list("undone", undone) + &list("could not be undone", left))
     }
 }

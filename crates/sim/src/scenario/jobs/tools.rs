@@ -5,7 +5,7 @@ use super::{
     plan::Luck,
     town::{Craft, Town},
 };
-use crate::{executor::WallClock, rng::Rng, world::Env};
+use crate::{executor::WallClock, rng::Rng, scenario::Scenario, world::Env};
 use serde_json::Value;
 use std::{panic::resume_unwind, sync::Arc, time::Duration};
 use tenure_kernel::runtime::{BoxFuture, Clock as _, First, first};
@@ -16,18 +16,20 @@ const SKEW: Duration = Duration::from_secs(4);
 
 /// Those of a worker that runs flows.
 pub(super) fn tools(env: &Env) -> Tools {
-    let far = env.world.town.setup().far;
-    some(env, |craft| !far || !super::far::CRAFTS.contains(&craft))
+    let setup = env.world.town.setup();
+    some(env, |craft| !setup.far || !super::far::crafts(setup).contains(&craft))
 }
 
 /// Those of a worker that takes calls.
 pub(super) fn far(env: &Env) -> Tools {
-    some(env, |craft| super::far::CRAFTS.contains(&craft))
+    let setup = env.world.town.setup();
+    some(env, |craft| super::far::crafts(setup).contains(&craft))
 }
 
 fn some(env: &Env, wanted: impl Fn(Craft) -> bool) -> Tools {
     let mut tools = Tools::default();
-    for craft in Craft::ALL.into_iter().filter(|c| wanted(*c)) {
+    let back = if env.world.town.setup().is(Scenario::Sagas) { &Craft::BACK[..] } else { &[] };
+    for craft in Craft::ALL.into_iter().chain(back.iter().copied()).filter(|c| wanted(*c)) {
         let tool = Arc::new(Work { craft, env: env.clone() });
         let mut spec = ToolSpec::of(craft.name(), tool);
         // Nobody declares `irreversible`: it is what a tool is that declares nothing.
@@ -102,7 +104,8 @@ impl Drop for AtWork<'_> {
 }
 
 impl Work {
-    async fn work(craft: Craft, env: Env, ctx: ToolCtx, luck: Luck) -> Result<Value, ToolError> {
+    async fn work(craft: Craft, env: Env, ctx: ToolCtx, input: Value) -> Result<Value, ToolError> {
+        let luck: Luck = serde_json::from_value(input.clone()).unwrap_or_default();
         let (world, call) = (env.world.clone(), (ctx.epoch, ctx.call));
         super::check::call_begins(&world, &ctx, craft);
         world.town.enter(craft, &ctx.key, ctx.job, &ctx.step, call);
@@ -140,6 +143,9 @@ impl Work {
         let Some(receipt) = world.town.act(&ctx.key, &env.name, call) else {
             return Err(ToolError::retryable("the target knows a younger attempt"));
         };
+        if Craft::BACK.contains(&craft) {
+            world.town.take_back(&input["of"], &ctx.key);
+        }
         world.sim.trace(format!("{}: {} {}.{}", env.name, craft.name(), ctx.job, ctx.step));
         env.rt.sleep(after).await;
         match fate {
@@ -153,8 +159,7 @@ impl Work {
 
 impl Tool for Work {
     fn call(&self, ctx: ToolCtx, input: Value) -> BoxFuture<'static, Result<Value, ToolError>> {
-        let luck = serde_json::from_value(input).unwrap_or_default();
-        Box::pin(Work::work(self.craft, self.env.clone(), ctx, luck))
+        Box::pin(Work::work(self.craft, self.env.clone(), ctx, input))
     }
 
     fn probe(&self, ctx: ToolCtx, _: Value) -> BoxFuture<'static, Result<Probe, ToolError>> {

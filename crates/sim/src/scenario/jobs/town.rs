@@ -28,11 +28,19 @@ pub(crate) enum Craft {
     Book,
     /// Irreversible.
     Burn,
+    /// Takes back what another did. Idempotent.
+    Recall,
+    /// The same, verifiable.
+    Revoke,
+    /// The same, irreversible.
+    Regret,
 }
 
 impl Craft {
     pub(super) const ALL: [Craft; 6] =
         [Craft::Send, Craft::Ship, Craft::Seal, Craft::Train, Craft::Book, Craft::Burn];
+    /// Those that take something back; only sagas have them.
+    pub(super) const BACK: [Craft; 3] = [Craft::Recall, Craft::Revoke, Craft::Regret];
 
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -42,15 +50,18 @@ impl Craft {
             Craft::Train => "train",
             Craft::Book => "book",
             Craft::Burn => "burn",
+            Craft::Recall => "recall",
+            Craft::Revoke => "revoke",
+            Craft::Regret => "regret",
         }
     }
 
     pub(super) fn class(self) -> Class {
         match self {
-            Craft::Send => Class::Idempotent,
-            Craft::Ship | Craft::Seal | Craft::Train => Class::Verifiable,
+            Craft::Send | Craft::Recall => Class::Idempotent,
+            Craft::Ship | Craft::Seal | Craft::Train | Craft::Revoke => Class::Verifiable,
             Craft::Book => Class::Compensatable,
-            Craft::Burn => Class::Irreversible,
+            Craft::Burn | Craft::Regret => Class::Irreversible,
         }
     }
 }
@@ -83,6 +94,14 @@ struct Inner {
     deeds: BTreeMap<String, Deed>,
     fences: BTreeMap<EntityId, u64>,
     receipts: u64,
+    /// By receipt: under which keys it was taken back.
+    taken_back: BTreeMap<String, BTreeSet<String>>,
+    /// What was taken in by a batch, as those say who submitted it.
+    submitted: Vec<super::batches::Submitted>,
+    /// Actions on many jobs.
+    bulks: Vec<super::bulk::Done>,
+    /// Wishes of applications.
+    intake: super::intake::Table,
     /// The separate effect store.
     effects: BTreeMap<(String, u64, u32), Value>,
     /// Processes by their number.
@@ -197,6 +216,37 @@ impl Town {
         }
         deed.done.push((by.to_owned(), epoch, call));
         Some(json!({ "receipt": deed.receipt }))
+    }
+
+    /// What has this receipt is taken back, under this key.
+    pub(super) fn take_back(&self, receipt: &Value, key: &str) {
+        let mut town = self.lock();
+        town.taken_back.entry(receipt.to_string()).or_default().insert(key.to_owned());
+    }
+
+    /// Under which keys it was.
+    pub(super) fn taken_back(&self, receipt: &Value) -> BTreeSet<String> {
+        self.lock().taken_back.get(&receipt.to_string()).cloned().unwrap_or_default()
+    }
+
+    pub(super) fn note_submitted(&self, item: super::batches::Submitted) {
+        self.lock().submitted.push(item);
+    }
+
+    pub(super) fn submitted(&self) -> Vec<super::batches::Submitted> {
+        self.lock().submitted.clone()
+    }
+
+    pub(super) fn note_bulk(&self, done: super::bulk::Done) {
+        self.lock().bulks.push(done);
+    }
+
+    pub(super) fn bulks(&self) -> Vec<super::bulk::Done> {
+        self.lock().bulks.clone()
+    }
+
+    pub(super) fn intake<T>(&self, ask: impl FnOnce(&mut super::intake::Table) -> T) -> T {
+        ask(&mut self.lock().intake)
     }
 
     /// Whether it happened, in truth.
