@@ -1,6 +1,8 @@
 //! Transactional submission: applications leave wishes in a table beside the store, are given ids, and go on; servers
-//! make jobs of them with the code that real servers use. The table is modelled after `store/postgres/intake.sql`: rows are
-//! locked by whoever took them, for as long as it lives and no longer than [`KEEP`]; what is rolled back never was.
+//! make jobs of them by `jobs::intake`, which does what a server does with a wish that it has read
+//! (`server/jobs/intake.rs` still has these lines as its own). The table is modelled after `store/postgres/intake.sql`:
+//! rows are locked by whoever took them, for as long as it lives and no longer than [`KEEP`]; what is rolled back never
+//! was.
 //! Servers die between job and row, are stopped for longer than their lock lasts, and lose answers.
 //!
 //! Every id that was given away is exactly one job in the end, with what was asked for in it, or failed for a reason
