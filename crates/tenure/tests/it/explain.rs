@@ -163,11 +163,11 @@ fn pods_are_read_however_they_were_cut_out() {
     let mut kindless = evicted();
     kindless.as_object_mut().unwrap().retain(|k, _| !["kind", "apiVersion"].contains(&k.as_str()));
     let evicted = json!("evicted_node_pressure");
-    assert_eq!(causes(kindless.to_string()), [evicted.clone()]);
+    assert_eq!(causes(kindless.to_string()), std::slice::from_ref(&evicted));
     let list = json!({"kind": "List", "items": [kindless, pulling()]});
     assert_eq!(causes(list.to_string()), [evicted.clone(), json!("image_pull")]);
     let bare = json!({"items": [kindless]});
-    assert_eq!(causes(bare.to_string()), [evicted.clone()]);
+    assert_eq!(causes(bare.to_string()), std::slice::from_ref(&evicted));
     let twice =
         format!("{}\n{}", self::evicted(), serde_json::to_string_pretty(&kindless).unwrap());
     assert_eq!(causes(twice), [evicted.clone(), evicted.clone()]);
