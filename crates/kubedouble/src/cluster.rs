@@ -56,6 +56,20 @@ struct Gate {
 }
 
 impl Shared {
+    fn at(address: SocketAddr, tls: Option<Tls>) -> Self {
+        let gate = Gate { open: true, listening: true, cuts: 0, over: false };
+        Shared {
+            store: Mutex::new(Store::new()),
+            access: Mutex::new(Access::default()),
+            hook: Mutex::new(None),
+            pulse: watch::Sender::new(0),
+            beaten: (Mutex::new(0), Condvar::new()),
+            gate: watch::Sender::new(gate),
+            address,
+            tls,
+        }
+    }
+
     pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
         // A test that panics must not hide its message behind another one.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
@@ -125,20 +139,19 @@ impl Cluster {
         Self::start_with(Some(Tls::make()))
     }
 
+    /// One without a server: no port and no thread, only what can be asked by calling functions. Its clock stands at
+    /// 1970 until it is set.
+    pub fn unserved() -> Self {
+        let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let cluster = Cluster { shared: Arc::new(Shared::at(nowhere, None)), _owner: None };
+        cluster.stop_clock_at(0);
+        cluster
+    }
+
     fn start_with(tls: Option<Tls>) -> Self {
         let first = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let address = first.local_addr().expect("the address of a listener");
-        let gate = Gate { open: true, listening: true, cuts: 0, over: false };
-        let shared = Arc::new(Shared {
-            store: Mutex::new(Store::new()),
-            access: Mutex::new(Access::default()),
-            hook: Mutex::new(None),
-            pulse: watch::Sender::new(0),
-            beaten: (Mutex::new(0), Condvar::new()),
-            gate: watch::Sender::new(gate),
-            address,
-            tls,
-        });
+        let shared = Arc::new(Shared::at(address, tls));
         let serving = shared.clone();
         let thread = std::thread::Builder::new()
             .name("kubedouble".to_owned())

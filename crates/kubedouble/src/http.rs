@@ -349,7 +349,7 @@ fn decode(resource: &Resource, body: &Bytes) -> Result<Value, Refusal> {
     typed(resource, value)
 }
 
-fn typed(resource: &Resource, value: Value) -> Result<Value, Refusal> {
+pub(crate) fn typed(resource: &Resource, value: Value) -> Result<Value, Refusal> {
     let (kind, api) = (resource.kind, resource.api_version());
     let says = |field: &str, is: &str| value[field].as_str().is_none_or(|s| s == is);
     if !value.is_object() || !says("kind", kind) || !says("apiVersion", &api) {

@@ -41,6 +41,7 @@
 //!   [`Cluster::until`] waits for any of it, with a bound, without sleeping.
 //! - **Files**: [`Cluster::kubeconfig`], [`Cluster::in_cluster`] (with [`Cluster::start_tls`]).
 //! - **Crowds**: [`Cluster::load_pods`] and [`Cluster::play`], without HTTP.
+//! - **No server at all**: [`Cluster::unserved`] and the `ask_` functions, for a simulation that has a time of its own.
 //!
 //! # What there is not
 //!
@@ -52,6 +53,7 @@ mod access;
 mod admit;
 mod clock;
 mod cluster;
+mod direct;
 mod faults;
 mod http;
 mod kubelet;
@@ -70,6 +72,7 @@ mod watch;
 
 pub use access::InCluster;
 pub use cluster::{Cluster, PATIENCE};
+pub use direct::Kind;
 pub use faults::{Distortion, Fault, FaultId, On, Times};
 pub use kubelet::OnDelete;
 pub use life::Life;

@@ -114,6 +114,8 @@ pub struct Report {
     pub reclaimed: usize,
     /// Effects outside.
     pub effects: usize,
+    /// What happened in the cluster, and how often.
+    pub cluster: BTreeMap<&'static str, u64>,
     /// The last trace lines.
     pub trace: Vec<String>,
     /// Equal for equal runs.
@@ -183,6 +185,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
                 repeated: seen.repeated,
                 reclaimed: seen.reclaimed.len(),
                 effects: world.outside.all().len() + world.town.count(),
+                cluster: world.yard.counts(),
                 trace,
                 hash,
             })
@@ -196,7 +199,7 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
 fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Result<(), String> {
     let scenario = options.scenario;
     // A worker of jobs lets go at a missed renewal, whoever is to blame for it; others wait and go on.
-    let lets_go = scenario.is_jobs() || scenario == Scenario::Agents;
+    let lets_go = scenario.is_jobs() || matches!(scenario, Scenario::Agents | Scenario::Tasks);
     let costs = |f: Fault| f.costs_tenures() || (lets_go && f == Fault::Outage);
     let keeps_tenures = !faults.iter().any(|(f, _)| costs(*f)) && options.strike.is_none();
     for i in 0..options.servers {
@@ -207,6 +210,9 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
     }
     if lets_go {
         scenario::jobs::prepare(world, options, &faults);
+    }
+    if scenario == Scenario::Tasks {
+        scenario::tasks::prepare(world, options, &faults);
     }
     let clients = scenario.play(world, options.width);
     let director = world.outsider("director");
@@ -229,6 +235,10 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
             if clients.left() == 0 && rests {
                 break;
             }
+        }
+        if scenario == Scenario::Tasks {
+            // What is under way in the cluster arrives, if anything is.
+            stage.sim.sleep(Duration::from_secs(200)).await;
         }
         if clients.left() > 0 {
             stage.fail(format!("{} clients were never answered", clients.left()));
@@ -255,7 +265,7 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
         scenario.check(world, contents, *calm_at.lock().unwrap_or_else(PoisonError::into_inner))
     })?;
     now(check::feed(&world.store))?;
-    if scenario.is_jobs() {
+    if scenario.is_jobs() || scenario == Scenario::Tasks {
         let (machines, tables) = (scenario.machines(), scenario.machines().tables());
         let found = now(check_everything(&world.store, &machines, &tables));
         return found.first().map_or(Ok(()), |wrong| Err(wrong.clone()));
@@ -278,6 +288,7 @@ impl World {
     /// Takes everything apart: tasks hold the world and the world holds tasks.
     fn end(&self) {
         self.forget_processes();
+        self.yard.close();
         Sim::end(&self.sim);
     }
 }

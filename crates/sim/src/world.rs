@@ -7,7 +7,7 @@ use crate::{
     faults::Fault,
     oracle::Oracle,
     outside::Outside,
-    scenario::{Heard, Town},
+    scenario::{Heard, Town, Yard},
     weather::{Connection, Weather},
 };
 use std::{
@@ -86,6 +86,8 @@ pub struct World {
     pub town: Town,
     /// What was announced outside.
     pub heard: Heard,
+    /// The cluster.
+    pub yard: Yard,
     /// The one inside the store.
     pub oracle: Arc<Oracle>,
     /// Whether clocks are off.
@@ -103,7 +105,7 @@ impl World {
         let weather = Arc::new(Weather::default());
         let bell = SimBell::new(sim.clone(), weather.clone());
         let (outside, town, heard) = (Outside::default(), Town::default(), Heard::default());
-        let processes = Mutex::default();
+        let (yard, processes) = (Yard::default(), Mutex::default());
         Arc::new(World {
             sim,
             store,
@@ -112,6 +114,7 @@ impl World {
             outside,
             town,
             heard,
+            yard,
             oracle,
             skewed,
             processes,

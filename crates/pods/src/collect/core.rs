@@ -380,8 +380,10 @@ impl Core {
 
     /// The list is complete: what was known and is not in it, is gone or was never ours.
     pub fn list_complete(&mut self, now: Timestamp) -> Vec<Act> {
-        let missing: Vec<Box<str>> =
+        let mut missing: Vec<Box<str>> =
             self.pods.iter().filter(|(_, r)| r.list != self.list).map(|(u, _)| u.clone()).collect();
+        // Not in the order of a table that is hashed anew in every process: a simulation has to repeat itself.
+        missing.sort_unstable();
         let mut acts = Vec::new();
         for uid in missing {
             self.tally.absent += 1;
@@ -492,12 +494,13 @@ impl Core {
     }
 
     fn judge_where(&mut self, fits: impl Fn(Option<&str>) -> bool, now: Timestamp) -> Vec<Act> {
-        let uids: Vec<Box<str>> = self
+        let mut uids: Vec<Box<str>> = self
             .pods
             .iter()
             .filter(|(_, r)| fits(r.node.as_deref()) && r.said.as_ref().is_none_or(|s| !s.over))
             .map(|(uid, _)| uid.clone())
             .collect();
+        uids.sort_unstable();
         let mut acts = Vec::new();
         for uid in uids {
             let Some(record) = self.pods.get(&uid) else { continue };

@@ -118,8 +118,18 @@ pub fn trouble(error: &kube::Error) -> Trouble {
         kube::Error::BuildRequest(e) => {
             Trouble::Refused(clip(&chain(e), WORDS_BYTES_MAX).to_owned())
         }
-        other => Trouble::again("unreachable", clip(&chain(other), WORDS_BYTES_MAX)),
+        other => {
+            let words = chain(other);
+            let what = if is_unconnected(&words) { "unconnected" } else { "unreachable" };
+            Trouble::again(what, clip(&words, WORDS_BYTES_MAX))
+        }
     }
+}
+
+/// Whether there never was a connection, so that nothing of the request can have arrived. By the client's words: its types for it are
+/// those of a library below.
+fn is_unconnected(words: &str) -> bool {
+    words.contains("(Connect)") || words.contains("Connection refused")
 }
 
 /// An error with all its causes: the outermost often says no more than that there was one.

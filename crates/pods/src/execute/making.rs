@@ -4,12 +4,13 @@
 //! same pod: it is made, or it is there. One that is there and does not carry our mark is somebody else's, and never taken
 //! for ours.
 //!
-//! Kubernetes can not refuse a request for being stale. A request of an executor that died may still be on its way when the
-//! next one looks, and must not make a second pod after the first was deleted: until that time is over
-//! ([`Patience::late`](super::shop::Patience)) nobody says that there is no such pod.
+//! Kubernetes can not refuse a request for being stale. One whose answer was lost, or whose executor died, may still be on its way,
+//! and would make a second pod after the first was deleted, beside the pod of the next attempt. So **at most one request to make a
+//! pod is under way**: after one of which nobody knows what became of it, the API server is only asked whether the pod is
+//! there, until it is (then that request is used up) or until it can not come any more ([`Patience::late`](super::shop::Patience)).
+//! Asking again at once, as one would, was found to run a task twice by the simulation (tasks 45).
 //!
-//! Where a request may have been carried out unheard the pod is looked for by name before every other request, and before a
-//! refusal is believed. An API server asks quotas, policies and webhooks before it looks whether the name is taken: a pod that is
+//! For the same reason a refusal is not believed before that. An API server asks quotas, policies and webhooks before it looks whether the name is taken: a pod that is
 //! there may fill the very quota for which its second creation is refused.
 
 use super::{
@@ -64,6 +65,13 @@ impl Run {
                 if self.state()?.stop.is_some() {
                     continue;
                 }
+                if let Some(until) = self.late_until.filter(|until| self.mono() < *until) {
+                    let why = "a request for it may still be on its way";
+                    self.note_wait(&Trouble::again("late", why)).await?;
+                    let left = until.saturating_sub(self.mono());
+                    self.nap(left.min(self.shop.patience.poll)).await?;
+                    continue;
+                }
             }
             let pod = match self.build(new, &at) {
                 Ok(pod) => pod,
@@ -86,7 +94,7 @@ impl Run {
                     self.refused(&at, why, &mut tries).await?;
                 }
                 Err(trouble) => {
-                    // It may have been done all the same.
+                    // It may have been done all the same, or may be yet.
                     if matches!(&trouble, Trouble::Again { what, .. } if is_open(what)) {
                         self.may_come_late();
                     }

@@ -231,11 +231,11 @@ impl Run {
         }
     }
 
-    /// The cluster does not want to now: says so once on record, and waits.
-    pub async fn put_off(&mut self, trouble: &Trouble, tries: &mut u32) -> Go {
-        let (what, after) = match trouble {
-            Trouble::Again { what, after, .. } => (*what, *after),
-            _ => ("conflict", None),
+    /// Says once on record what it waits for.
+    pub async fn note_wait(&mut self, trouble: &Trouble) -> Go {
+        let what = match trouble {
+            Trouble::Again { what, .. } => *what,
+            _ => "conflict",
         };
         self.shop.counts.waited(what);
         if self.noted != Some(what) {
@@ -244,13 +244,23 @@ impl Run {
             tracing::info!(pod = %self.held.id(), %what);
             self.record(Decision::event(PodEvent::PodNoted { what })).await?;
         }
+        self.held.keeper().progress(self.held.id());
+        Ok(())
+    }
+
+    /// The cluster does not want to now: says so once on record, and waits.
+    pub async fn put_off(&mut self, trouble: &Trouble, tries: &mut u32) -> Go {
+        self.note_wait(trouble).await?;
+        let after = match trouble {
+            Trouble::Again { after, .. } => *after,
+            _ => None,
+        };
         let patience = self.shop.patience;
         let whole = patience.pause.saturating_mul(2u32.saturating_pow((*tries).min(16)));
         *tries += 1;
         let share = f64::from(u32::try_from(self.random() >> 32).unwrap_or(0));
         let jittered =
             whole.min(patience.pause_max).mul_f64(0.5 + share / f64::from(u32::MAX) / 2.0);
-        self.held.keeper().progress(self.held.id());
         self.nap(after.unwrap_or_default().max(jittered)).await
     }
 

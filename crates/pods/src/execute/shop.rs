@@ -147,8 +147,8 @@ impl Counts {
         *waits.entry(what).or_default() += 1;
     }
 
-    /// How often, by reason: `quota`, `throttled`, `unavailable`, `unreachable`, `timeout`, `forbidden`, `unauthorized`,
-    /// `service_account`, `mark_refused`, `conflict`, `late`.
+    /// How often, by reason: `quota`, `throttled`, `unavailable`, `unconnected`, `unreachable`, `timeout`, `forbidden`,
+    /// `unauthorized`, `service_account`, `mark_refused`, `conflict`, `late`.
     pub fn waits(&self) -> BTreeMap<&'static str, u64> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

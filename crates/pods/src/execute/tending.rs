@@ -4,7 +4,6 @@
 //! it was last seen, so an executor that takes over goes on where the last one was, whatever it had done.
 
 use super::{
-    cluster::Trouble,
     live::MANAGED_BY,
     logs::{self, Log, Piece, Pieces, Read, Reading},
     making::place_of,
@@ -288,7 +287,6 @@ impl Run {
             }
         }
         self.flush_log(w).await?;
-        self.wait_for_late_ones(w).await?;
         let how = match (state.marked, w.deleted_at.is_some() || state.stop.is_some()) {
             (true, _) | (_, true) => "it was deleted",
             _ => "it is not there any more, and nobody here deleted it",
@@ -299,29 +297,6 @@ impl Run {
         }
         events.push(PodEvent::PodCleared { how: how.into() });
         self.finish(events, Some(Says::Gone { how: how.into() })).await
-    }
-
-    /// See [`super::making`].
-    async fn wait_for_late_ones(&mut self, w: &Watched) -> Go {
-        while let Some(until) = self.late_until.filter(|until| self.mono() < *until) {
-            if self.held.stopping() {
-                return self.give_back().await;
-            }
-            self.nap(until.saturating_sub(self.mono()).min(self.shop.patience.poll)).await?;
-            let other = self.find(&w.at).await?;
-            let other = other.filter(|pod| super::make::is_ours(pod, self.held.id()));
-            if let Some(uid) = other.and_then(|pod| pod.metadata.uid) {
-                tracing::warn!(pod = %w.at.name, %uid, "a second pod of an attempt came late; it is deleted");
-                let cluster = self.shop.cluster.clone();
-                let mut tries = 0;
-                while let Err(trouble @ Trouble::Again { .. }) =
-                    self.ask(cluster.delete(&w.at, &uid)).await
-                {
-                    self.put_off(&trouble, &mut tries).await?;
-                }
-            }
-        }
-        Ok(())
     }
 
     // ---- the log ----

@@ -355,7 +355,8 @@ impl<K: Decode> Watch<K> for Lines<K> {
     }
 }
 
-fn read_line<K: DeserializeOwned>(line: &[u8], resource: &str) -> Result<Told<K>, Trouble> {
+/// What a line of a watch says.
+pub fn read_line<K: DeserializeOwned>(line: &[u8], resource: &str) -> Result<Told<K>, Trouble> {
     match serde_json::from_slice::<Line<K>>(line) {
         Ok(Line::Added(object) | Line::Modified(object)) => Ok(Told::Changed(object)),
         Ok(Line::Deleted(object)) => Ok(Told::Deleted(object)),

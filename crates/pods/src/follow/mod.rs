@@ -25,7 +25,7 @@ mod trouble;
 
 pub use self::{
     connect::{Connection, SERVICE_ACCOUNT, connect},
-    kube::{Decode, KubeSource, Scope, ask},
+    kube::{Decode, KubeSource, Scope, ask, read_line},
     lean::{LeanNode, LeanPod, keeps_annotation},
     machine::FollowPolicy,
     pulse::Pulse,

@@ -9,10 +9,12 @@ pub(crate) mod jobs;
 pub mod part;
 mod patience;
 mod slice;
+pub(crate) mod tasks;
 
 pub use agents::Heard;
 pub use clients::Clients;
 pub use jobs::{Off, Strike, Town};
+pub use tasks::Yard;
 
 use crate::world::{Boot, Env, World};
 use std::{sync::Arc, time::Duration};
@@ -60,11 +62,13 @@ pub enum Scenario {
     Bulk,
     /// Agents whose turns call tools, delegate and wait.
     Agents,
+    /// Tasks that run as pods in a cluster that fails.
+    Tasks,
 }
 
 impl Scenario {
     /// All of them.
-    pub const ALL: [Scenario; 15] = [
+    pub const ALL: [Scenario; 16] = [
         Scenario::Slice,
         Scenario::Fan,
         Scenario::Cancel,
@@ -80,6 +84,7 @@ impl Scenario {
         Scenario::Intake,
         Scenario::Bulk,
         Scenario::Agents,
+        Scenario::Tasks,
     ];
 
     /// Its name in `regressions.txt`.
@@ -100,6 +105,7 @@ impl Scenario {
             Scenario::Intake => "intake",
             Scenario::Bulk => "bulk",
             Scenario::Agents => "agents",
+            Scenario::Tasks => "tasks",
         }
     }
 
@@ -107,7 +113,12 @@ impl Scenario {
     pub(crate) fn is_jobs(self) -> bool {
         !matches!(
             self,
-            Scenario::Slice | Scenario::Fan | Scenario::Cancel | Scenario::Bowl | Scenario::Agents
+            Scenario::Slice
+                | Scenario::Fan
+                | Scenario::Cancel
+                | Scenario::Bowl
+                | Scenario::Agents
+                | Scenario::Tasks
         )
     }
 
@@ -122,6 +133,9 @@ impl Scenario {
         }
         if self == Scenario::Agents {
             return agents::machines();
+        }
+        if self == Scenario::Tasks {
+            return tasks::machines();
         }
         Machines::kernel()
             .with::<errand::Errand>()
@@ -148,6 +162,7 @@ impl Scenario {
             Scenario::Intake => jobs::intake::play(&clients, width),
             Scenario::Bulk => jobs::bulk::play(&clients, width),
             Scenario::Agents => agents::play(&clients),
+            Scenario::Tasks => tasks::play(&clients, width),
         }
         clients
     }
@@ -175,6 +190,9 @@ impl Scenario {
         }
         if self == Scenario::Agents {
             return agents::check(world, contents);
+        }
+        if self == Scenario::Tasks {
+            return tasks::check(world, contents, calm_at);
         }
         for (key, effects) in world.outside.all() {
             if effects.len() > 1 {
@@ -248,6 +266,9 @@ impl Scenario {
         }
         if self == Scenario::Agents {
             return agents::worker();
+        }
+        if self == Scenario::Tasks {
+            return tasks::executor();
         }
         Arc::new(move |env: Env| {
             Box::pin(async move {

@@ -8,6 +8,7 @@ mod jobs;
 mod protections;
 mod regressions;
 mod seeds;
+mod tasks;
 mod together;
 
 #[test]

@@ -71,6 +71,10 @@ pub enum Off {
     BulkHorizon,
     /// What undoes is on record, and the flow undoes under other step ids.
     UndoStep,
+    /// Nobody waits for a request to make a pod that may still be on its way.
+    LateRequests,
+    /// A pod of a node that says nothing is taken for over.
+    Fence,
 }
 
 /// What happens to a worker at one exact await point.
