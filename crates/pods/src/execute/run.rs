@@ -148,7 +148,7 @@ impl Run {
         }
         let head = self.store.head(new.task).await?;
         self.task_ends_by = head.and_then(|head| head.must_end_by);
-        self.make(&new).await?;
+        Box::pin(self.make(&new)).await?;
         self.tend(&new).await
     }
 

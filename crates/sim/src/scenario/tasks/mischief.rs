@@ -1,7 +1,7 @@
 //! What goes wrong in the yard while the storm rages, besides what pods do by themselves.
 
 use super::reach::Levels;
-use crate::{faults::Fault, world::World};
+use crate::{faults::Fault, scenario::Off, world::World};
 use std::{ops::Range, sync::Arc, time::Duration};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,13 +44,16 @@ const fn s(n: u64) -> Duration {
 
 /// Lets it happen until the storm is over.
 pub(super) fn begin(world: &Arc<World>, faults: &[(Fault, u64)]) {
-    let late = world.yard.terms().off.is_some();
-    // In a world without faults only pods fail.
-    let drawn: Vec<Mischief> = world.sim.draw(|rng| {
-        let some = ALL.into_iter().filter(|m| rng.permille(400) || late && *m == Mischief::Late);
-        some.collect()
-    });
-    let drawn = if faults.is_empty() && !late { Vec::new() } else { drawn };
+    let drawn: Vec<Mischief> =
+        world.sim.draw(|rng| ALL.into_iter().filter(|_| rng.permille(400)).collect());
+    let drawn = match world.yard.terms().off {
+        // What would be missed happens all the time.
+        Some(Off::LateRequests) => vec![Mischief::Late],
+        Some(Off::Fence) => vec![Mischief::Node],
+        // In a world without faults only pods fail.
+        _ if faults.is_empty() => Vec::new(),
+        _ => drawn,
+    };
     let env = world.outsider("mischief");
     world.sim.trace(format!("{drawn:?}"));
     let world = world.clone();

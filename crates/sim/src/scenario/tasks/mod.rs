@@ -54,7 +54,7 @@ pub(crate) fn prepare(world: &Arc<World>, options: &Options, faults: &[(Fault, u
             in_flight: 1 + u32::try_from(rng.below(4)).unwrap_or(0),
         },
         off: options.off,
-        collectors: rng.index(3),
+        collectors: if options.off == Some(Off::Fence) { 2 } else { rng.index(3) },
         channel: rng.permille(500),
     });
     world.sim.trace(format!("{terms:?}"));

@@ -652,8 +652,7 @@ impl Being {
             let pod = self.yard().at(&self.world).pod(&self.name);
             pod.filter(|p| text(p, "uid") == self.uid)
         };
-        loop {
-            let Some(pod) = there() else { break };
+        while let Some(pod) = there() {
             let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
             if !self.yard().node(node).silent {
                 break;
