@@ -83,15 +83,15 @@ impl Collector {
         Ok(Collector(command.spawn().map_err(failed)?))
     }
 
-    /// Resident bytes.
+    /// Resident bytes of its own: pages of the program's file are read in while it works, whatever it remembers.
     fn memory(&self) -> Result<f64, StoreError> {
         let text =
             std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).map_err(failed)?;
-        let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"));
+        let line = text.lines().find_map(|l| l.strip_prefix("RssAnon:"));
         let kib = line
             .and_then(|l| l.trim().strip_suffix(" kB"))
             .and_then(|n| n.trim().parse::<f64>().ok());
-        kib.map(|k| k * 1024.0).ok_or_else(|| wrong("VmRSS can not be read".into()))
+        kib.map(|k| k * 1024.0).ok_or_else(|| wrong("RssAnon can not be read".into()))
     }
 
     /// Resident bytes when they fall no more: an allocator gives back what a burst needed within a second or two.

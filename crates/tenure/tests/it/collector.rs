@@ -202,10 +202,11 @@ impl Running {
         self.child.0.wait().expect("it ends")
     }
 
+    /// Bytes of its own: pages of the program's file are read in while it works, whatever it remembers.
     fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.0.id()));
         let status = status.expect("it is there");
-        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).expect("a number");
+        let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:")).expect("a number");
         line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1_024
     }
 }
