@@ -3,7 +3,7 @@
 //! `docs/agents-in-any-language.md` is for those who write one.
 //!
 //! The handlers decide nothing: [`tenure_agents::drive::far`] does, and this says it in HTTP. What it has in common with
-//! the protocol of tools is in [`crate::far`].
+//! the protocol of tools is in `far.rs`.
 //!
 //! | room | paths |
 //! |---|---|
