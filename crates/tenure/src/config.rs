@@ -525,6 +525,13 @@ pub static KEYS: &[Key] = &[
         doc: "OutOfcpu, OutOfmemory and their kin: a task that was turned away more often than this goes to the dead letters",
     },
     Key {
+        name: "pods.request_late_seconds",
+        default: "90",
+        form: Form::Seconds(0.1, 3_600.0),
+        doc: "for how long a request to make a pod may still be carried out after nobody waits for it: the API server's request timeout, \
+              and what it takes to give up a dead connection. While one may be under way no second one is sent",
+    },
+    Key {
         name: "pods.restart_timeout_seconds",
         default: "900",
         form: Form::Number(0, 31_536_000),

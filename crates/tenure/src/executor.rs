@@ -29,6 +29,7 @@ pub(crate) async fn start(
     let cluster = LiveCluster::new(client, settings.text("kubernetes.namespace"));
     let rt = pipeline.rt().clone();
     let mut shop = PodShop::new(Arc::new(cluster), rt, settings.pod_policy());
+    shop.patience.late = settings.seconds("pods.request_late_seconds");
     if let Some(probe) = drill::points::from_environment().map_err(Failure::System)? {
         shop = shop.with_probe(probe);
     }
