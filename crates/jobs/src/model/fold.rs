@@ -127,14 +127,12 @@ impl JobState {
     }
 
     fn close(&mut self, key: &str, call: u32, happened: bool) {
-        let Some(at) = self.calls.iter().position(|c| c.key == key && c.call == call) else {
-            return;
-        };
-        let call = self.calls.remove(at);
+        let is_it = |c: &OpenCall| c.key == key && c.call == call;
+        let ended = self.calls.iter().find(|c| is_it(c));
         // With a holder it is struck out again by the same commit.
-        if happened && call.undoable {
-            self.unheard.push(call.step);
-        }
+        let unheard = ended.filter(|c| happened && c.undoable).map(|c| c.step.clone());
+        self.unheard.extend(unheard);
+        self.calls.retain(|c| !is_it(c));
     }
 
     pub(super) fn own(&mut self, event: &OwnEvent) {

@@ -410,12 +410,11 @@ impl Walk {
             Happens::Recheck if !held => self.decide(&Input::Timer(timers::RECHECK)),
             Happens::Cancel if !held => {
                 self.mail(kinds::CANCEL, Body::json(&AskMail::default()));
-                let (status, finds_out) = (self.head.status.name(), self.state().has_to_find_out());
-                // A worker has to say what became of a call that would have to be undone.
-                let expected = if status == "undoing" {
-                    finds_out
-                } else {
-                    status != "cancelled" || !finds_out
+                let (status, to_undo) = (self.head.status.name(), self.state().has_to_undo());
+                // A worker has to say what became of a call that would have to be undone, and to undo what happened.
+                let expected = match status {
+                    "undoing" => to_undo,
+                    other => other != "cancelled" || !to_undo,
                 };
                 let known = ["cancelled", "cancelling", "undoing"].contains(&status);
                 assert!(known && expected, "cancel led to {status}: {:?}", self.state().calls);
