@@ -11,6 +11,7 @@ pub mod envelope;
 pub mod execute;
 pub mod follow;
 pub mod namespaces;
+mod numbers;
 pub mod pod;
 pub mod report;
 pub mod rules;

@@ -39,7 +39,9 @@ pub enum BadAddress {
     #[error("the API key has characters that can not be sent; copy it again, it looks like tnr_…")]
     Key,
     /// A key in clear text across a network.
-    #[error("{0:?} would send the API key in clear text; use https, or a loopback address")]
+    #[error(
+        "{0:?} would send the API key in clear text; use https, a loopback address, or a service of the same cluster (NAME.NAMESPACE.svc)"
+    )]
     ClearText(String),
     /// TLS could not be set up.
     #[error("no HTTP client: {0}")]
@@ -70,7 +72,7 @@ impl Http {
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
             return Err(bad("http or https and a host are needed"));
         }
-        let local = is_loopback(&url);
+        let local = is_near(&url);
         if key.is_some() && url.scheme() == "http" && !local {
             return Err(BadAddress::ClearText(base.to_owned()));
         }
@@ -92,7 +94,7 @@ impl Http {
             .redirect(Policy::none())
             .user_agent(concat!("tenure-remote/", env!("CARGO_PKG_VERSION")));
         if local {
-            // A proxy for the outside has no business between two processes of one machine.
+            // A proxy for the outside has no business between two processes of one machine, or of one cluster.
             builder = builder.no_proxy();
         }
         let client = builder.build().map_err(|e| BadAddress::Client(chain(&e)))?;
@@ -144,9 +146,12 @@ impl Http {
     }
 }
 
-fn is_loopback(url: &Url) -> bool {
+/// Whether a server is so near that a key may travel to it in clear text: on this machine, or a service of the same cluster, which
+/// is where its network policy lets us, and seldom has certificates of its own.
+pub fn is_near(url: &Url) -> bool {
     let host = url.host_str().unwrap_or("").trim_matches(['[', ']']);
-    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    let here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    here || host.ends_with(".svc") || host.contains(".svc.")
 }
 
 /// What a request that got no answer means.
@@ -251,6 +256,9 @@ mod tests {
     fn a_key_does_not_cross_a_network_in_clear_text() {
         let away = Http::new("http://tenure.example.com", Some("tnr_x"));
         assert!(matches!(away, Err(BadAddress::ClearText(_))));
+        assert!(Http::new("http://tenure-server.tenure.svc:7777", Some("tnr_a")).is_ok());
+        let alike = Http::new("http://svc.example:7777", Some("tnr_a"));
+        assert!(matches!(alike, Err(BadAddress::ClearText(_))));
         for fine in ["https://tenure.example.com", "http://localhost:1", "http://[::1]:1/below"] {
             assert!(Http::new(fine, Some("tnr_x")).is_ok(), "{fine}");
         }

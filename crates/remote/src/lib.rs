@@ -15,5 +15,5 @@ mod store;
 pub mod wire;
 
 pub use bell::RemoteBell;
-pub use client::BadAddress;
+pub use client::{BadAddress, is_near};
 pub use store::RemoteStore;

@@ -441,6 +441,12 @@ pub static KEYS: &[Key] = &[
         doc: "whether the server makes and tends pods itself, in the cluster of kubernetes.*; else `tenure executor` does",
     },
     Key {
+        name: "pods.executor_listen",
+        default: "127.0.0.1:9092",
+        form: Form::Address,
+        doc: "where `tenure executor` answers /healthz, /readyz and /metrics; in a pod 0.0.0.0:9092. One inside a server answers with that server's",
+    },
+    Key {
         name: "pods.executor_slots",
         default: "500",
         form: Form::Number(1, 10_000),

@@ -13,6 +13,7 @@ pub mod intake;
 mod listen;
 pub mod logs;
 pub mod open;
+mod probes;
 pub mod service;
 mod turns;
 

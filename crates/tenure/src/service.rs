@@ -40,7 +40,7 @@ use tenure_remote::{RemoteBell, RemoteStore};
 use tenure_server::{
     App, ServerOptions,
     jobs::Desk,
-    metrics::{About, AskBus, BusVitals},
+    metrics::{About, AskBus, AskMore, BusVitals},
 };
 use tenure_steps::{
     effects::Directory,
@@ -223,7 +223,11 @@ impl Program {
             lease: settings.seconds("worker.lease_seconds"),
             agents: settings.agents(),
             pods: settings.pods(),
-            about: About { bus: opened.bus.clone().map(ask_bus), ..about(settings) },
+            about: About {
+                bus: opened.bus.clone().map(ask_bus),
+                more: executor.as_ref().map(ask_executor).into_iter().collect(),
+                ..about(settings)
+            },
             ..ServerOptions::default()
         };
         let key = crate::commands::evidence::signing_key(settings)?;
@@ -374,6 +378,7 @@ fn about(settings: &Settings) -> About {
         settings: settings.iter().filter_map(number).collect(),
         vitals: Some(vitals),
         bus: None,
+        more: Vec::new(),
     }
 }
 
@@ -382,6 +387,11 @@ fn ask_bus(bus: AnyBus) -> AskBus {
         let state = bus.state();
         BusVitals { connected: state.connected, connections: state.connections }
     }))
+}
+
+fn ask_executor(executor: &Executor) -> AskMore {
+    let look = executor.watcher();
+    AskMore(Arc::new(move || look().1))
 }
 
 fn builtin_tools(settings: &Settings) -> Tools {

@@ -1,10 +1,9 @@
 //! What a collector counts, and how Prometheus reads it.
 
 use super::{CollectorState, Saying, SinkId};
-use crate::verdict::CauseClass;
+use crate::{numbers::Page, verdict::CauseClass};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -79,7 +78,7 @@ impl Meter {
 
     /// Everything, in the words of Prometheus.
     pub fn text(&self, state: &CollectorState) -> String {
-        let mut out = Page(String::new());
+        let mut out = Page::default();
         let counts = self.counts();
         out.head(
             "tenure_collector_events_total",
@@ -93,7 +92,7 @@ impl Meter {
         out.sinks(&counts.told);
         drop(counts);
         out.state(state);
-        out.0
+        out.done()
     }
 }
 
@@ -110,29 +109,7 @@ impl Counts {
     }
 }
 
-struct Page(String);
-
 impl Page {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string does not fail.
-        let _ = writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}");
-    }
-
-    fn line(&mut self, name: &str, labels: &[(&str, &str)], value: f64) {
-        let quoted = |v: &str| v.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        let labels: Vec<String> =
-            labels.iter().map(|(k, v)| format!("{k}=\"{}\"", quoted(v))).collect();
-        let _ = match labels.is_empty() {
-            true => writeln!(self.0, "{name} {value}"),
-            false => writeln!(self.0, "{name}{{{}}} {value}", labels.join(",")),
-        };
-    }
-
-    fn one(&mut self, name: &str, kind: &str, help: &str, value: f64) {
-        self.head(name, kind, help);
-        self.line(name, &[], value);
-    }
-
     fn sinks(&mut self, told: &BTreeMap<SinkId, Told>) {
         type Read = fn(&Told) -> u64;
         let counters: [(&str, &str, Read); 3] = [

@@ -43,6 +43,18 @@ pub enum Trouble {
 }
 
 impl Trouble {
+    /// In one word, for metrics.
+    pub const fn class(&self) -> &'static str {
+        match self {
+            Trouble::Exists => "exists",
+            Trouble::Missing => "missing",
+            Trouble::Conflict(_) => "conflict",
+            Trouble::Expired => "expired",
+            Trouble::Refused(_) => "refused",
+            Trouble::Again { what, .. } => what,
+        }
+    }
+
     /// Not now, in these words.
     pub fn again(what: &'static str, why: impl Into<String>) -> Self {
         Trouble::Again { what, why: why.into(), after: None }
@@ -203,17 +215,6 @@ mod tests {
         Status::failure(message, reason).with_code(code)
     }
 
-    fn what(trouble: &Trouble) -> &'static str {
-        match trouble {
-            Trouble::Again { what, .. } => what,
-            Trouble::Refused(_) => "refused",
-            Trouble::Exists => "exists",
-            Trouble::Missing => "missing",
-            Trouble::Conflict(_) => "conflict",
-            Trouble::Expired => "expired",
-        }
-    }
-
     #[test]
     fn a_server_that_asks_for_a_pause_is_heard_in_the_header_too() {
         let after = |page: &[u8], header: Option<u64>| match trouble_of_answer(
@@ -297,7 +298,7 @@ mod tests {
             (504, "Timeout", "timed out", "unavailable"),
         ];
         for (code, reason, message, expected) in cases {
-            assert_eq!(what(&trouble_of(&status(code, reason, message))), expected, "{message}");
+            assert_eq!(trouble_of(&status(code, reason, message)).class(), expected, "{message}");
         }
     }
 }

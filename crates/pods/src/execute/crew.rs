@@ -1,6 +1,10 @@
 //! An executor: a session, slots and a worker. The same in a server's process and, over a remote store, in one of its own.
 
-use super::{run::PodWorker, shop::PodShop};
+use super::{
+    run::PodWorker,
+    shop::PodShop,
+    state::{ApiServer, ExecutorState, Watcher, text},
+};
 use crate::pod::queue_of;
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
@@ -8,7 +12,8 @@ use tenure_engine::{
     config::EngineConfig,
     pipeline::Pipeline,
     session::Keeper,
-    stop::{Stopper, stopper},
+    slots::Slots,
+    stop::{Stop, Stopper, stopper},
     worker::Worker,
 };
 use tenure_kernel::{error::StoreError, sessions::Executor as Process};
@@ -32,6 +37,8 @@ pub struct ExecutorOptions {
 pub struct Executor {
     keeper: Keeper,
     shop: Arc<PodShop>,
+    slots: Slots,
+    work_stop: Stop,
     work_stopper: Stopper,
     session_stopper: Stopper,
     running: watch::Receiver<usize>,
@@ -53,21 +60,22 @@ impl Executor {
         let handler = Arc::new(PodWorker(shop.clone()));
         let queues = vec![queue_of(&cluster)];
         let worker = Worker::new(keeper.clone(), queues, slots, handler).drains_within(drain);
+        let slots = worker.slots();
         let (work_stopper, work_stop) = stopper();
         let (session_stopper, session_stop) = stopper();
         let (count, running) = watch::channel(2usize);
         let count = Arc::new(count);
         let rt = pipeline.rt().clone();
-        let (done, session) = (count.clone(), keeper.clone());
+        let (done, session, until) = (count.clone(), keeper.clone(), work_stop.clone());
         rt.spawn(Box::pin(async move {
-            worker.run(work_stop).await;
+            worker.run(until).await;
             done.send_modify(|n| *n -= 1);
         }));
         rt.spawn(Box::pin(async move {
             session.run(session_stop).await;
             count.send_modify(|n| *n -= 1);
         }));
-        Ok(Executor { keeper, shop, work_stopper, session_stopper, running })
+        Ok(Executor { keeper, shop, slots, work_stop, work_stopper, session_stopper, running })
     }
 
     /// Its session.
@@ -78,6 +86,24 @@ impl Executor {
     /// What its pods share.
     pub fn shop(&self) -> &Arc<PodShop> {
         &self.shop
+    }
+
+    /// Answers from elsewhere how it is, and with which numbers. From now on, until it is asked to stop, the API server is asked
+    /// now and then whether it is there.
+    pub fn watcher(&self) -> impl Fn() -> (ExecutorState, String) + Send + Sync + 'static {
+        let (keeper, shop, slots) = (self.keeper.clone(), self.shop.clone(), self.slots.clone());
+        let api = Arc::new(ApiServer::default());
+        let rt = keeper.pipeline().rt().clone();
+        let (shop_asked, api_asked, mut stop) = (shop.clone(), api.clone(), self.work_stop.clone());
+        rt.clone().spawn(Box::pin(async move {
+            stop.unless(api_asked.look(&shop_asked, &rt)).await;
+        }));
+        let watcher = Watcher { keeper, shop, slots, api };
+        move || {
+            let state = watcher.state();
+            let text = text(&state, &watcher.shop.counts);
+            (state, text)
+        }
     }
 
     /// Claims no more, gives its pods back, and says goodbye.

@@ -225,10 +225,11 @@ impl Run {
         work: impl Future<Output = Result<T, Trouble>>,
     ) -> Result<T, Trouble> {
         let rt = self.held.keeper().pipeline().rt();
-        match first(work, rt.sleep(self.shop.patience.request)).await {
+        let answer = match first(work, rt.sleep(self.shop.patience.request)).await {
             First::Left(answer) => answer,
             First::Right(()) => Err(Trouble::again("timeout", "the API server did not answer")),
-        }
+        };
+        answer.inspect_err(|trouble| self.shop.counts.troubled(trouble))
     }
 
     /// Says once on record what it waits for.

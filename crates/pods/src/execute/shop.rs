@@ -1,6 +1,9 @@
 //! What all pods of an executor share.
 
-use super::{cluster::Cluster, sight::Sight};
+use super::{
+    cluster::{Cluster, Trouble},
+    sight::Sight,
+};
 use crate::verdict::Policy;
 use std::{
     collections::BTreeMap,
@@ -51,6 +54,8 @@ pub struct Patience {
     pub late: Duration,
     /// The API server is asked about a pod that no watch shows.
     pub poll: Duration,
+    /// Between two looks whether the API server is there, where somebody wants to know.
+    pub greet: Duration,
 }
 
 impl Default for Patience {
@@ -63,6 +68,7 @@ impl Default for Patience {
             linger: Duration::from_secs(30),
             late: Duration::from_secs(90),
             poll: Duration::from_secs(15),
+            greet: Duration::from_secs(5),
         }
     }
 }
@@ -137,6 +143,8 @@ pub struct Counts {
     pub log_bytes: Count,
     /// Requests that had to be put off, by reason.
     waits: Mutex<BTreeMap<&'static str, u64>>,
+    /// Requests that the API server did not do, by class.
+    troubles: Mutex<BTreeMap<&'static str, u64>>,
 }
 
 impl Counts {
@@ -145,6 +153,17 @@ impl Counts {
         // Nothing panics while it holds this lock.
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         *waits.entry(what).or_default() += 1;
+    }
+
+    /// One more request was answered badly, or not at all.
+    pub fn troubled(&self, trouble: &Trouble) {
+        let mut troubles = self.troubles.lock().unwrap_or_else(PoisonError::into_inner);
+        *troubles.entry(trouble.class()).or_default() += 1;
+    }
+
+    /// How often, by [`Trouble::class`].
+    pub fn troubles(&self) -> BTreeMap<&'static str, u64> {
+        self.troubles.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How often, by reason: `quota`, `throttled`, `unavailable`, `unconnected`, `unreachable`, `timeout`, `forbidden`,

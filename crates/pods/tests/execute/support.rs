@@ -38,7 +38,7 @@ use tenure_kernel::{
 };
 use tenure_kubedouble::Cluster;
 use tenure_pods::{
-    execute::{Executor, ExecutorOptions, LiveCluster, Patience, PodShop, Probe},
+    execute::{Executor, ExecutorOptions, ExecutorState, LiveCluster, Patience, PodShop, Probe},
     pod::{Pod, PodEvent, PodState},
     step::StepDefaults,
     task::{NewTask, Task, TaskEvent, TaskState, model::tended_id, policy::RetryPolicy},
@@ -76,6 +76,7 @@ pub fn patience() -> Patience {
         linger: Duration::from_millis(300),
         late: Duration::from_millis(300),
         poll: Duration::from_millis(100),
+        greet: Duration::from_millis(100),
     }
 }
 
@@ -370,6 +371,13 @@ impl Mortal {
             Executor::start(pipeline, Arc::new(config()), shop, options).await.unwrap()
         });
         Mortal { executor: Some(executor.await.unwrap()), runtime: Some(runtime) }
+    }
+
+    /// Asks how it is.
+    pub fn watcher(&self) -> impl Fn() -> (ExecutorState, String) + Send + Sync + 'static {
+        let executor = self.executor.as_ref().unwrap();
+        let _inside = self.runtime.as_ref().unwrap().enter();
+        executor.watcher()
     }
 
     pub fn shop(&self) -> &Arc<PodShop> {

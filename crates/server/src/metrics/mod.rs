@@ -82,6 +82,18 @@ pub struct About {
     pub vitals: Option<fn() -> Vitals>,
     /// Asks the bus how it is, where there is one.
     pub bus: Option<AskBus>,
+    /// What else runs in the process and has numbers of its own: an executor of pods.
+    pub more: Vec<AskMore>,
+}
+
+/// Asks for numbers that this crate does not know, in the words of Prometheus.
+#[derive(Clone)]
+pub struct AskMore(pub Arc<dyn Fn() -> String + Send + Sync>);
+
+impl std::fmt::Debug for AskMore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AskMore")
+    }
 }
 
 /// How the bus is.

@@ -30,7 +30,8 @@ pub(super) fn page(app: &App, look: &Look) -> String {
         super::tasks::stored(&mut page, &seen.tasks);
         clock(&mut page, seen);
     }
-    page.done()
+    let more = app.options().about.more.iter();
+    more.fold(page.done(), |page, ask| page + &(ask.0)())
 }
 
 fn seconds(d: Duration) -> f64 {

@@ -3,10 +3,13 @@
 use super::Failure;
 use crate::{
     config::Settings,
+    probes::{self, Said},
     service::{asked_to_end, reach},
 };
 use clap::Args;
+use serde_json::json;
 use std::path::PathBuf;
+use tenure_pods::execute::ExecutorState;
 
 /// Options of `executor`. Most are settings, too; see `tenure config`.
 #[derive(Args, Clone, Debug)]
@@ -37,6 +40,9 @@ pub struct Options {
     /// Pods at once [setting: pods.executor_slots]
     #[arg(long, value_name = "N")]
     pub slots: Option<u32>,
+    /// Where /healthz, /readyz and /metrics are answered [setting: pods.executor_listen]
+    #[arg(long, value_name = "ADDRESS")]
+    pub listen: Option<String>,
 }
 
 impl Options {
@@ -48,6 +54,7 @@ impl Options {
             ("kubernetes.kubeconfig", self.kubeconfig.as_ref().map(|p| p.display().to_string())),
             ("kubernetes.in_cluster", self.in_cluster.then(|| "true".to_owned())),
             ("pods.executor_slots", self.slots.map(|n| n.to_string())),
+            ("pods.executor_listen", self.listen.clone()),
         ];
         given.into_iter().filter_map(|(k, v)| Some(format!("{k}={}", v?))).collect()
     }
@@ -56,23 +63,41 @@ impl Options {
 /// Runs until asked to end.
 pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<String, Failure> {
     let (pipeline, config) = reach(settings, &options.server, options.api_key.as_deref())?;
+    let rt = pipeline.rt().clone();
+    let (listener, address) = probes::listen(settings, "pods.executor_listen").await?;
     let mut executor = crate::executor::start(pipeline, config, settings).await?;
+    let look = executor.watcher();
+    rt.spawn(Box::pin(probes::serve(listener, move || said(look()))));
     let (server, cluster) = (&options.server, settings.text("pods.cluster"));
     let slots = settings.number("pods.executor_slots");
     if json {
-        let line = serde_json::json!({
+        let line = json!({
             "server": server, "cluster": cluster, "slots": slots, "pid": std::process::id(),
+            "listen": format!("http://{address}"),
         });
         println!("{line}");
     } else {
         let named =
             if cluster.is_empty() { String::new() } else { format!(" of cluster {cluster}") };
         println!(
-            "tenure: an executor{named} for {server} with room for {slots} pods (Ctrl-C ends it)"
+            "tenure: an executor{named} for {server} with room for {slots} pods, at http://{address} (Ctrl-C ends it)"
         );
     }
     asked_to_end().await?;
     tracing::info!("asked to end; pods run on, and the next executor adopts them");
     executor.stop().await;
     Ok(String::new())
+}
+
+/// What it answers at /readyz and /metrics.
+fn said((state, numbers): (ExecutorState, String)) -> Said {
+    let how = json!({
+        "ready": state.ready,
+        "why_not": state.not_ready,
+        "server": { "up": state.server_up },
+        "api_server": { "up": state.api_up, "trouble": state.api_trouble,
+            "age_seconds": state.api_age.map(|a| a.as_secs_f64()) },
+        "slots": { "all": state.slots, "used": state.slots_used },
+    });
+    Said { ready: state.ready, how, numbers }
 }

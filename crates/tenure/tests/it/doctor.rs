@@ -428,6 +428,24 @@ async fn alerts_name_metrics_that_exist_and_are_quiet_on_a_healthy_server() {
     })
     .await;
     text.push_str(&told.into_inner().unwrap());
+    let mut command = tenure();
+    command
+        .args(["executor", "--json", "--listen", "127.0.0.1:0", "--server", &url, "--kubeconfig"])
+        .arg(cluster.kubeconfig(dir.path()))
+        .current_dir(dir.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let executor = tokio::task::block_in_place(|| Running::start(command));
+    let told = Mutex::new(String::new());
+    settle("an executor that is well", || async {
+        let answer = client.get(format!("{}/metrics", executor.url)).send().await.unwrap();
+        let text = answer.text().await.unwrap();
+        let well = text.contains("tenure_executor_ready 1");
+        *told.lock().unwrap() = text;
+        well
+    })
+    .await;
+    text.push_str(&told.into_inner().unwrap());
     let there = |metric: &str| text.lines().any(|l| l.starts_with(&format!("# TYPE {metric} ")));
     let all = alerts();
     assert!(all.len() >= 12);
@@ -457,9 +475,13 @@ async fn alerts_name_metrics_that_exist_and_are_quiet_on_a_healthy_server() {
         }
         assert!(!fires, "{name} fires on a healthy server");
     }
-    for wanted in
-        ["TenureStoreDown", "TenureReclaimRate", "TenureUnknownEffects", "TenureCollectorBlind"]
-    {
+    for wanted in [
+        "TenureStoreDown",
+        "TenureReclaimRate",
+        "TenureUnknownEffects",
+        "TenureCollectorBlind",
+        "TenureExecutorNotReady",
+    ] {
         assert!(all.iter().any(|a| a.name == wanted), "{wanted}");
     }
     stop(server);

@@ -3,7 +3,7 @@
 
 use crate::{
     console_cdp::Tab,
-    lab::{Lab, bounded},
+    lab::{Hand, Lab, bounded},
     support::{fast, service},
 };
 use serde_json::{Value, json};
@@ -171,6 +171,77 @@ async fn an_executor_asks_for_no_more_than_its_role_grants() {
         town.cluster.requests().into_iter().filter(|r| r.code == Some(403)).collect();
     assert!(refused.is_empty(), "{refused:?}");
     town.lab.close().await;
+}
+
+/// Where a process that prints its address answers.
+async fn address_of(hand: &Hand) -> String {
+    bounded("its address", || async {
+        let said = hand.said();
+        let at = said.find("at http://")? + 3;
+        said[at..].split_whitespace().next().map(str::to_owned)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executor_process_answers_probes_and_shows_its_numbers() {
+    let town = Town::open().await;
+    let _worker = town.lab.worker(None);
+    let executor = town.lab.executor(&town.kubeconfig, None);
+    let url = address_of(&executor).await;
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let get = async |path: &str| {
+        let answer = http.get(format!("{url}{path}")).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    assert_eq!(get("/healthz").await, (200, "ok\n".to_owned()));
+    bounded("it is ready", || async { (get("/readyz").await.0 == 200).then_some(()) }).await;
+    let job = town.job().await;
+    let pod = town.pod(1).await;
+    town.cluster.bind(&pod, "node-1");
+    town.cluster.running(&pod);
+    town.cluster.log(&pod, "main", "hello");
+    town.cluster.terminate(&pod, 0, "Completed", "");
+    town.output(job).await;
+    town.pod_is("cleared").await;
+    let (_, numbers) = get("/metrics").await;
+    for line in [
+        "tenure_executor_ready 1",
+        "tenure_executor_pods_made_total 1",
+        "tenure_executor_pods_stopped_total 1",
+        "tenure_executor_requests_refused_total{class=\"forbidden\"} 0",
+    ] {
+        assert!(numbers.lines().any(|l| l == line), "{line} in {numbers}");
+    }
+    // Without its server it may not act for any pod, and says so.
+    town.lab.close().await;
+    let how = bounded("it is not ready", || async {
+        let (code, how) = get("/readyz").await;
+        (code == 503).then(|| serde_json::from_str::<Value>(&how).unwrap())
+    })
+    .await;
+    assert_eq!((&how["server"]["up"], &how["api_server"]["up"]), (&json!(false), &json!(true)));
+    assert!(how["why_not"].as_str().unwrap().contains("session"), "{how}");
+    assert_eq!(get("/healthz").await.0, 200, "it lives, and goes on when the server is back");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_executor_inside_a_server_has_its_numbers_among_the_servers() {
+    let cluster = Cluster::start();
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = cluster.kubeconfig(home.path());
+    let kubeconfig = format!("kubernetes.kubeconfig={}", kubeconfig.display());
+    let lab = Lab::open(None, &["pods.executor=true", &kubeconfig]).await;
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let numbers = format!("{}/metrics", lab.service.url());
+    bounded("it is ready", || async {
+        let text = http.get(&numbers).send().await.unwrap().text().await.unwrap();
+        let both =
+            text.contains("\ntenure_store_up 1\n") && text.contains("tenure_executor_ready 1\n");
+        both.then_some(())
+    })
+    .await;
+    lab.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -122,6 +122,7 @@ impl Lab {
             "server.pulse_gap_seconds=0.6".to_owned(),
             "executor.backoff=0.05".to_owned(),
             "executor.stop_grace=0.5".to_owned(),
+            "pods.executor_listen=127.0.0.1:0".to_owned(),
             "log.filter=warn,tenure=info,tenure_jobs=info".to_owned(),
         ];
         sets.extend(more.iter().map(|s| (*s).replace("SCRATCH", &dir.display().to_string())));

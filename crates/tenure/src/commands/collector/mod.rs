@@ -1,11 +1,12 @@
 //! `tenure collector`: sees pods and tells what became of their tasks, until asked to end.
 
-mod probes;
+mod said;
 mod server;
 
 use crate::{
     commands::Failure,
     config::{Origin, Settings, without_secrets},
+    probes,
     service::asked_to_end,
 };
 use clap::Args;
@@ -23,7 +24,6 @@ use tenure_pods::{
     follow::{FollowPolicy, KubeSource, LeanNode, LeanPod, Scope, connect},
     report::labels,
 };
-use tokio::net::TcpListener;
 
 /// Options of `collector`. Each is also a setting; see `tenure config`.
 #[derive(Args, Clone, Debug, Default)]
@@ -151,11 +151,7 @@ pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<S
                 .to_owned(),
         ));
     }
-    let listen = settings.text("collector.listen");
-    let listener = TcpListener::bind(listen).await.map_err(|e| {
-        Failure::System(format!("collector.listen = {listen:?} can not be listened at: {e}"))
-    })?;
-    let address = listener.local_addr().map_err(Failure::from)?;
+    let (listener, address) = probes::listen(settings, "collector.listen").await?;
     let connection = settings.kubernetes()?.connection();
     let client = connect(&connection).await.map_err(Failure::System)?;
     let parts = parts(settings, &client, &area, &name, sinks, &rt, clock);
@@ -181,7 +177,8 @@ pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<S
             "collector.spool = {directory:?} can not be used: {e}; name another directory, or none"
         ))
     })?;
-    rt.spawn(Box::pin(probes::serve(listener, collector.watcher())));
+    let look = collector.watcher();
+    rt.spawn(Box::pin(probes::serve(listener, move || said::said(look()))));
     let (mode, node) = (area.mode.name(), area.node.as_str());
     if json {
         println!(

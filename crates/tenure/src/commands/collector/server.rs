@@ -4,7 +4,7 @@ use crate::commands::Failure;
 use reqwest::{Client, StatusCode, Url, header::RETRY_AFTER, redirect::Policy};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::{net::IpAddr, time::Duration};
+use std::time::Duration;
 use tenure_kernel::runtime::BoxFuture;
 use tenure_pods::collect::{Owed, Sent, Sink, SinkId};
 
@@ -52,11 +52,8 @@ impl ServerSink {
         if !matches!(base.scheme(), "http" | "https") {
             return Err(bad("http or https is needed"));
         }
-        let host = base.host_str().unwrap_or("").trim_matches(['[', ']']).to_owned();
-        let here = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-        // A service of the same cluster is where its network policy lets us, and seldom has certificates of its own.
-        let inside = host.ends_with(".svc") || host.contains(".svc.");
-        if api_key.is_some() && base.scheme() == "http" && !here && !inside {
+        let near = tenure_remote::is_near(&base);
+        if api_key.is_some() && base.scheme() == "http" && !near {
             return Err(bad("the key would travel in clear text; use https"));
         }
         match base.path_segments_mut() {
@@ -64,7 +61,7 @@ impl ServerSink {
             Err(()) => return Err(bad("it has no path")),
         };
         let mut client = Client::builder().connect_timeout(CONNECT).redirect(Policy::none());
-        if here || inside {
+        if near {
             client = client.no_proxy();
         }
         let client = client.build().map_err(|e| Failure::System(e.to_string()))?;
