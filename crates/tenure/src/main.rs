@@ -1,5 +1,7 @@
 //! The `tenure` binary: parses, loads the settings, dispatches, and prints.
 
+mod memory;
+
 use clap::Parser as _;
 use std::{path::Path, process::ExitCode};
 use tenure::{
@@ -8,10 +10,7 @@ use tenure::{
     config::Settings,
     logs,
 };
-
-// Operations are made on one thread and dropped on another, which glibc's allocator pays for dearly.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+use tokio::runtime::Builder;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -38,11 +37,15 @@ fn start(cli: &Cli) -> Result<String, Failure> {
     if let Some(answer) = at_once(cli, &settings) {
         return answer;
     }
+    if matches!(cli.command, Command::Collector(_)) {
+        let runtime = Builder::new_current_thread().enable_all().build().map_err(Failure::from)?;
+        runtime.spawn(memory::stay_small());
+        return runtime.block_on(dispatch(cli, &settings));
+    }
     // One more thread than cores: an embedded store writes on the thread that brings the batch, and
     // the disk must not take a core's worth of work with it.
     let threads = std::thread::available_parallelism().map_or(2, std::num::NonZero::get) + 1;
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+    let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build();
     runtime.map_err(Failure::from)?.block_on(dispatch(cli, &settings))
 }
 

@@ -1,0 +1,35 @@
+//! Where the program's memory comes from, and how what a burst needed goes back.
+//!
+//! Operations are made on one thread and dropped on another, which glibc's allocator pays for dearly; so this is mimalloc.
+//! It looks for memory to give back only while somebody allocates. A collector that has just listed five thousand pods and
+//! then sits still would keep what the list needed for ever, on every node of a cluster: ten kilobytes a pod, where two
+//! are remembered. So small companions look for it themselves, and run on one thread: a thread can only give back its own.
+
+use std::time::Duration;
+use tenure_edge::TokioRuntime;
+use tenure_kernel::runtime::Runtime as _;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// How often. Giving back fifty megabytes and fetching them again costs about ten milliseconds.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Gives back what is not needed, every few seconds, for as long as this thread's runtime lives.
+pub async fn stay_small() {
+    let rt = TokioRuntime::current();
+    loop {
+        rt.sleep(EVERY).await;
+        give_back();
+    }
+}
+
+#[expect(unsafe_code, reason = "the allocator's own function, which no safe crate wraps")]
+fn give_back() {
+    unsafe extern "C" {
+        fn mi_collect(force: bool);
+    }
+    // SAFETY: this is the function of the allocator above, by its C signature. It takes no pointer, may be called at any
+    // time from any thread, and gives back only what the program has freed before.
+    unsafe { mi_collect(true) }
+}
