@@ -8,6 +8,7 @@ use crate::{
     open::{AnyBus, open},
 };
 use std::{
+    collections::BTreeSet,
     net::SocketAddr,
     path::Path,
     sync::{Arc, OnceLock},
@@ -47,7 +48,7 @@ use tenure_steps::{
     flow::{FlowSpec, Flows},
     tool::{ToolSpec, Tools},
 };
-use tenure_tools::{BuiltinOptions, LlmOptions};
+use tenure_tools::{BuiltinOptions, CommandOptions, Grants, LlmOptions, Secrets, Tenants};
 use tokio::net::TcpListener;
 
 /// Flows and tools of a program: the built-in ones, and those that are added.
@@ -395,8 +396,21 @@ fn ask_executor(executor: &Executor) -> AskMore {
 }
 
 fn builtin_tools(settings: &Settings) -> Tools {
-    let llm = llm_options(settings);
-    tenure_tools::builtin(&BuiltinOptions { llm: Some(llm), ..BuiltinOptions::default() })
+    // What can not be read was refused at start; nobody may then, rather than all.
+    let tenants = Tenants::read(settings.text("tools.command_tenants"))
+        .unwrap_or(Tenants::Only(BTreeSet::new()));
+    tenure_tools::builtin(&BuiltinOptions {
+        llm: Some(llm_options(settings)),
+        command: Some(CommandOptions { tenants, ..CommandOptions::default() }),
+        secrets: secrets(settings),
+        ..BuiltinOptions::default()
+    })
+}
+
+/// Where secrets are, and which of them the jobs and agents of a tenant may name.
+pub(crate) fn secrets(settings: &Settings) -> Secrets {
+    // As above.
+    Secrets::default().given(Grants::read(settings.text("tools.secrets")).unwrap_or_default())
 }
 
 /// Where the operator's model is.

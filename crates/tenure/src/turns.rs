@@ -1,12 +1,17 @@
 //! The worker for turns of agents: in the process of a server, or in one of its own beside the worker for jobs.
 
-use crate::{commands::Failure, config::Settings, drill, service::llm_options};
+use crate::{
+    commands::Failure,
+    config::Settings,
+    drill,
+    service::{llm_options, secrets},
+};
 use std::sync::Arc;
 use tenure_agents::drive::{TurnCrew, TurnCrewOptions, TurnShop, model::ChatModel};
 use tenure_edge::executor_of_this_process;
 use tenure_engine::{config::EngineConfig, pipeline::Pipeline};
 use tenure_server::turns::tools::AsJobs;
-use tenure_tools::{Secrets, llm::Llm};
+use tenure_tools::llm::Llm;
 
 /// Starts it for the targets of the settings; none where there are none.
 pub(crate) async fn crew(
@@ -24,7 +29,7 @@ pub(crate) async fn crew(
     if targets.is_empty() {
         return Ok(None);
     }
-    let model = ChatModel::new(Llm::new(llm_options(settings), Secrets::default()));
+    let model = ChatModel::new(Llm::new(llm_options(settings), secrets(settings)));
     let mut shop = TurnShop::new(Arc::new(model), Arc::new(AsJobs::default()));
     if let Some(probe) = drill::points::from_environment().map_err(Failure::System)? {
         shop = shop.with_probe(probe);

@@ -30,6 +30,7 @@ pub mod llm;
 pub mod scripted;
 pub mod secrets;
 mod standing;
+mod tenants;
 mod text;
 mod wire;
 
@@ -37,12 +38,13 @@ pub use command::{CommandOptions, command};
 pub use http::{HttpOptions, http};
 pub use llm::{LlmOptions, llm};
 pub use secrets::Secrets;
+pub use tenants::{Grants, Tenants};
 pub use text::Encoding;
 
 use tenure_steps::tool::Tools;
 
-/// Which built-in tools there are, and what they may do. `None` leaves a tool out: a server that takes plans
-/// from strangers leaves out `command`.
+/// Which built-in tools there are, and what they may do. `None` leaves a tool out. A server that takes jobs from
+/// strangers says whose jobs may run programs ([`CommandOptions::tenants`]) and name secrets ([`Secrets::given`]).
 #[derive(Clone, Debug)]
 pub struct BuiltinOptions {
     /// For [`http()`].

@@ -3,12 +3,14 @@
 //!
 //! Arguments may come from a plan that an agent proposed. If any variable of the worker's environment could
 //! be named, `http` would be a way to send the database's password anywhere. So only names with the prefix
-//! [`SECRET_PREFIX`] can be used, and those the operator has allowed one by one.
+//! [`SECRET_PREFIX`] can be used, and those the operator has allowed one by one; and where a worker serves several tenants,
+//! each of them only what it was given.
 //!
 //! What goes out may come back: servers echo headers, programs print their environment. Values that
 //! were used in a call are therefore taken out of its errors and results (`Redactor`). This is a net under the
 //! rope and not a promise: a secret that comes back encoded is not recognised.
 
+use crate::tenants::Grants;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -28,6 +30,8 @@ const REDACT_BYTES_MIN: usize = 6;
 #[derive(Clone, Default)]
 pub struct Secrets {
     allowed: BTreeSet<String>,
+    /// What each tenant may name; `None`: all that may be named at all.
+    given: Option<Grants>,
     /// Instead of the environment.
     fixed: Option<Arc<BTreeMap<String, String>>>,
 }
@@ -45,17 +49,29 @@ impl Secrets {
         self
     }
 
+    /// Each tenant names what it was given, and nothing else.
+    pub fn given(mut self, grants: Grants) -> Self {
+        self.given = Some(grants);
+        self
+    }
+
     /// From here instead of from the environment: for tests, and for operators with a vault.
     pub fn fixed(values: impl IntoIterator<Item = (String, String)>) -> Self {
         Secrets { fixed: Some(Arc::new(values.into_iter().collect())), ..Secrets::default() }
     }
 
-    /// A secret that arguments name.
-    pub(crate) fn named(&self, name: &str) -> Result<String, ToolError> {
+    /// A secret that arguments of a tenant's job name.
+    pub(crate) fn named(&self, tenant: &str, name: &str) -> Result<String, ToolError> {
         if !name.starts_with(SECRET_PREFIX) && !self.allowed.contains(name) {
             return Err(ToolError::Permanent(format!(
                 "the secret {name} may not be used here: its name has to begin with {SECRET_PREFIX}, or the \
                  operator has to allow it"
+            )));
+        }
+        if self.given.as_ref().is_some_and(|given| !given.allow(tenant, name)) {
+            return Err(ToolError::Permanent(format!(
+                "jobs of tenant {tenant:?} may not use the secret {name}: the operator gives secrets to tenants \
+                 (tools.secrets)"
             )));
         }
         self.configured(name)
@@ -96,12 +112,13 @@ impl Text {
     pub(crate) fn resolve(
         &self,
         secrets: &Secrets,
+        tenant: &str,
         redactor: &mut Redactor,
     ) -> Result<String, ToolError> {
         match self {
             Text::Plain(text) => Ok(text.clone()),
             Text::Secret { secret, prefix } => {
-                let value = secrets.named(secret)?;
+                let value = secrets.named(tenant, secret)?;
                 redactor.hide(&value, secret);
                 Ok(format!("{prefix}{value}"))
             }
@@ -149,11 +166,16 @@ mod tests {
         let all = ["TENURE_SECRET_A", "GITHUB_TOKEN", "DATABASE_URL"];
         let secrets = Secrets::fixed(all.map(|n| (n.to_owned(), format!("value of {n}"))))
             .allow("GITHUB_TOKEN");
-        assert_eq!(secrets.named("TENURE_SECRET_A"), Ok("value of TENURE_SECRET_A".into()));
-        assert_eq!(secrets.named("GITHUB_TOKEN"), Ok("value of GITHUB_TOKEN".into()));
-        let refused = secrets.named("DATABASE_URL").map_err(|e| e.to_string());
+        assert_eq!(secrets.named("t", "TENURE_SECRET_A"), Ok("value of TENURE_SECRET_A".into()));
+        assert_eq!(secrets.named("t", "GITHUB_TOKEN"), Ok("value of GITHUB_TOKEN".into()));
+        let refused = secrets.named("t", "DATABASE_URL").map_err(|e| e.to_string());
         assert!(refused.is_err_and(|e| e.contains("DATABASE_URL") && e.contains(SECRET_PREFIX)));
-        assert!(matches!(secrets.named("TENURE_SECRET_B"), Err(ToolError::Permanent(_))));
+        assert!(matches!(secrets.named("t", "TENURE_SECRET_B"), Err(ToolError::Permanent(_))));
+        let apart = secrets.given(Grants::read("acme=TENURE_SECRET_A").unwrap());
+        assert!(apart.named("acme", "TENURE_SECRET_A").is_ok());
+        let refused = apart.named("globex", "TENURE_SECRET_A").map_err(|e| e.to_string());
+        assert!(refused.is_err_and(|e| e.contains("globex") && e.contains("tools.secrets")));
+        assert!(apart.named("acme", "GITHUB_TOKEN").is_err(), "allowed to be named, not given");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the settings mean to each part: jobs, agents, pods, the engine.
 
-use super::{BusKind, Origin, Settings, reasons};
+use super::{BusKind, Origin, Settings, form::reasons};
 use std::time::Duration;
 use tenure_agents::{desk::Defaults, rules::Rules};
 use tenure_engine::config::{EngineConfig, TimerRule};

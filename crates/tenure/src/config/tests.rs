@@ -205,3 +205,18 @@ fn rows_for_the_reason_table_come_from_the_file_and_are_checked() {
     let refused = Settings::load(Some(&file), [], &[]).unwrap_err().to_string();
     assert!(refused.contains("pods.reasons") && refused.contains("imge"), "{refused}");
 }
+
+#[test]
+fn programs_and_secrets_are_for_the_operators_own_tenant_unless_said_otherwise() {
+    let settings = load(&[], &[]).unwrap();
+    let programs = tenure_tools::Tenants::read(settings.text("tools.command_tenants")).unwrap();
+    let secrets = tenure_tools::Grants::read(settings.text("tools.secrets")).unwrap();
+    for (tenant, may) in [("default", true), ("acme", false)] {
+        assert_eq!(programs.contain(tenant), may);
+        assert_eq!(secrets.allow(tenant, "TENURE_SECRET_X"), may);
+    }
+    for bad in ["tools.command_tenants=", "tools.secrets=acme", "tools.command_tenants=a/b"] {
+        let refused = load(&[], &[bad]).unwrap_err().to_string();
+        assert!(refused.contains("tools."), "{refused}");
+    }
+}

@@ -18,6 +18,7 @@ mod prepare;
 use crate::{
     secrets::{Redactor, Secrets, Text},
     standing::standing,
+    tenants::Tenants,
     text::{self, Encoding},
     wire,
 };
@@ -51,11 +52,17 @@ pub struct CommandOptions {
     pub grace: Duration,
     /// See [`OUTPUT_BYTES_MAX`].
     pub output_bytes_max: usize,
+    /// Whose jobs may run programs: they run as the worker's own user.
+    pub tenants: Tenants,
 }
 
 impl Default for CommandOptions {
     fn default() -> Self {
-        CommandOptions { grace: GRACE, output_bytes_max: OUTPUT_BYTES_MAX }
+        CommandOptions {
+            grace: GRACE,
+            output_bytes_max: OUTPUT_BYTES_MAX,
+            tenants: Tenants::default(),
+        }
     }
 }
 
@@ -126,6 +133,12 @@ async fn run(
     ctx: &ToolCtx,
     input: &CommandInput,
 ) -> Result<CommandOutput, ToolError> {
+    if !options.tenants.contain(&ctx.tenant) {
+        return Err(ToolError::Permanent(format!(
+            "jobs of tenant {:?} may not run programs here: the operator says whose may (tools.command_tenants)",
+            ctx.tenant
+        )));
+    }
     let mut redactor = Redactor::default();
     let mut command = prepare(secrets, ctx, input, &mut redactor)?;
     if ctx.is_cancelled() {

@@ -26,7 +26,7 @@ pub(super) fn prepare(
         if name.is_empty() || name.contains(['=', '\0']) {
             return Err(ToolError::Permanent(format!("{name:?} can not be a variable's name")));
         }
-        command.env(name, value.resolve(secrets, redactor)?);
+        command.env(name, value.resolve(secrets, &ctx.tenant, redactor)?);
     }
     // Last, so that arguments can not replace them.
     command

@@ -59,7 +59,7 @@ impl Outgoing {
         };
         for (name, value) in &input.headers {
             let secret = value.is_secret();
-            let value = value.resolve(secrets, redactor)?;
+            let value = value.resolve(secrets, &ctx.tenant, redactor)?;
             out.header(name, &value, secret, redactor)?;
         }
         out.headers.insert(KEY_HEADER, plain(&ctx.key)?);

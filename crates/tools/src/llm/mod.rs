@@ -233,7 +233,7 @@ impl Llm {
         headers.insert(KEY_HEADER, key);
         let key = match elsewhere {
             None => self.options.api_key_env.as_ref().map(|n| (n, self.secrets.configured(n))),
-            Some(there) => there.secret.as_ref().map(|n| (n, self.secrets.named(n))),
+            Some(there) => there.secret.as_ref().map(|n| (n, self.secrets.named(&ctx.tenant, n))),
         };
         if let Some((name, secret)) = key {
             let secret = secret?;

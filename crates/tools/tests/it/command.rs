@@ -4,7 +4,7 @@ use crate::support::*;
 use serde_json::{Value, json};
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 use tenure_steps::tool::{Class, ToolError, ToolSpec};
-use tenure_tools::{CommandOptions, Secrets, command};
+use tenure_tools::{CommandOptions, Secrets, Tenants, command};
 
 pub fn tool() -> ToolSpec {
     let secrets = Secrets::fixed([("TENURE_SECRET_T".to_owned(), "s3cr3t-token".to_owned())]);
@@ -37,6 +37,23 @@ async fn what_goes_in_comes_out_without_a_shell() {
     assert!(text.starts_with(kept));
     let args = json!({"program": "/bin/echo", "args": ["$HOME", "a b", "*"]});
     assert_eq!(Call::new().of(&tool(), args).await.unwrap()["stdout"], "$HOME a b *\n");
+}
+
+#[tokio::test]
+async fn programs_run_for_tenants_that_may_only() {
+    let for_these = |text: &str| {
+        let tenants = Tenants::read(text).unwrap();
+        command(CommandOptions { tenants, ..CommandOptions::default() }, Secrets::default())
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("trace");
+    let input = json!({"program": "touch", "args": [trace.to_str().unwrap()]});
+    let refused = Call::new().of(&for_these("default, ops"), input.clone()).await.unwrap_err();
+    let ToolError::Permanent(says) = refused else { panic!("{refused:?}") };
+    assert!(says.contains("tenant \"t\"") && says.contains("tools.command_tenants"), "{says}");
+    assert!(!trace.exists(), "nothing ran");
+    Call::new().of(&for_these("t"), input).await.unwrap();
+    assert!(trace.exists());
 }
 
 #[tokio::test]
