@@ -107,7 +107,7 @@ pub async fn run(
     let office = Office::open(place, &kit, postgres_flights).await?;
     let pipeline = &office.node.pipeline;
     let rt = pipeline.rt().clone();
-    catalogue::register(pipeline, kit.flows.iter(), kit.tools.iter()).await?;
+    catalogue::register(pipeline, "", kit.flows.iter(), kit.tools.iter()).await?;
     let began = rt.mono();
     let jobs = fill(&office, &kit, options).await?;
     let submitting = (rt.mono() - began).as_secs_f64();

@@ -4,9 +4,13 @@
 //! One resting entity per name, under an id that follows from the name. Nobody holds it: whoever registers
 //! commits on the version it has seen.
 //!
-//! What a worker of one tenant says about the tools it takes calls of is that tenant's own, under an id of its own:
-//! class and timeout decide what is done about a lost call, and nobody decides that for others. A tenant's entry comes
-//! before the common one of the same name, which only workers of no tenant write.
+//! What a worker of one tenant says about its flows and tools is that tenant's own, under an id of its own: a schema
+//! decides what is refused, class and timeout what is done about a lost call, and nobody decides that for others. A
+//! tenant's version comes before the common one of the same name and number, which only workers of no tenant write. What
+//! the common entry says already is not written again.
+//!
+//! An entry is one head, which has a bound. Of many versions the newest are kept whole, older ones without their schemas,
+//! and the oldest not at all: whoever deploys the fiftieth version of a flow can.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,6 +20,7 @@ use tenure_kernel::{
     commit::{Birth, Commit, CommitAnswer, Expect},
     error::StoreError,
     ids::EntityId,
+    limits::clip,
     machine::{Cx, Decision, Input, Machine, Undecided, decode_state, encode_state},
     store::{HeadFilter, Store},
     stream::{Body, NewEvent},
@@ -33,6 +38,10 @@ pub const VERSIONS_MAX: usize = 8;
 pub const CALLS_VERSION: u32 = 0;
 /// A larger schema is left out; the worker still checks its own types.
 pub const SCHEMA_BYTES_MAX: usize = 1_800;
+/// Longer documentation is cut.
+pub const DOC_BYTES_MAX: usize = 400;
+/// What the versions of one entry take together. The rest of the head is the name, the tenant and some words.
+const VERSIONS_BYTES_MAX: usize = 12 * 1_024;
 
 /// A flow or a tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -107,6 +116,17 @@ impl Entry {
         self.versions.iter().max_by_key(|v| v.version)
     }
 
+    /// With the versions of another entry that this one has not.
+    fn before(mut self, other: Entry) -> Entry {
+        for version in other.versions {
+            if self.version(version.version).is_none() {
+                self.versions.push(version);
+            }
+        }
+        self.versions.sort_by_key(|v| v.version);
+        self
+    }
+
     /// What workers that take calls have said about it.
     pub fn for_calls(&self) -> Option<(&Version, &CallTerms)> {
         let version = self.version(CALLS_VERSION)?;
@@ -176,10 +196,27 @@ impl Machine for Catalogue {
         state.versions.push(version.clone());
         state.versions.sort_by_key(|v| v.version);
         // What is taken as calls is no old version of anything.
+        let oldest = |vs: &[Version]| vs.iter().position(|v| v.version != CALLS_VERSION);
         let numbered = state.versions.iter().filter(|v| v.version != CALLS_VERSION).count();
         if numbered > VERSIONS_MAX
-            && let Some(oldest) = state.versions.iter().position(|v| v.version != CALLS_VERSION)
+            && let Some(oldest) = oldest(&state.versions)
         {
+            state.versions.remove(oldest);
+        }
+        while bytes(&state.versions) > VERSIONS_BYTES_MAX {
+            let newest = state.versions.iter().map(|v| v.version).max();
+            let whole = state.versions.iter_mut().find(|v| {
+                let older = v.version != CALLS_VERSION && Some(v.version) != newest;
+                older && !(v.input_schema.is_null() && v.output_schema.is_null())
+            });
+            if let Some(old) = whole {
+                (old.input_schema, old.output_schema) = (Value::Null, Value::Null);
+                continue;
+            }
+            let Some(oldest) = oldest(&state.versions) else { break };
+            if Some(state.versions[oldest].version) == newest {
+                break;
+            }
             state.versions.remove(oldest);
         }
     }
@@ -193,23 +230,27 @@ impl Machine for Catalogue {
     }
 }
 
-/// The entity of a name.
-pub fn id_of(sort: Sort, name: &str) -> EntityId {
-    let sort = match sort {
-        Sort::Flow => "flow",
-        Sort::Tool => "tool",
-    };
-    EntityId::derived(EntityId::fixed(4, 0), &format!("{sort}/{name}"), Timestamp::ZERO)
+fn bytes(versions: &[Version]) -> usize {
+    // Names, numbers and JSON: always JSON.
+    serde_json::to_vec(versions).map_or(0, |bytes| bytes.len())
 }
 
-/// The entity of a tool that workers of one tenant take calls of; of the common one without a tenant.
-pub fn id_of_tool(tenant: &str, name: &str) -> EntityId {
-    if tenant.is_empty() {
-        return id_of(Sort::Tool, name);
-    }
+/// The entity of a name: of one tenant, or the common one without a tenant.
+pub fn id_of(sort: Sort, tenant: &str, name: &str) -> EntityId {
     // With its length in front, no tenant and name make what another tenant and name do.
-    let name = format!("{}/{tenant}/{name}", tenant.len());
-    EntityId::derived(EntityId::fixed(4, 1), &name, Timestamp::ZERO)
+    let (space, name) = match (sort, tenant.is_empty()) {
+        (Sort::Flow, true) => (0, format!("flow/{name}")),
+        (Sort::Tool, true) => (0, format!("tool/{name}")),
+        (Sort::Tool, false) => (1, format!("{}/{tenant}/{name}", tenant.len())),
+        (Sort::Flow, false) => (2, format!("{}/{tenant}/{name}", tenant.len())),
+    };
+    EntityId::derived(EntityId::fixed(4, space), &name, Timestamp::ZERO)
+}
+
+/// Whether this is the entity that a tenant's worker registers this under.
+pub fn is_registered_under(id: EntityId, tenant: &str, event: &Event) -> bool {
+    let Event::EntryRegistered { sort, name, tenant: whose, .. } = event;
+    whose == tenant && id_of(*sort, tenant, name) == id
 }
 
 fn schema(schema: &Value) -> Value {
@@ -217,33 +258,35 @@ fn schema(schema: &Value) -> Value {
     if fits { schema.clone() } else { Value::Null }
 }
 
-/// Registers what a worker has. Nothing is written for what is known already.
+/// Registers what a worker has, for its tenant, or for all if it is of none. Nothing is written for what is known
+/// already.
 pub async fn register<'a>(
     pipeline: &Pipeline,
+    tenant: &str,
     flows: impl Iterator<Item = &'a FlowSpec>,
     tools: impl Iterator<Item = &'a ToolSpec>,
 ) -> Result<(), StoreError> {
     for flow in flows {
         let version = Version {
             version: flow.version,
-            doc: flow.doc.clone(),
+            doc: clip(&flow.doc, DOC_BYTES_MAX).to_owned(),
             class: None,
             input_schema: schema(&flow.input_schema),
             output_schema: schema(&flow.output_schema),
             calls: None,
         };
-        enter(pipeline, Sort::Flow, "", &flow.name, version).await?;
+        enter(pipeline, Sort::Flow, tenant, &flow.name, version).await?;
     }
     for tool in tools {
         let version = Version {
             version: tool.version,
-            doc: tool.doc.clone(),
+            doc: clip(&tool.doc, DOC_BYTES_MAX).to_owned(),
             class: tool.options.class,
             input_schema: schema(tool.input_schema.as_ref().unwrap_or(&Value::Null)),
             output_schema: schema(tool.output_schema.as_ref().unwrap_or(&Value::Null)),
             calls: None,
         };
-        enter(pipeline, Sort::Tool, "", &tool.name, version).await?;
+        enter(pipeline, Sort::Tool, tenant, &tool.name, version).await?;
     }
     Ok(())
 }
@@ -274,7 +317,7 @@ pub async fn register_calls(
     for tool in tools {
         let version = Version {
             version: CALLS_VERSION,
-            doc: tool.doc.clone(),
+            doc: clip(&tool.doc, DOC_BYTES_MAX).to_owned(),
             class: tool.class,
             input_schema: schema(&tool.input_schema),
             output_schema: schema(&tool.output_schema),
@@ -292,10 +335,13 @@ async fn enter(
     name: &str,
     version: Version,
 ) -> Result<(), StoreError> {
-    let id = match sort {
-        Sort::Flow => id_of(sort, name),
-        Sort::Tool => id_of_tool(tenant, name),
-    };
+    let id = id_of(sort, tenant, name);
+    if !tenant.is_empty()
+        && let Some(common) = read(pipeline.store(), id_of(sort, "", name)).await?
+        && common.version(version.version) == Some(&version)
+    {
+        return Ok(());
+    }
     let event = Event::EntryRegistered {
         sort,
         name: name.to_owned(),
@@ -346,34 +392,36 @@ async fn enter(
     )))
 }
 
-/// What is known under a name.
-pub async fn entry(
-    store: &Arc<dyn Store>,
-    sort: Sort,
-    name: &str,
-) -> Result<Option<Entry>, StoreError> {
-    let Some(head) = store.head(id_of(sort, name)).await? else { return Ok(None) };
+async fn read(store: &Arc<dyn Store>, id: EntityId) -> Result<Option<Entry>, StoreError> {
+    let Some(head) = store.head(id).await? else { return Ok(None) };
     decode_state::<Catalogue>(&head.state).map(Some).map_err(|e| StoreError::Corrupt(e.to_string()))
 }
 
-/// The tool of this name that a job of this tenant calls: the tenant's own, or else the common one.
-pub async fn tool_of(
+/// What is known under a name to a tenant: its own versions, and the common ones that it has no other of.
+pub async fn entry(
     store: &Arc<dyn Store>,
+    sort: Sort,
     tenant: &str,
     name: &str,
 ) -> Result<Option<Entry>, StoreError> {
-    if !tenant.is_empty()
-        && let Some(head) = store.head(id_of_tool(tenant, name)).await?
-    {
-        let own = decode_state::<Catalogue>(&head.state);
-        return own.map(Some).map_err(|e| StoreError::Corrupt(e.to_string()));
-    }
-    entry(store, Sort::Tool, name).await
+    let own = match tenant {
+        "" => None,
+        _ => read(store, id_of(sort, tenant, name)).await?,
+    };
+    let common = read(store, id_of(sort, "", name)).await?;
+    Ok(match (own, common) {
+        (Some(own), Some(common)) => Some(own.before(common)),
+        (own, common) => own.or(common),
+    })
 }
 
 /// The newest version of a flow.
-pub async fn newest(store: &Arc<dyn Store>, flow: &str) -> Result<Option<Version>, StoreError> {
-    Ok(entry(store, Sort::Flow, flow).await?.and_then(|e| e.newest().cloned()))
+pub async fn newest(
+    store: &Arc<dyn Store>,
+    tenant: &str,
+    flow: &str,
+) -> Result<Option<Version>, StoreError> {
+    Ok(entry(store, Sort::Flow, tenant, flow).await?.and_then(|e| e.newest().cloned()))
 }
 
 /// Everything in the catalogue that this tenant can use, each name once; with no tenant, all there is.
@@ -394,8 +442,68 @@ pub async fn list(store: &Arc<dyn Store>, tenant: Option<&str>) -> Result<Vec<En
     // The common one last.
     let place = |e: &Entry| (e.sort as u8, e.name.clone(), e.tenant.is_empty(), e.tenant.clone());
     entries.sort_by_cached_key(place);
-    if tenant.is_some() {
-        entries.dedup_by(|later, first| later.sort == first.sort && later.name == first.name);
+    if tenant.is_none() {
+        return Ok(entries);
     }
-    Ok(entries)
+    let mut usable: Vec<Entry> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        match usable.pop_if(|own| own.sort == entry.sort && own.name == entry.name) {
+            Some(own) => usable.push(own.before(entry)),
+            None => usable.push(entry),
+        }
+    }
+    Ok(usable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use tenure_kernel::limits::HEAD_STATE_BYTES_MAX;
+
+    fn large(version: u32) -> Event {
+        let room = SCHEMA_BYTES_MAX - r#"{"d":""}"#.len();
+        let wide = schema(&json!({ "d": "x".repeat(room) }));
+        assert!(wide.is_object(), "as large as a schema may be");
+        let (input_schema, output_schema) = (wide.clone(), wide);
+        let calls = (version == CALLS_VERSION).then(CallTerms::default);
+        let doc = "d".repeat(DOC_BYTES_MAX);
+        let version = Version { version, doc, class: None, input_schema, output_schema, calls };
+        let (name, tenant) = ("n".repeat(200), "t".repeat(200));
+        Event::EntryRegistered { sort: Sort::Tool, name, tenant, version }
+    }
+
+    #[test]
+    fn versions_without_end_fit_a_head_and_the_newest_is_whole() {
+        let mut entry = Entry::default();
+        Catalogue::apply(&mut entry, &large(CALLS_VERSION));
+        for number in 1..=40 {
+            Catalogue::apply(&mut entry, &large(number));
+            let bytes = encode_state::<Catalogue>(&entry).len();
+            assert!(bytes <= HEAD_STATE_BYTES_MAX, "{bytes} bytes at version {number}");
+            let newest = entry.newest().unwrap();
+            assert_eq!(newest.version, number);
+            assert!(newest.input_schema.is_object() && newest.output_schema.is_object());
+            assert!(entry.for_calls().is_some_and(|(v, _)| v.input_schema.is_object()));
+        }
+        assert_eq!(entry.versions.len(), VERSIONS_MAX + 1);
+    }
+
+    #[test]
+    fn a_tenants_version_comes_before_the_common_one() {
+        let of = |doc: &str, numbers: &[u32]| {
+            let version = |n: &u32| Version {
+                version: *n,
+                doc: doc.to_owned(),
+                class: None,
+                input_schema: Value::Null,
+                output_schema: Value::Null,
+                calls: None,
+            };
+            Entry { versions: numbers.iter().map(version).collect(), ..Entry::default() }
+        };
+        let both = of("own", &[2, 3]).before(of("common", &[0, 1, 2]));
+        let seen: Vec<_> = both.versions.iter().map(|v| (v.version, v.doc.as_str())).collect();
+        assert_eq!(seen, [(0, "common"), (1, "common"), (2, "own"), (3, "own")]);
+    }
 }

@@ -174,8 +174,8 @@ pub struct Submitter {
     flows: Arc<Mutex<Remembered>>,
 }
 
-/// What the catalogue said about flows, and when.
-type Remembered = HashMap<String, (Duration, Arc<Entry>)>;
+/// What the catalogue said to a tenant about a flow, and when.
+type Remembered = HashMap<(String, String), (Duration, Arc<Entry>)>;
 
 /// How long what the catalogue says about a flow is believed. A version that another server's worker registers
 /// is the newest here so much later.
@@ -296,7 +296,7 @@ impl Submitter {
         let mut submission = submission;
         let tenant = submission.tenant.clone();
         submission.terms = submission.terms.of_tenant(&tenant).map_err(SubmitError::BadTerms)?;
-        let version = self.version_of(&submission.flow, submission.version).await?;
+        let version = self.version_of(&tenant, &submission.flow, submission.version).await?;
         submission.terms.fits(&submission.flow, version).map_err(SubmitError::BadTerms)?;
         let key = submission.key.as_deref();
         let key = key.map(|key| unique(&tenant, key, &submission.flow, &submission.input));
@@ -323,7 +323,12 @@ impl Submitter {
         }
     }
 
-    async fn version_of(&self, flow: &str, version: Option<u32>) -> Result<u32, SubmitError> {
+    async fn version_of(
+        &self,
+        tenant: &str,
+        flow: &str,
+        version: Option<u32>,
+    ) -> Result<u32, SubmitError> {
         let local = self.local.as_ref().and_then(|l| match version {
             Some(v) => l.shop.flows.get(flow, v),
             None => l.shop.flows.newest(flow),
@@ -331,7 +336,7 @@ impl Submitter {
         if let Some(local) = local {
             return Ok(local.version);
         }
-        let known = self.registered(flow, version).await?;
+        let known = self.registered(tenant, flow, version).await?;
         known
             .map(|k| k.version)
             .ok_or_else(|| SubmitError::UnknownFlow { flow: flow.to_owned(), version })
@@ -345,6 +350,7 @@ impl Submitter {
     /// What the catalogue says about a version of a flow, the newest without one.
     pub async fn registered(
         &self,
+        tenant: &str,
         flow: &str,
         version: Option<u32>,
     ) -> Result<Option<catalogue::Version>, StoreError> {
@@ -353,21 +359,22 @@ impl Submitter {
             None => entry.newest().cloned(),
         };
         let now = self.pipeline.rt().mono();
-        let known = self.remembered().get(flow).cloned();
+        let name = (tenant.to_owned(), flow.to_owned());
+        let known = self.remembered().get(&name).cloned();
         if let Some((at, entry)) = known
             && now.saturating_sub(at) < CATALOGUE_GOOD_FOR
             && let Some(found) = pick(&entry)
         {
             return Ok(Some(found));
         }
-        let entry = catalogue::entry(self.pipeline.store(), Sort::Flow, flow).await?;
+        let entry = catalogue::entry(self.pipeline.store(), Sort::Flow, tenant, flow).await?;
         let Some(entry) = entry else { return Ok(None) };
         let found = pick(&entry);
         let mut flows = self.remembered();
         if flows.len() >= FLOWS_MAX {
             flows.clear();
         }
-        flows.insert(flow.to_owned(), (now, Arc::new(entry)));
+        flows.insert(name, (now, Arc::new(entry)));
         Ok(found)
     }
 
@@ -584,7 +591,7 @@ impl Submitter {
             )));
         }
         let (flow, version) = (loaded.state.flow.clone(), version.unwrap_or(loaded.state.version));
-        let version = self.version_of(&flow, Some(version)).await?;
+        let version = self.version_of(&head.tenant, &flow, Some(version)).await?;
         let keys = match (key, &before) {
             (Some(key), _) => vec![fork_key(&head.tenant, key, origin, before.as_ref(), version)],
             (None, None) if retries => vec![retry_key(origin, version)],

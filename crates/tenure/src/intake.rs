@@ -1,9 +1,9 @@
 //! The loop that makes jobs of what applications left in the database. Woken by the notification that comes with
 //! their commit, and by the tick: with every bell silent it is only slower.
 
-use futures_util::future::join_all;
 use std::{sync::Arc, time::Duration};
 use tenure_engine::stop::Stop;
+use tenure_jobs::intake::{Taken, serve};
 use tenure_kernel::{
     bell::{Bell, Topic},
     error::StoreError,
@@ -12,7 +12,7 @@ use tenure_kernel::{
 };
 use tenure_server::{
     App,
-    jobs::{Taken, Wish, take_in},
+    jobs::{Wish, take_in},
 };
 use tenure_store::postgres::{Intake, IntakeRow};
 
@@ -53,29 +53,13 @@ pub async fn run(
 async fn round(intake: &Intake, app: &App) -> Result<usize, StoreError> {
     let taken = intake.take(AT_ONCE, app.options().payload_bytes_max).await?;
     let count = taken.rows.len();
-    // All at once: they share batches.
-    let made = join_all(taken.rows.iter().map(|row| one(app, row.clone()))).await;
-    let (mut done, mut later) = (Vec::new(), Vec::new());
-    for (id, is_there) in made {
-        if is_there { done.push(id) } else { later.push(id) }
-    }
-    taken.settle(&done, &later).await?;
+    let served = serve(taken.rows.iter().map(|row| one(app, row))).await;
+    taken.settle(&served.done, &served.later).await?;
     Ok(count)
 }
 
-/// Whether its job is there now.
-async fn one(app: &App, row: IntakeRow) -> (EntityId, bool) {
-    let IntakeRow { id, bound, asked_by, flow, input, options } = row;
+async fn one(app: &App, row: &IntakeRow) -> (EntityId, Result<Taken, StoreError>) {
+    let IntakeRow { id, bound, asked_by, flow, input, options } = row.clone();
     let wish = Wish { flow, input, options, bound, by: format!("role {asked_by} in the database") };
-    match take_in(app, id, wish).await {
-        Ok(Taken::Failed(reason)) => {
-            tracing::info!(job = %id, reason, "a job of the intake can not run, and says so");
-            (id, true)
-        }
-        Ok(Taken::Created | Taken::Existed) => (id, true),
-        Err(e) => {
-            tracing::warn!(job = %id, error = %e, "a job of the intake can not be made now");
-            (id, false)
-        }
-    }
+    (id, take_in(app, id, &wish).await)
 }

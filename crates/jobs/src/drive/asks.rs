@@ -283,7 +283,9 @@ impl Run {
         let known = self.reach.shop.flows.newest(&flow).map(|f| f.version);
         let version = match version.or(known) {
             Some(version) => Some(version),
-            None => catalogue::newest(self.reach.pipeline.store(), &flow).await?.map(|f| f.version),
+            None => catalogue::newest(self.reach.pipeline.store(), &self.tenant, &flow)
+                .await?
+                .map(|f| f.version),
         };
         let Some(version) = version else {
             let early = EarlyFailure { of: flow.clone(), arguments_hash, child: true, place };

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     call::{NewCall, decide::CallMail, model::Call as CallMachine, view},
-    catalogue,
+    catalogue::{self, Sort},
     decide::{cancel_call, takes_back},
     model::JobState,
 };
@@ -80,7 +80,8 @@ impl Run {
             self.foreign.insert(tool.to_owned(), foreign);
             return Ok(true);
         }
-        let entry = catalogue::tool_of(self.reach.pipeline.store(), &self.tenant, tool).await?;
+        let entry =
+            catalogue::entry(self.reach.pipeline.store(), Sort::Tool, &self.tenant, tool).await?;
         let Some((version, terms)) = entry.as_ref().and_then(catalogue::Entry::for_calls) else {
             return Ok(false);
         };

@@ -80,11 +80,7 @@ impl std::str::FromStr for Name {
 async fn one(app: &App, caller: &Caller, sort: Sort, name: &str) -> Result<Json<Entry>, Problem> {
     caller.need(Scope::Read)?;
     let (store, tenant) = (app.pipeline().store(), caller.tenant.as_deref());
-    let entry = match sort {
-        Sort::Flow => catalogue::entry(store, sort, name).await?,
-        Sort::Tool => catalogue::tool_of(store, tenant.unwrap_or_default(), name).await?,
-    };
-    match entry {
+    match catalogue::entry(store, sort, tenant.unwrap_or_default(), name).await? {
         Some(entry) => Ok(Json(entry)),
         None => Err(unknown(app, sort, name, None, tenant, StatusCode::NOT_FOUND).await?),
     }

@@ -1,8 +1,7 @@
 //! Jobs that an application asked for in a transaction of its own database: see docs/transactional-submission.md.
 //!
-//! The application was given the job's id before anybody looked at the wish, and has gone on. So nothing is refused
-//! here: a wish that can not run becomes a failed job under that id, with the reason that the API would have answered,
-//! visible like any other. Only a store that is away is an error, and then the wish waits.
+//! Here a wish is read and checked by the rules of `POST /v1/jobs`, so that what is wrong with it is said in the words
+//! that the API would have answered. What is then made of it, and why nothing is ever refused, is [`intake`]'s.
 
 use super::submit::{KEY_BYTES_MAX, TENANT, check_input, must_end_in};
 use crate::{App, Problem, problem::ApiCode};
@@ -10,8 +9,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use tenure_jobs::{
     bulk::FLOW,
-    model::{Failure, Terms},
-    submit::{Submission, SubmitError},
+    intake::{self, Taken, Wrong},
+    model::Terms,
+    submit::Submission,
     terms::{GateTerm, START_IN_MS_MAX},
 };
 use tenure_kernel::{
@@ -33,17 +33,6 @@ pub struct Wish {
     pub bound: Option<String>,
     /// Who asked.
     pub by: String,
-}
-
-/// What became of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
-    /// A job that runs.
-    Created,
-    /// It was there: this wish was served before.
-    Existed,
-    /// A job that has failed, for this reason.
-    Failed(String),
 }
 
 /// Options of a wish; the names of `POST /v1/jobs`.
@@ -70,86 +59,36 @@ enum Gate {
     Whole(GateTerm),
 }
 
-/// Why a wish can not run: a word, and the whole sentence.
-#[derive(Debug, PartialEq, Eq)]
-struct Wrong(&'static str, String);
-
 /// The longest delay of a start.
 const START_SECONDS_MAX: u64 = START_IN_MS_MAX / 1_000;
-/// What is kept of a reason.
-const ERROR_BYTES_MAX: usize = 2_000;
 
 /// Makes the job that was asked for, under the id that was given, or the failed job that says why not.
-pub async fn take_in(app: &App, id: EntityId, wish: Wish) -> Result<Taken, StoreError> {
-    let submission = match read(&wish) {
-        Ok(submission) => submission,
-        Err(wrong) => return fail(app, id, &wish, wrong).await,
-    };
+pub async fn take_in(app: &App, id: EntityId, wish: &Wish) -> Result<Taken, StoreError> {
     let Some(desk) = app.jobs() else {
         return Err(StoreError::Refused("this server has no jobs".into()));
     };
-    let (flow, version) = (&submission.flow, submission.version);
-    let version = match check_input(app, desk, flow, version, &submission.input).await {
-        Ok(version) => version,
-        Err(problem) => return fail(app, id, &wish, of_problem(problem)?).await,
-    };
-    let submission = Submission { version: Some(version), ..submission };
-    let wrong = match desk.submitter().submit_under(id, submission).await {
-        Ok(done) if done.id == id && done.existed => return Ok(Taken::Existed),
-        Ok(done) if done.id == id => return Ok(Taken::Created),
-        // Somebody asked for the same over HTTP, between the function's look and now.
-        Ok(done) => {
-            let says = format!(
-                "the key belongs to job {}, which has the same input: that one counts",
-                done.id
-            );
-            Wrong("same_key", says)
+    let wanted = match read(wish) {
+        Err(wrong) => Err(wrong),
+        Ok(wanted) => {
+            let Submission { tenant, flow, version, input, .. } = &wanted;
+            match check_input(app, desk, tenant, flow, *version, input).await {
+                Ok(version) => Ok(Submission { version: Some(version), ..wanted }),
+                Err(problem) => Err(of_problem(problem)?),
+            }
         }
-        Err(SubmitError::Store(e)) if e.is_transient() => return Err(e),
-        Err(e @ SubmitError::OtherInput(_)) => Wrong("other_input", e.to_string()),
-        Err(e @ SubmitError::UnknownFlow { .. }) => Wrong("unknown_flow", e.to_string()),
-        Err(e) => Wrong("refused", e.to_string()),
     };
-    fail(app, id, &wish, wrong).await
-}
-
-/// A job that has failed. Everything of the wish that fits is in it.
-async fn fail(app: &App, id: EntityId, wish: &Wish, wrong: Wrong) -> Result<Taken, StoreError> {
-    let Some(desk) = app.jobs() else {
-        return Err(StoreError::Refused("this server has no jobs".into()));
-    };
-    let Wrong(reason, error) = wrong;
-    let failure = Failure {
-        reason: reason.to_owned(),
-        error: clip(&error, ERROR_BYTES_MAX).to_owned(),
-        ..Failure::default()
-    };
-    let input = wish.input.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    let whole = bare(wish, input.unwrap_or_default());
-    let failed = desk.submitter().submit_failed(id, whole, failure.clone()).await;
-    let failed = match failed {
-        // Its input can not be kept either: then without it.
-        Err(e) if !matches!(&e, SubmitError::Store(s) if s.is_transient()) => {
-            desk.submitter().submit_failed(id, bare(wish, Value::Null), failure).await
-        }
-        other => other,
-    };
-    match failed {
-        Ok(done) if done.existed => Ok(Taken::Existed),
-        Ok(_) => Ok(Taken::Failed(reason.to_owned())),
-        Err(SubmitError::Store(e)) => Err(e),
-        Err(e) => Err(StoreError::Refused(e.to_string())),
-    }
+    intake::take_in(desk.submitter(), id, wanted, bare(wish)).await
 }
 
 /// What can be kept of a wish, whatever it says.
-fn bare(wish: &Wish, input: Value) -> Submission {
+fn bare(wish: &Wish) -> Submission {
+    let input = wish.input.as_deref().and_then(|text| serde_json::from_str(text).ok());
     let asked: Option<Value> = serde_json::from_str(&wish.options).ok();
     let asked = asked.and_then(|o| o["tenant"].as_str().map(str::to_owned));
     let tenant = wish.bound.clone().or(asked.filter(|t| is_tenant(t)));
     Submission {
         flow: clip(wish.flow.as_deref().unwrap_or(""), FLOW_BYTES_MAX).to_owned(),
-        input,
+        input: input.unwrap_or_default(),
         tenant: tenant.unwrap_or_else(|| TENANT.to_owned()),
         by: Some(wish.by.clone()),
         ..Submission::default()
@@ -306,6 +245,6 @@ mod tests {
         assert_eq!(read(&bound("{\"tenant\":\"mine\"}")).unwrap().tenant, "mine");
         let theirs = bound("{\"tenant\":\"theirs\"}");
         assert_eq!(read(&theirs).unwrap_err().0, "bad_options");
-        assert_eq!(bare(&theirs, Value::Null).tenant, "mine");
+        assert_eq!(bare(&theirs).tenant, "mine");
     }
 }

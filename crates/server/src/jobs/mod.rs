@@ -47,7 +47,7 @@ pub(crate) mod submit;
 pub(crate) mod wait;
 
 pub use desk::Desk;
-pub use intake::{Taken, Wish, take_in};
+pub use intake::{Wish, take_in};
 
 use crate::{ApiCode, App, Problem};
 use axum::http::StatusCode;

@@ -165,7 +165,7 @@ pub(super) async fn set(
     let desk = super::desk(&app)?;
     let tenant = tenant(&caller, new.tenant)?;
     let flow = required("flow", new.flow)?;
-    let version = check_input(&app, desk, &flow, new.version, &new.input).await?;
+    let version = check_input(&app, desk, &tenant, &flow, new.version, &new.input).await?;
     if new.terms.tell.is_some() {
         return Err(Problem::bad_field("terms.tell", "who is told is the schedule's own affair")
             .fix("leave the field out"));

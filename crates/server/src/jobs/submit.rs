@@ -195,9 +195,9 @@ pub(super) async fn submit(
     let version = match &collected {
         Some((_, mode)) => {
             let alone = batches::alone(*mode, input.clone());
-            check_input(&app, desk, &flow, new.version, &alone).await?
+            check_input(&app, desk, &tenant, &flow, new.version, &alone).await?
         }
-        None => check_input(&app, desk, &flow, new.version, &input).await?,
+        None => check_input(&app, desk, &tenant, &flow, new.version, &input).await?,
     };
     if flow == plan::FLOW {
         plans::check(&app, &tenant, &input).await?;
@@ -246,6 +246,7 @@ async fn planned(
 pub(super) async fn check_input(
     app: &App,
     desk: &Desk,
+    tenant: &str,
     flow: &str,
     version: Option<u32>,
     input: &Value,
@@ -259,14 +260,14 @@ pub(super) async fn check_input(
         desk.schemas.check(flow, spec.version, &spec.input_schema, input)?;
         return Ok(spec.version);
     }
-    let known = desk.submitter().registered(flow, version).await?;
+    let known = desk.submitter().registered(tenant, flow, version).await?;
     let Some(known) = known else {
         return Err(unknown(
             app,
             Sort::Flow,
             flow,
             version,
-            None,
+            Some(tenant),
             StatusCode::UNPROCESSABLE_ENTITY,
         )
         .await?);

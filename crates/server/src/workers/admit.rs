@@ -4,8 +4,10 @@
 //! * Only the kinds that the server was told ([`ServerOptions::worker_kinds`](crate::ServerOptions)).
 //! * Only the caller's tenant. What is foreign is answered as if it were not there, message targets
 //!   and the session of a claim included.
-//! * Beside it the limits of all tenants together: whoever calls a tool takes tokens there. A worker is trusted to take
-//!   them as the limit says, as it is trusted to make the calls that they are for.
+//! * Beside it the limits of all tenants together: whoever calls a tool takes tokens there. A worker takes tokens as the
+//!   limit says and does nothing else to a limit.
+//! * And what the catalogue says to all tenants, to be read. What a worker of a tenant registers is that tenant's own, under
+//!   that tenant's id: or the first to use a name would decide about it for everybody.
 //! * Outside, a worker of a tenant speaks for the turn that it commits: that agent's events, and the subjects of its tools as
 //!   the agent's profile names them now. What the worker itself wrote into the history is no proof.
 //! * No tenure but the worker's own: `overrule` and `end_tenure` belong to the due loop.
@@ -17,23 +19,26 @@
 use super::is_session;
 use crate::{App, Caller, keys};
 use futures_util::future::join_all;
+use serde::de::DeserializeOwned;
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tenure_agents::{drive::load, turn::Turn};
+use tenure_jobs::{catalogue, shared::limit};
 use tenure_kernel::{
     commit::{Commit, CommitAnswer, Expect, Refusal, TenureChange},
     error::StoreError,
     evidence::EvidenceAnswer,
     head::Head,
     ids::{EntityId, SessionId},
-    machine::decode_state,
+    machine::{Machine as _, decode_state, encode_state},
     mail::MailAnswer,
     outbox::{Message, Target},
     sessions::{LANE, RenewalAnswer, WORKER},
     store::{Answer, Op},
+    stream::NewEvent,
     wakeup,
 };
 
@@ -102,8 +107,11 @@ impl Identities {
     ) -> Result<bool, StoreError> {
         use tenure_jobs::shared::limit::book;
         let identity = self.of(app, id).await?;
-        // Agents are set by people and change by the mail of their turns.
-        let read_only = identity.is_some_and(|i| [book::TABLE.kind, "agent"].contains(&i.kind));
+        let read_only = identity.is_some_and(|i| {
+            // Agents are set by people and change by the mail of their turns.
+            [book::TABLE.kind, "agent"].contains(&i.kind)
+                || (i.kind == catalogue::TABLE.kind && !caller.sees(&i.tenant))
+        });
         Ok(!read_only && self.is_open_to(app, caller, id).await?)
     }
 
@@ -190,11 +198,19 @@ async fn admit_commit(
                 if commit.keys.iter().any(|k| !k.key.starts_with(&mine)) {
                     return Ok(Err(Refusal::Tenure("unique keys begin with kind/tenant/")));
                 }
+                if birth.kind == catalogue::TABLE.kind
+                    && !is_own_entry(commit.entity, &commit.events, tenant)
+                {
+                    return Ok(Err(Refusal::Tenure("a tenant's entry has the tenant's own id")));
+                }
             }
         }
         Expect::Holder { .. } | Expect::Nobody { .. } => {
             if !ids.is_moved_by(app, caller, commit.entity).await? {
                 return Ok(Err(Refusal::Unknown(commit.entity)));
+            }
+            if !is_a_take(app, commit).await? {
+                return Ok(Err(Refusal::Tenure("of a limit a worker takes tokens, as it says")));
             }
         }
         Expect::Overrule { .. } | Expect::EndTenure { .. } => {
@@ -219,6 +235,40 @@ async fn admit_commit(
         TenureChange::Open(_) | TenureChange::Keep | TenureChange::End => {}
     }
     admit_messages(app, caller, commit).await
+}
+
+/// Whether an entry of the catalogue is born under the id that its tenant and its name make.
+fn is_own_entry(entity: EntityId, events: &[NewEvent], tenant: &str) -> bool {
+    let own = |event: &catalogue::Event| catalogue::is_registered_under(entity, tenant, event);
+    events.iter().all(|event| read(event).is_some_and(|event| own(&event)))
+}
+
+fn read<E: DeserializeOwned>(event: &NewEvent) -> Option<E> {
+    serde_json::from_slice(event.body.inline()?).ok()
+}
+
+/// Whether what is done to a limit is the taking of tokens; of other kinds, true. The judge knows of states only that
+/// they follow from events, not how.
+async fn is_a_take(app: &App, commit: &Commit) -> Result<bool, StoreError> {
+    let Some(identity) = app.identities().of(app, commit.entity).await? else { return Ok(true) };
+    if identity.kind != limit::model::TABLE.kind {
+        return Ok(true);
+    }
+    let store = app.pipeline().store();
+    let (Some(head), now) = (store.head(commit.entity).await?, store.now().await?) else {
+        return Ok(true);
+    };
+    // Of another version the store refuses it, as what came too late.
+    if !matches!(commit.expect, Expect::Nobody { version, .. } if version == head.version) {
+        return Ok(matches!(commit.expect, Expect::Nobody { .. }));
+    }
+    let mut state = decode_state::<limit::model::Limit>(&head.state)
+        .map_err(|e| StoreError::Corrupt(e.to_string()))?;
+    let [event] = commit.events.as_slice() else { return Ok(false) };
+    let Some(event) = read(event) else { return Ok(false) };
+    let fits = limit::decide::is_a_take(&state, &event, now);
+    limit::model::Limit::apply(&mut state, &event);
+    Ok(fits && commit.state == Some(encode_state::<limit::model::Limit>(&state)))
 }
 
 /// A message is delivered in the name of its source's tenant, so its target has to be of the same. One that does
@@ -290,10 +340,12 @@ async fn refused_target(
     Ok(foreign.then_some(Refusal::Unknown(id)))
 }
 
-/// Limits for all tenants together, and the book that lists them: a worker of any tenant takes tokens there.
+/// Limits for all tenants together, and the book that lists them: a worker of any tenant takes tokens there. And what the
+/// catalogue says to all.
 pub(super) fn is_everybodys(kind: &str, tenant: &str) -> bool {
     use tenure_jobs::shared::limit::{book, model};
-    [model::TABLE.kind, book::TABLE.kind].contains(&kind) && tenant == model::EVERYBODY
+    let limits = [model::TABLE.kind, book::TABLE.kind].contains(&kind);
+    limits && tenant == model::EVERYBODY || kind == catalogue::TABLE.kind && tenant.is_empty()
 }
 
 /// Kinds that workers use and do not make. Turns and joins are made by the messages of a turn that is held.

@@ -190,7 +190,8 @@ pub async fn start(dir: &Path) -> Jobs {
     let crew = Crew::start(node.pipeline.clone(), Arc::new(config()), shop.clone(), options);
     let crew = crew.await.unwrap();
     let desk = Desk::new(crew.submitter(judge()), shop, true);
-    let kinds = ["worker", "job", "call", "agent", "turn", "join"];
+    let kinds =
+        ["worker", "job", "call", "agent", "turn", "join", "catalogue", "limit", "limit_book"];
     let options = ServerOptions {
         payload_bytes_max: 64 * 1024,
         worker_kinds: kinds.map(str::to_owned).to_vec(),
@@ -283,6 +284,7 @@ impl Jobs {
         let flow = tenure_jobs::bulk::flow();
         tenure_jobs::catalogue::register(
             self.app.pipeline(),
+            "",
             [&flow].into_iter(),
             std::iter::empty(),
         )

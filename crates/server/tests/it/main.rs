@@ -16,6 +16,7 @@ mod plans;
 mod shared;
 mod support;
 mod tasks;
+mod tenants;
 mod terms;
 mod tray;
 mod turns;

@@ -175,7 +175,7 @@ async fn what_nobody_comes_for_goes_to_its_queue() {
     // It registers, listens, looks once, and never claims.
     let remote = server.remote();
     let known = shop();
-    catalogue::register(&remote, known.flows.iter(), known.tools.iter()).await.unwrap();
+    catalogue::register(&remote, "", known.flows.iter(), known.tools.iter()).await.unwrap();
     let keeper =
         Keeper::open(remote.clone(), Arc::new(config()), "idle", "worker", None).await.unwrap();
     let queue = known.queues().remove(0);

@@ -75,7 +75,7 @@ impl World {
     /// The same, once a worker has told the catalogue about the flow.
     pub async fn submit_when_known(&self, flow: &str, input: Value) -> EntityId {
         settle("the flow", || async {
-            catalogue::newest(&self.service.store, flow).await.is_ok_and(|f| f.is_some())
+            catalogue::newest(&self.service.store, "", flow).await.is_ok_and(|f| f.is_some())
         })
         .await;
         self.submit(flow, input).await
@@ -166,7 +166,7 @@ async fn every_status_is_on_a_page_with_its_reason_and_its_button() {
             "nobody.runs.this",
             |_: Ctx, v: Value| async move { Ok::<Value, FlowError>(v) },
         );
-    catalogue::register(&w.service.node.pipeline, [&nobody].into_iter(), [].into_iter())
+    catalogue::register(&w.service.node.pipeline, "", [&nobody].into_iter(), [].into_iter())
         .await
         .expect("it is registered");
     let act = |class: &str, name: &str, ms: u64| json!({ "act": { "class": class, "name": name, "timeout_ms": ms } });

@@ -50,6 +50,22 @@ pub fn take(state: &State, count: u32, now: Timestamp) -> Option<(Event, Vec<Tok
     Some((Event::TokensTaken { count, next_ns: next }, tokens))
 }
 
+/// How far ahead of the store's clock a worker's `now` may have been.
+const CLOCK_SLACK: Duration = Duration::from_secs(60);
+
+/// Whether this is what [`take`] says, for some moment up to now: no token is given twice, and nobody takes more than a
+/// block, or makes others wait longer than a block lasts.
+pub fn is_a_take(state: &State, event: &Event, now: Timestamp) -> bool {
+    let (Some(spec), Event::TokensTaken { count, next_ns }) = (&state.spec, event) else {
+        return false;
+    };
+    let took = nanos(spec.interval()).saturating_mul(i64::from(*count));
+    let latest = now.as_micros().saturating_mul(1_000).saturating_add(nanos(CLOCK_SLACK));
+    (1..=spec.block.max(1)).contains(count)
+        && *next_ns >= state.next_ns.saturating_add(took)
+        && *next_ns <= state.next_ns.max(latest).saturating_add(took)
+}
+
 fn token(spec: &Spec, from_ns: i64) -> Token {
     // To the next microsecond: never too early.
     let from = Timestamp::from_micros(from_ns.saturating_add(999) / 1_000);

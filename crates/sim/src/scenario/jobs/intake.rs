@@ -1,8 +1,7 @@
 //! Transactional submission: applications leave wishes in a table beside the store, are given ids, and go on; servers
-//! make jobs of them by `jobs::intake`, which does what a server does with a wish that it has read
-//! (`server/jobs/intake.rs` still has these lines as its own). The table is modelled after `store/postgres/intake.sql`:
-//! rows are locked by whoever took them, for as long as it lives and no longer than [`KEEP`]; what is rolled back never
-//! was.
+//! make jobs of them by `jobs::intake`, which is also what a server calls with a wish that it has read. The table is
+//! modelled after `store/postgres/intake.sql`: rows are locked by whoever took them, for as long as it lives and no
+//! longer than [`KEEP`]; what is rolled back never was.
 //! Servers die between job and row, are stopped for longer than their lock lasts, and lose answers.
 //!
 //! Every id that was given away is exactly one job in the end, with what was asked for in it, or failed for a reason
@@ -132,7 +131,7 @@ pub(crate) fn play(clients: &Clients, width: Option<u64>) {
 /// Asks for a few jobs, in transactions of which some are rolled back, and waits until its wishes are served.
 async fn application(c: Clients, i: u64) {
     let submitter = Submitter::new(c.pipeline.clone(), judge(), Duration::from_secs(300), 5);
-    while !matches!(submitter.registered(FLOW, None).await, Ok(Some(_))) {
+    while !matches!(submitter.registered(TENANT, FLOW, None).await, Ok(Some(_))) {
         c.wait(Duration::from_secs(1)).await;
     }
     // A server may still see the time before that.

@@ -94,7 +94,7 @@ async fn keep(c: Clients, n: u64) {
     let schedules = Schedules(c.pipeline.clone());
     let submitter = Submitter::new(c.pipeline.clone(), judge(), Duration::from_secs(300), 5);
     // A flow that nobody has registered yet could not be set.
-    while !matches!(submitter.registered(FLOW, None).await, Ok(Some(_))) {
+    while !matches!(submitter.registered(TENANT, FLOW, None).await, Ok(Some(_))) {
         c.wait(Duration::from_secs(1)).await;
     }
     let mut wanted = spec(&c);
