@@ -199,6 +199,11 @@ impl Held {
         }
     }
 
+    /// It was ended by a commit that was not made by this: nothing is left to be released.
+    pub fn ended_by_others(&mut self) {
+        self.let_go();
+    }
+
     fn let_go(&mut self) {
         self.ended = true;
         self.keeper.drop_hold(self.head.id, self.head.epoch);

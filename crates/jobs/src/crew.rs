@@ -1,9 +1,14 @@
 //! A crew: a worker that runs jobs, with its session, its slots and its entry in the catalogue. The same in
-//! a server's process and, over a remote store, in one of its own.
+//! a server's process and, over a remote store, in one of its own. One with tools that others have not also takes calls of
+//! these for others (`drive/lend`), under a second session.
 
 use crate::{
-    catalogue,
-    drive::{JobWorker, Shop},
+    call,
+    catalogue::{self, CallTool},
+    drive::{
+        JobWorker, Shop,
+        lend::{self, Lender},
+    },
     serving::{self, Serving},
     submit::{Local, Submitter},
 };
@@ -38,7 +43,14 @@ pub struct Crew {
     pipeline: Pipeline,
     work_stopper: Stopper,
     session_stopper: Stopper,
-    running: watch::Receiver<usize>,
+    running: watch::Receiver<Running>,
+}
+
+/// What of it still runs.
+#[derive(Clone, Copy, Debug)]
+struct Running {
+    workers: usize,
+    sessions: usize,
 }
 
 impl Crew {
@@ -62,31 +74,54 @@ impl Crew {
     ) -> Result<Self, StoreError> {
         let handed = shop.hands.iter().flat_map(|h| h.tools());
         let tools = shop.tools.iter().chain(handed.filter(|t| shop.tools.get(&t.name).is_none()));
-        catalogue::register(&pipeline, shop.flows.iter(), tools).await?;
         let CrewOptions { name, executor, slots, drain } = options;
         let flows = shop.flows.iter().map(|f| queue_of(&f.name, f.version));
         let says = (serving::MEMBER, json!(Serving::new(&shop.serves, flows)));
-        let keeper =
-            Keeper::open_saying(pipeline.clone(), config, &name, role, executor, Some(says))
-                .await?;
+        let (opened, whoami) = (pipeline.clone(), executor.clone());
+        let open = |says, name: &str, executor| {
+            let (pipeline, config) = (opened.clone(), config.clone());
+            let name = name.to_owned();
+            async move { Keeper::open_saying(pipeline, config, &name, role, executor, Some(says)).await }
+        };
+        let keeper = open(says, &name, executor).await?;
+        // A worker that comes with a tenant's key learns whose it is by its session.
+        let session = pipeline.store().head(keeper.id()).await?;
+        let tenant = session.map(|head| head.tenant).unwrap_or_default();
+        catalogue::register(&pipeline, &tenant, shop.flows.iter(), tools).await?;
         let handler = Arc::new(JobWorker(shop.clone()));
         let worker =
             Worker::new(keeper.clone(), shop.queues(), slots, handler).drains_within(drain);
-        let local = Local { shop, slots: worker.slots(), keeper: keeper.clone() };
+        let local = Local { shop: shop.clone(), slots: worker.slots(), keeper: keeper.clone() };
+        let mut workers = vec![(worker, keeper)];
+        let lent: Vec<CallTool> =
+            shop.lends.iter().filter_map(|name| shop.tools.get(name)).map(lend::offer).collect();
+        if !lent.is_empty() {
+            catalogue::register_calls(&pipeline, &tenant, &lent).await?;
+            let names: Vec<&str> = lent.iter().map(|t| t.name.as_str()).collect();
+            // As a worker in another language says it: whoever asks who takes calls of a tool finds both.
+            let says = ("tools", json!(names));
+            let keeper = open(says, &format!("{name} (tools)"), whoami).await?;
+            let queues = names.iter().map(|name| call::queue_of(name)).collect();
+            let lender = Worker::new(keeper.clone(), queues, slots, Arc::new(Lender(shop)));
+            workers.push((lender.drains_within(drain), keeper));
+        }
         let (work_stopper, work_stop) = stopper();
         let (session_stopper, session_stop) = stopper();
-        let (count, running) = watch::channel(2usize);
-        let count = Arc::new(count);
-        let rt = pipeline.rt().clone();
-        let done = count.clone();
-        rt.spawn(Box::pin(async move {
-            worker.run(work_stop).await;
-            done.send_modify(|n| *n -= 1);
-        }));
-        rt.spawn(Box::pin(async move {
-            keeper.run(session_stop).await;
-            count.send_modify(|n| *n -= 1);
-        }));
+        let (left, running) =
+            watch::channel(Running { workers: workers.len(), sessions: workers.len() });
+        let (left, rt) = (Arc::new(left), pipeline.rt().clone());
+        for (worker, keeper) in workers {
+            let (stop, done) = (work_stop.clone(), left.clone());
+            rt.spawn(Box::pin(async move {
+                worker.run(stop).await;
+                done.send_modify(|left| left.workers -= 1);
+            }));
+            let (stop, done) = (session_stop.clone(), left.clone());
+            rt.spawn(Box::pin(async move {
+                keeper.run(stop).await;
+                done.send_modify(|left| left.sessions -= 1);
+            }));
+        }
         Ok(Crew { local, pipeline, work_stopper, session_stopper, running })
     }
 
@@ -106,8 +141,8 @@ impl Crew {
     pub async fn stop(&mut self) {
         self.work_stopper.stop();
         // An error means that both are gone.
-        let _ = self.running.wait_for(|n| *n <= 1).await;
+        let _ = self.running.wait_for(|left| left.workers == 0).await;
         self.session_stopper.stop();
-        let _ = self.running.wait_for(|n| *n == 0).await;
+        let _ = self.running.wait_for(|left| left.sessions == 0).await;
     }
 }

@@ -105,8 +105,11 @@ impl Program {
         };
         let serves = Serves::new(words("worker.queues"), words("worker.capabilities"))
             .map_err(|bad| Failure::System(format!("worker.{}: {}", bad.field, bad.why)))?;
+        // The built-in ones everybody has.
+        let own: Vec<String> = self.tools.iter().map(|tool| tool.name.clone()).collect();
         let mut shop = Shop::new(self.flows.clone(), tools, options)
             .serving(serves)
+            .lending(own)
             .with_liveness(Arc::new(SameMachine))
             .with_calls(CALLS.get_or_init(Calls::default).clone())
             .with_hands(crate::executor::hands(settings));

@@ -231,7 +231,7 @@ impl Counter {
 }
 
 /// What becomes of a call that was just claimed.
-enum Handed {
+pub(crate) enum Handed {
     /// It goes to its worker, with the size of its input.
     Out(Box<Taken>, usize),
     /// Its job does not want it any more.
@@ -240,7 +240,7 @@ enum Handed {
     Back(&'static str),
 }
 
-async fn hand_out(
+pub(crate) async fn hand_out(
     pipeline: &Pipeline,
     head: Head,
     session: SessionId,

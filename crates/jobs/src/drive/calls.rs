@@ -120,13 +120,13 @@ pub(crate) async fn run(mut desk: Desk, start: Start) {
     }
 }
 
-fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
     format!("the tool panicked: {}", text.unwrap_or_else(|| "no message".into()))
 }
 
-type Caught<T> = Result<Result<T, ToolError>, Box<dyn std::any::Any + Send>>;
+pub(crate) type Caught<T> = Result<Result<T, ToolError>, Box<dyn std::any::Any + Send>>;
 
 impl Desk {
     /// Says it to the drive. Whether anybody was there.

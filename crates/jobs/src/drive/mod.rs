@@ -17,6 +17,7 @@ mod ends;
 mod finding_out;
 mod hand;
 pub mod hands;
+pub(crate) mod lend;
 mod limits;
 mod listen;
 mod load;
@@ -178,6 +179,8 @@ pub struct Shop {
     pub serves: Serves,
     /// Tools whose calls are entities of another kind.
     pub hands: Option<Arc<dyn hands::Hands>>,
+    /// Tools whose calls it also takes for jobs that other workers hold.
+    pub lends: Vec<String>,
 }
 
 impl Shop {
@@ -201,12 +204,19 @@ impl Shop {
             probe,
             serves,
             hands: None,
+            lends: Vec::new(),
         }
     }
 
     /// See [`hands::Hands`]. A tool of the same name in the shop goes before.
     pub fn with_hands(mut self, hands: Arc<dyn hands::Hands>) -> Self {
         self.hands = Some(hands);
+        self
+    }
+
+    /// Takes calls of these tools also for jobs that workers without them hold.
+    pub fn lending(mut self, tools: impl IntoIterator<Item = String>) -> Self {
+        self.lends = tools.into_iter().collect();
         self
     }
 

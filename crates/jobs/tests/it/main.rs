@@ -8,6 +8,7 @@ mod exports;
 mod flows;
 mod forks;
 mod gate;
+mod lent;
 mod limits;
 mod machine;
 mod plans;

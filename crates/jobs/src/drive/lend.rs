@@ -1,0 +1,183 @@
+//! Tools that a worker lends: calls of its own tools, for jobs that others hold.
+//!
+//! A plan names any tool that somebody has, and is run by whoever claims it. Where that one has not the tool, the call is an
+//! entity (see [`crate::call`]) that waits for a worker which has: one in another language, which speaks HTTP, or one like this,
+//! which takes it under a session of its own and does what `drive/calls` does for its own jobs. It says how the call ended
+//! in the words of any worker that takes calls, so what comes too late is evidence here as there.
+
+use super::{Shop, points};
+use crate::{
+    call::{
+        desk::{self, Handed, Said, Taken},
+        model::{Call, FailKind},
+    },
+    catalogue::{CallTerms, CallTool},
+};
+use futures_util::FutureExt as _;
+use serde_json::{Value, json};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use tenure_engine::{
+    session::Hint,
+    worker::{Handler, Held},
+};
+use tenure_kernel::{
+    error::StoreError,
+    machine::Machine as _,
+    runtime::{BoxFuture, First, first},
+};
+use tenure_steps::{
+    events::What,
+    tool::{CallParts, Class, Probe, ToolCtx, ToolError, ToolSpec},
+};
+use tokio::sync::watch;
+
+/// What a worker says in the catalogue about a tool that it lends.
+pub(crate) fn offer(spec: &ToolSpec) -> CallTool {
+    let options = &spec.options;
+    CallTool {
+        name: spec.name.clone(),
+        doc: spec.doc.clone(),
+        class: options.class,
+        terms: CallTerms {
+            timeout_ms: options.timeout.map(super::asks::millis),
+            retry_max: options.retry_max,
+            backoff_ms: options.backoff.map(super::asks::millis),
+            probe: options.class == Some(Class::Verifiable),
+            compensate: options.class == Some(Class::Compensatable),
+        },
+        input_schema: spec.input_schema.clone().unwrap_or_default(),
+        output_schema: spec.output_schema.clone().unwrap_or_default(),
+    }
+}
+
+/// The handler of a worker that takes calls of its own tools.
+pub(crate) struct Lender(pub Arc<Shop>);
+
+impl Handler for Lender {
+    fn run(&self, held: Held) -> BoxFuture<'static, Held> {
+        let shop = self.0.clone();
+        Box::pin(async move {
+            let mut held = held;
+            if let Err(e) = take(&shop, &mut held).await {
+                tracing::warn!(call = %held.id(), error = %e, "what became of a call was not told; it will lapse");
+            }
+            held
+        })
+    }
+}
+
+async fn take(shop: &Shop, held: &mut Held) -> Result<(), StoreError> {
+    // Only calls stand in these queues; what else did would be somebody's mistake, and is given back.
+    if held.head.kind() != Call::TABLE.kind {
+        return Ok(());
+    }
+    let pipeline = held.keeper().pipeline().clone();
+    let under = (held.keeper().id(), held.head.epoch);
+    let taken = match desk::hand_out(&pipeline, held.head.clone(), under.0).await? {
+        Handed::Out(taken, _) => *taken,
+        Handed::Ended => {
+            held.ended_by_others();
+            return Ok(());
+        }
+        Handed::Back(_) => return Ok(()),
+    };
+    let Some(spec) = shop.tools.get(&taken.state.tool).cloned() else {
+        return Ok(());
+    };
+    shop.at(points::BEFORE_CALL).await;
+    // The lease, on this process's own clock, right before anything outside is touched.
+    let said = match held.may_act() {
+        true => call(shop, held, spec, taken).await,
+        false => {
+            Said::Failed(FailKind::NotCalled, "its worker had lost it before it began".to_owned())
+        }
+    };
+    shop.at(points::AFTER_CALL).await;
+    match desk::say(&pipeline, held.id(), under, &said).await? {
+        desk::Heard::Refused(why) => {
+            // It happened and can not be written down: not something to call again for.
+            let said = Said::Failed(FailKind::Unknown, why);
+            desk::say(&pipeline, held.id(), under, &said).await?;
+        }
+        desk::Heard::Accepted | desk::Heard::Stale { .. } | desk::Heard::Unknown => {}
+    }
+    held.ended_by_others();
+    Ok(())
+}
+
+/// Makes the call, or asks about one, within its time and for as long as somebody wants it.
+async fn call(shop: &Shop, held: &mut Held, spec: ToolSpec, taken: Taken) -> Said {
+    let rt = held.keeper().pipeline().rt().clone();
+    let timeout = Duration::from_millis(taken.state.timeout_ms);
+    let (stopper, stop) = watch::channel(false);
+    let ctx = ToolCtx::new(CallParts {
+        job: taken.state.job,
+        step: taken.state.step.0.clone(),
+        key: taken.state.key.clone(),
+        epoch: taken.head.epoch,
+        call: taken.state.call,
+        not_after: taken.not_after(),
+        timeout,
+        tenant: taken.head.tenant.clone(),
+        stop,
+    });
+    let (tool, input) = (spec.tool.clone(), taken.input);
+    // Owned, so that it is gone, and not only no longer polled, before anybody is told so.
+    let work: BoxFuture<'static, Result<Value, ToolError>> = match taken.state.what {
+        What::Call => tool.call(ctx, input),
+        What::Probe => Box::pin(tool.probe(ctx, input).map(|said| said.map(probed))),
+        What::Compensate => {
+            Box::pin(tool.compensate(ctx, input).map(|said| said.map(|()| Value::Null)))
+        }
+    };
+    let mut work = Box::pin(AssertUnwindSafe(work).catch_unwind());
+    // The only mail that a call gets asks for its end.
+    let unwanted = async {
+        loop {
+            match held.wait_for_mail().await {
+                Hint::Lost => return,
+                Hint::Mail if held.unread().await.is_ok_and(|mail| !mail.is_empty()) => return,
+                Hint::Mail | Hint::Quiet => {}
+            }
+        }
+    };
+    let late = match first(&mut work, first(rt.sleep(timeout), unwanted)).await {
+        First::Left(ended) => return said(ended),
+        First::Right(First::Left(())) => {
+            format!("it took longer than its {} ms", timeout.as_millis())
+        }
+        First::Right(First::Right(())) => {
+            "it was stopped, and did not say how far it was".to_owned()
+        }
+    };
+    stopper.send_replace(true);
+    match first(work, rt.sleep(shop.options.stop_grace)).await {
+        First::Left(ended) => said(ended),
+        First::Right(()) => Said::Failed(FailKind::Unknown, late),
+    }
+}
+
+/// In the words of [`super::hand`].
+fn probed(probe: Probe) -> Value {
+    match probe {
+        Probe::Happened(result) => json!({ "happened": true, "result": result }),
+        Probe::NotHappened => json!({ "happened": false }),
+        Probe::Unclear(why) => json!({ "why": why }),
+    }
+}
+
+fn said(ended: super::calls::Caught<Value>) -> Said {
+    let error = match ended {
+        Ok(Ok(value)) => return Said::Completed(value),
+        Ok(Err(error)) => error,
+        Err(panic) => ToolError::Unknown(super::calls::panicked(&*panic)),
+    };
+    let kind = match &error {
+        ToolError::Retryable(_) => FailKind::Retryable,
+        ToolError::Permanent(_) => FailKind::Permanent,
+        ToolError::Unknown(_) => FailKind::Unknown,
+        ToolError::Compensatable(_) => FailKind::Compensatable,
+        ToolError::Cancelled => FailKind::Cancelled,
+    };
+    Said::Failed(kind, error.to_string())
+}
