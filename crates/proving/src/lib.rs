@@ -4,10 +4,15 @@
 //! - [`machines`]: small hostile machines. Each takes one promise of the kernel to its edge.
 //! - [`mod@conformance`]: one suite, run by every store's tests. Cases are named after rules.
 //! - [`nats`], [`redis`]: servers of a test's own, to be killed.
+//! - [`layer`]: a store with something laid over it.
+//! - `stores` (a feature): one test on every store, and waiting for what it is about.
 //! - [`checkers`]: reads a whole store and says everything that is wrong with it.
 
 pub mod checkers;
 pub mod conformance;
+pub mod layer;
 pub mod machines;
 pub mod nats;
 pub mod redis;
+#[cfg(feature = "stores")]
+pub mod stores;

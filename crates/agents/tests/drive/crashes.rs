@@ -1,6 +1,6 @@
 //! Workers that die: their whole runtime is dropped in the middle of something, without a goodbye.
 
-use crate::support::{AsJobs, World, chat, config};
+use crate::support::{AsJobs, World, chat};
 use serde_json::{Value, json};
 use std::{
     sync::{
@@ -19,11 +19,19 @@ use tenure_agents::{
     turn::TurnEvent,
 };
 use tenure_edge::TokioRuntime;
-use tenure_engine::pipeline::Pipeline;
+use tenure_engine::{config::EngineConfig, pipeline::Pipeline};
 use tenure_kernel::runtime::BoxFuture;
 use tenure_steps::tool::ToolCtx;
 use tenure_tools::scripted::{Reply, Script, Server};
 use tokio::sync::mpsc;
+
+tenure_proving::on_every_store! {
+    a_worker_dies_at_every_point_of_a_step,
+    half_of_the_workers_die_and_every_turn_ends_once,
+}
+
+/// What the turns of a worker that was killed cost those who wait for them.
+const LEASE: Duration = Duration::from_millis(1_500);
 
 /// A worker in a runtime of its own, which is dropped with it: as a process that is killed.
 struct Mortal {
@@ -38,7 +46,7 @@ impl Mortal {
             .enable_all()
             .build()
             .unwrap();
-        let (store, bell) = (world.store.clone(), world.bell.clone());
+        let (place, bell) = (world.place.clone(), world.bell.clone());
         let options = TurnCrewOptions {
             name: "mortal".into(),
             executor: None,
@@ -47,9 +55,12 @@ impl Mortal {
             drain: Duration::from_secs(5),
         };
         let crew = runtime.spawn(async move {
+            // With connections of its own, which die with it.
+            let store = place.another().await;
             let rt = Arc::new(TokioRuntime::current());
-            let pipeline = Pipeline::new(store, bell, rt, &config());
-            TurnCrew::start(pipeline, Arc::new(config()), Arc::new(shop), options).await.unwrap()
+            let config = EngineConfig::with_lease(LEASE);
+            let pipeline = Pipeline::new(store, bell, rt, &config);
+            TurnCrew::start(pipeline, Arc::new(config), Arc::new(shop), options).await.unwrap()
         });
         Mortal { _crew: crew.await.unwrap(), runtime: Some(runtime) }
     }
@@ -82,23 +93,22 @@ fn stands_at(point: &'static str, told: mpsc::UnboundedSender<()>) -> Probe {
     })
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_dies_at_every_point_of_a_step() {
-    for point in points::ALL {
-        let world = World::new().await;
+async fn a_worker_dies_at_every_point_of_a_step(world: World) {
+    for (nth, point) in (1..).zip(points::ALL) {
         let script = Script::new()
             .when("go", Reply::tool_call("c", "add", &json!({ "a": 20, "b": 22 })))
             .when("42", Reply::text("it is 42"));
         let server = Server::start(script).await.unwrap();
-        world.agent("a", json!({ "tools": [{ "name": "add", "run": { "flow": "add@1" } }] })).await;
+        let tools = json!({ "tools": [{ "name": "add", "run": { "flow": "add@1" } }] });
+        world.agent(point, tools).await;
         let (told, mut heard) = mpsc::unbounded_channel();
         let shop =
             TurnShop::new(chat(&server), Arc::new(AsJobs)).with_probe(stands_at(point, told));
         let mortal = Mortal::start(&world, shop, 4).await;
-        let turn = world.send("a", "go").await;
+        let turn = world.send(point, "go").await;
         heard.recv().await.unwrap();
         mortal.kill();
-        let _crew = world.crew(chat(&server)).await;
+        let mut crew = world.crew(chat(&server)).await;
         assert_eq!(world.delivered(turn).await, "it is 42", "{point}");
         let finished =
             |n: u32| move |e: &TurnEvent| matches!(e, TurnEvent::StepFinished(d) if d.step == n);
@@ -112,7 +122,8 @@ async fn a_worker_dies_at_every_point_of_a_step() {
         );
         let jobs = world.state(turn).await.waited;
         assert_eq!(jobs, 1, "{point}: one job");
-        world.tasks(1).await;
+        world.tasks(nth).await;
+        crew.stop().await;
     }
 }
 
@@ -126,11 +137,9 @@ fn instant() -> Arc<dyn Model> {
 
 /// Many agents with one turn each, and half of the workers killed meanwhile: every turn ends once.
 /// `TENURE_AGENTS` sets the number.
-#[tokio::test(flavor = "multi_thread")]
-async fn half_of_the_workers_die_and_every_turn_ends_once() {
+async fn half_of_the_workers_die_and_every_turn_ends_once(mut world: World) {
     let count: usize =
         std::env::var("TENURE_AGENTS").ok().and_then(|n| n.parse().ok()).unwrap_or(300);
-    let mut world = World::new().await;
     // These turns wait longer than a rule would, on a machine that has two cores.
     world.rules = Rules {
         dispatched_timeout_ms: 0,

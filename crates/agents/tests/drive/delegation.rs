@@ -1,22 +1,29 @@
 //! Agents that ask agents.
 
-use crate::support::scripted;
+use crate::support::World;
 use serde_json::{Value, json};
 use tenure_agents::{drive::calls::child_of, turn::WaitFor, words::kinds};
-use tenure_kernel::table::Class;
+use tenure_kernel::{ids::EntityId, table::Class};
 use tenure_tools::scripted::{Gate, Reply, Script};
+
+tenure_proving::on_every_store! {
+    a_child_answers_its_parent,
+    what_can_not_be_asked_is_answered_at_once,
+    the_depth_limit,
+    a_join_of_three_of_which_one_fails_fast,
+    a_stop_reaches_children_and_jobs,
+}
 
 fn ask(agent: &str, what: &str) -> Reply {
     Reply::tool_call("d", "delegate", &json!({ "agent": agent, "instruction": what }))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_child_answers_its_parent() {
+async fn a_child_answers_its_parent(world: World) {
     let script = Script::new()
         .when("please", ask("b", "the child's task"))
         .when("the child's task", Reply::text("from the child"))
         .when("from the child", Reply::text("passed on"));
-    let (world, _server, _crew) = scripted(script).await;
+    let (_server, _crew) = world.scripted(script).await;
     world.agent("a", json!({ "delegates": ["b"] })).await;
     world.agent("b", Value::Null).await;
     let turn = world.send("a", "please").await;
@@ -29,8 +36,7 @@ async fn a_child_answers_its_parent() {
     world.tasks(2).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_can_not_be_asked_is_answered_at_once() {
+async fn what_can_not_be_asked_is_answered_at_once(world: World) {
     let script = Script::new()
         .then(
             ask("c", "not allowed")
@@ -42,7 +48,7 @@ async fn what_can_not_be_asked_is_answered_at_once() {
                 .and_tool_call("f", "delegate", &json!({ "agent": "a", "instruction": "myself" })),
         )
         .then(Reply::text("I see"));
-    let (world, server, _crew) = scripted(script).await;
+    let (server, _crew) = world.scripted(script).await;
     world.agent("a", json!({ "delegates": ["a", "b"] })).await;
     let turn = world.send("a", "go").await;
     assert_eq!(world.delivered(turn).await, "I see");
@@ -53,10 +59,9 @@ async fn what_can_not_be_asked_is_answered_at_once() {
     world.tasks(1).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_depth_limit() {
+async fn the_depth_limit(world: World) {
     let script = Script::new().then(ask("b", "deeper")).then(Reply::text("no deeper"));
-    let (world, server, _crew) = scripted(script).await;
+    let (server, _crew) = world.scripted(script).await;
     world.agent("a", json!({ "delegates": ["*"] })).await;
     world.agent("b", Value::Null).await;
     let turn = world.send_at("a", "go", 20).await;
@@ -64,8 +69,7 @@ async fn the_depth_limit() {
     assert!(server.requests()[1].body["messages"].to_string().contains("depth_limit"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_join_of_three_of_which_one_fails_fast() {
+async fn a_join_of_three_of_which_one_fails_fast(world: World) {
     let gate = Gate::new();
     let tasks = json!([
         { "agent": "b", "instruction": "task good" },
@@ -81,7 +85,7 @@ async fn a_join_of_three_of_which_one_fails_fast() {
         .when("task bad", Reply::status(400, "no"))
         .when("task slow", Reply::text("slow").held(&gate))
         .when("task_index", Reply::text("joined"));
-    let (world, server, _crew) = scripted(script).await;
+    let (server, _crew) = world.scripted(script).await;
     world.agent("a", json!({ "delegates": ["*"] })).await;
     for name in ["b", "c", "d"] {
         world.agent(name, Value::Null).await;
@@ -97,40 +101,30 @@ async fn a_join_of_three_of_which_one_fails_fast() {
     world.tasks(4).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stop_reaches_children_and_jobs() {
+async fn a_stop_reaches_children_and_jobs(world: World) {
     let gate = Gate::new();
     let script = Script::new()
         .when("both", ask("b", "hang").and_tool_call("h", "hang", &json!({})))
         .when("hang", Reply::text("late").held(&gate));
-    let (world, _server, _crew) = scripted(script).await;
+    let (_server, _crew) = world.scripted(script).await;
     let hang = json!({ "name": "hang", "run": { "flow": "hang@1" }, "options": { "timeout_seconds": 600 } });
     world.agent("a", json!({ "delegates": ["b"], "tools": [hang] })).await;
     world.agent("b", Value::Null).await;
     let turn = world.send("a", "both").await;
     world.until(turn, "waiting for both", |_, s| s.waits.len() == 2).await;
-    let waits = world.state(turn).await.waits;
-    for wait in &waits {
-        if let WaitFor::Job(id) | WaitFor::Turn(id) = wait.waits_for {
-            for _ in 0..2_000 {
-                if world.store.head(id).await.unwrap().is_some() {
-                    break;
-                }
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-            }
-        }
+    let asked: Vec<EntityId> = (world.state(turn).await.waits.iter())
+        .map(|wait| match wait.waits_for {
+            WaitFor::Job(id) | WaitFor::Turn(id) => id,
+            _ => panic!("{wait:?}"),
+        })
+        .collect();
+    for id in &asked {
+        world.until_head(*id, "there", |_| true).await;
     }
     world.mail(turn, kinds::STOP, "stop", &json!({ "by": "ann" })).await;
     world.ended(turn).await;
-    for wait in waits {
-        let (WaitFor::Job(id) | WaitFor::Turn(id)) = wait.waits_for else { panic!("{wait:?}") };
-        for _ in 0..2_000 {
-            if world.head(id).await.class() == Class::Final {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-        assert_eq!(world.head(id).await.class(), Class::Final, "{wait:?}");
+    for id in asked {
+        world.until_head(id, "over", |head| head.class() == Class::Final).await;
     }
     gate.open();
     world.tasks(2).await;

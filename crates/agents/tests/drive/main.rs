@@ -1,4 +1,4 @@
-//! Turns that a real worker runs: a server, workers for jobs and turns, a scripted model, on memory and SQLite.
+//! Turns that a real worker runs: a server, workers for jobs and turns, a scripted model, on every store.
 
 mod crashes;
 mod delegation;

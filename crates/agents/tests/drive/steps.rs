@@ -1,8 +1,7 @@
 //! Steps, tools, stops and limits.
 
-use crate::support::{World, chat, scripted};
+use crate::support::{World, chat};
 use serde_json::{Value, json};
-use std::time::Duration;
 use tenure_agents::{
     rules::Rules,
     turn::TurnEvent,
@@ -10,6 +9,25 @@ use tenure_agents::{
 };
 use tenure_kernel::table::Class;
 use tenure_tools::scripted::{Gate, Reply, Script, Server};
+
+tenure_proving::on_every_store! {
+    one_step,
+    a_tool_is_a_job_and_its_result_resumes_the_turn,
+    one_call_of_a_tool_is_a_job_too,
+    parallel_tools_of_which_one_does_not_answer,
+    a_result_from_outside_early_and_late,
+    a_stop_ends_a_turn_whose_model_hangs,
+    a_slow_model_shows_progress,
+    errors_of_the_model,
+    a_model_that_takes_too_long,
+    a_tool_that_ends_the_turn,
+    must_end_with,
+    the_step_limit,
+    submitting_has_to_wait_for_results_that_were_not_seen,
+    an_agent_with_a_bad_profile_fails_its_turn,
+    turns_of_one_agent_come_one_after_another,
+    a_worker_that_stops_gives_its_turn_back,
+}
 
 fn tool(name: &str, run: Value) -> Value {
     json!({ "name": name, "run": run })
@@ -19,9 +37,8 @@ fn submit(result: &Value) -> Reply {
     Reply::tool_call("s", "submit_result", &json!({ "result": result }))
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn one_step() {
-    let (world, server, _crew) = scripted(Script::new().then(Reply::text("Hello, Ann."))).await;
+async fn one_step(world: World) {
+    let (server, _crew) = world.scripted(Script::new().then(Reply::text("Hello, Ann."))).await;
     world.agent("a", json!({ "instructions": "Greet." })).await;
     let turn = world.send("a", "I am Ann").await;
     assert_eq!(world.delivered(turn).await, "Hello, Ann.");
@@ -34,12 +51,11 @@ async fn one_step() {
     assert_eq!(world.store.stream(turn, 1, 100).await.unwrap().len(), 5);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_tool_is_a_job_and_its_result_resumes_the_turn() {
+async fn a_tool_is_a_job_and_its_result_resumes_the_turn(world: World) {
     let script = Script::new()
         .then(Reply::tool_call("c1", "add", &json!({ "a": 2, "b": 3 })))
         .then(submit(&json!({ "sum": 5 })));
-    let (world, server, _crew) = scripted(script).await;
+    let (server, _crew) = world.scripted(script).await;
     world.agent("a", json!({ "tools": [tool("add", json!({ "flow": "add@1" }))] })).await;
     let turn = world.send("a", "2 and 3?").await;
     assert_eq!(world.delivered(turn).await, json!({ "sum": 5 }));
@@ -50,12 +66,11 @@ async fn a_tool_is_a_job_and_its_result_resumes_the_turn() {
     world.tasks(1).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn one_call_of_a_tool_is_a_job_too() {
+async fn one_call_of_a_tool_is_a_job_too(world: World) {
     let script = Script::new()
         .then(Reply::tool_call("c1", "say", &json!({ "word": "hi" })))
         .then(Reply::text("done"));
-    let (world, server, _crew) = scripted(script).await;
+    let (server, _crew) = world.scripted(script).await;
     world.agent("a", json!({ "tools": [tool("say", json!({ "tool": "echo" }))] })).await;
     let turn = world.send("a", "say hi").await;
     world.delivered(turn).await;
@@ -63,8 +78,7 @@ async fn one_call_of_a_tool_is_a_job_too() {
     assert_eq!(told, json!({ "echo": { "word": "hi" } }).to_string());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn parallel_tools_of_which_one_does_not_answer() {
+async fn parallel_tools_of_which_one_does_not_answer(mut world: World) {
     let script = Script::new()
         .then(
             Reply::tool_call("c1", "add", &json!({ "a": 1, "b": 1 }))
@@ -73,7 +87,7 @@ async fn parallel_tools_of_which_one_does_not_answer() {
                 .and_tool_call("c4", "add", &json!("no object")),
         )
         .then(Reply::text("done"));
-    let (mut world, server, _crew) = scripted(script).await;
+    let (server, _crew) = world.scripted(script).await;
     world.rules = Rules { suspend_ms: 600, ..world.rules };
     let tools =
         json!([tool("add", json!({ "flow": "add@1" })), tool("hang", json!({ "flow": "hang@1" }))]);
@@ -89,14 +103,13 @@ async fn parallel_tools_of_which_one_does_not_answer() {
     assert!(said[2].contains("unknown_tool") && said[3].contains("bad_request"), "{said:?}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_result_from_outside_early_and_late() {
+async fn a_result_from_outside_early_and_late(world: World) {
     let gate = Gate::new();
     let script = Script::new()
         .then(Reply::tool_call("c1", "look", &json!({})).held(&gate))
         .then(Reply::tool_call("c2", "look", &json!({})))
         .then(Reply::text("done"));
-    let (world, server, _crew) = scripted(script).await;
+    let (server, _crew) = world.scripted(script).await;
     let look = tool("look", json!({ "external": { "subject": "tools.look" } }));
     world.agent("a", json!({ "tools": [look] })).await;
     let turn = world.send("a", "look").await;
@@ -116,11 +129,9 @@ async fn a_result_from_outside_early_and_late() {
     assert_eq!(world.ears.heard("tools.look").len(), 1, "nobody is told to do what is done");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_stop_ends_a_turn_whose_model_hangs() {
+async fn a_stop_ends_a_turn_whose_model_hangs(world: World) {
     let gate = Gate::new();
-    let (world, server, _crew) =
-        scripted(Script::new().then(Reply::text("late").held(&gate))).await;
+    let (server, _crew) = world.scripted(Script::new().then(Reply::text("late").held(&gate))).await;
     world.agent("a", Value::Null).await;
     let turn = world.send("a", "go").await;
     server.seen(1).await;
@@ -132,35 +143,28 @@ async fn a_stop_ends_a_turn_whose_model_hangs() {
     world.tasks(1).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_slow_model_shows_progress() {
+async fn a_slow_model_shows_progress(mut world: World) {
     let gate = Gate::new();
-    let (mut world, server, _crew) =
-        scripted(Script::new().then(Reply::text("slow").held(&gate))).await;
-    world.rules = Rules { inbox_processing_ms: 90, active_reap_ms: 90, ..world.rules };
+    let (server, _crew) = world.scripted(Script::new().then(Reply::text("slow").held(&gate))).await;
+    // It is shown three times in this time; without it the turn would be over.
+    world.rules = Rules { inbox_processing_ms: 3_000, active_reap_ms: 3_000, ..world.rules };
     world.agent("a", json!({ "step_timeout_seconds": 30 })).await;
     let turn = world.send("a", "go").await;
     server.seen(1).await;
-    for _ in 0..1_000 {
-        if world.count(turn, |e| matches!(e, TurnEvent::ProgressMade { .. })).await >= 3 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let shown = |e: &TurnEvent| matches!(e, TurnEvent::ProgressMade { .. });
+    world.place.until("shown thrice", async || world.count(turn, shown).await >= 3).await;
     gate.open();
     assert_eq!(world.delivered(turn).await, "slow");
-    assert!(world.count(turn, |e| matches!(e, TurnEvent::ProgressMade { .. })).await >= 3);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn errors_of_the_model() {
+async fn errors_of_the_model(world: World) {
     let script = Script::new()
         .then(Reply::status(503, "busy"))
         .then(Reply::text("x").broken())
         .then(Reply::text("third"))
         .then(Reply::status(400, "no such model"))
         .otherwise(Reply::status(500, "down"));
-    let (world, _server, _crew) = scripted(script).await;
+    let (_server, _crew) = world.scripted(script).await;
     world.agent("a", Value::Null).await;
     let first = world.send("a", "go").await;
     assert_eq!(world.delivered(first).await, "third");
@@ -174,23 +178,21 @@ async fn errors_of_the_model() {
     world.tasks(3).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_model_that_takes_too_long() {
+async fn a_model_that_takes_too_long(world: World) {
     let gate = Gate::new();
-    let (world, _server, _crew) =
-        scripted(Script::new().then(Reply::text("late").held(&gate))).await;
+    let (_server, _crew) =
+        world.scripted(Script::new().then(Reply::text("late").held(&gate))).await;
     world.agent("a", json!({ "step_timeout_seconds": 1 })).await;
     let turn = world.send("a", "go").await;
     let code = world.ended(turn).await.error.unwrap().code;
     assert!(["model_timeout", "model_unavailable"].contains(&code.as_str()), "{code}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_tool_that_ends_the_turn() {
+async fn a_tool_that_ends_the_turn(world: World) {
     let script = Script::new()
         .then(Reply::tool_call("c1", "add", &json!({ "a": 1, "b": 2 })))
         .then(Reply::tool_call("c1", "large", &json!({ "bytes": 50_000 })));
-    let (world, server, _crew) = scripted(script).await;
+    let (server, _crew) = world.scripted(script).await;
     let ends = |name: &str| json!({ "name": name, "run": { "flow": format!("{name}@1") }, "after_execution": "terminate" });
     world.agent("a", json!({ "tools": [ends("add")] })).await;
     world.agent("b", json!({ "tools": [ends("large")] })).await;
@@ -203,13 +205,12 @@ async fn a_tool_that_ends_the_turn() {
     world.tasks(2).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn must_end_with() {
+async fn must_end_with(world: World) {
     let script = Script::new()
         .then(Reply::text("I am done."))
         .then(submit(&json!("no")))
         .then(Reply::tool_call("c", "add", &json!({ "a": 4, "b": 4 })));
-    let (world, server, _crew) = scripted(script).await;
+    let (server, _crew) = world.scripted(script).await;
     let add = json!({ "name": "add", "run": { "flow": "add@1" }, "after_execution": "terminate" });
     world.agent("a", json!({ "tools": [add], "must_end_with": "add" })).await;
     let turn = world.send("a", "go").await;
@@ -220,11 +221,10 @@ async fn must_end_with() {
     assert!(third.contains("this turn ends with add"), "{third}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_step_limit() {
+async fn the_step_limit(world: World) {
     let add = || Reply::tool_call("c", "add", &json!({ "a": 1, "b": 1 }));
     let script = Script::new().then(add()).then(add()).then(add()).otherwise(Reply::text("never"));
-    let (world, server, _crew) = scripted(script).await;
+    let (server, _crew) = world.scripted(script).await;
     let tools = json!([tool("add", json!({ "flow": "add@1" }))]);
     world.agent("a", json!({ "tools": tools, "max_steps": 3 })).await;
     let turn = world.send("a", "go").await;
@@ -237,14 +237,13 @@ async fn the_step_limit() {
     assert!(asked[2]["messages"].to_string().contains("last step"));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn submitting_has_to_wait_for_results_that_were_not_seen() {
+async fn submitting_has_to_wait_for_results_that_were_not_seen(world: World) {
     let gate = Gate::new();
     let script = Script::new()
         .then(submit(&json!("too soon")).held(&gate))
         .then(submit(&json!("not alone")).and_tool_call("c", "nothing", &json!({})))
         .then(submit(&json!("now")));
-    let (world, server, _crew) = scripted(script).await;
+    let (server, _crew) = world.scripted(script).await;
     world.agent("a", Value::Null).await;
     let turn = world.send("a", "go").await;
     server.seen(1).await;
@@ -262,17 +261,15 @@ async fn submitting_has_to_wait_for_results_that_were_not_seen() {
     assert_eq!(world.count(turn, refused).await, 3);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn an_agent_with_a_bad_profile_fails_its_turn() {
-    let (world, _server, _crew) = scripted(Script::new()).await;
+async fn an_agent_with_a_bad_profile_fails_its_turn(world: World) {
+    let (_server, _crew) = world.scripted(Script::new()).await;
     world.agent("a", json!({ "max_steps": "many" })).await;
     let turn = world.send("a", "go").await;
     assert_eq!(world.ended(turn).await.error.unwrap().code, "bad_profile");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn turns_of_one_agent_come_one_after_another() {
-    let (world, server, _crew) = scripted(Script::new().otherwise(Reply::text("ok"))).await;
+async fn turns_of_one_agent_come_one_after_another(world: World) {
+    let (server, _crew) = world.scripted(Script::new().otherwise(Reply::text("ok"))).await;
     world.agent("a", Value::Null).await;
     let mut turns = Vec::new();
     for n in 0..10 {
@@ -291,10 +288,8 @@ async fn turns_of_one_agent_come_one_after_another() {
     world.tasks(10).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_stops_gives_its_turn_back() {
+async fn a_worker_that_stops_gives_its_turn_back(world: World) {
     let gate = Gate::new();
-    let world = World::new().await;
     let server = Server::start(
         Script::new().then(Reply::text("late").held(&gate)).then(Reply::text("second")),
     )

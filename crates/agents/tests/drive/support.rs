@@ -23,7 +23,7 @@ use tenure_agents::{
     words::Change,
 };
 use tenure_bell::InProcess;
-use tenure_edge::{SystemClock, TokioRuntime};
+use tenure_edge::TokioRuntime;
 use tenure_engine::{
     birth::{Wish, birth, create},
     config::EngineConfig,
@@ -42,7 +42,6 @@ use tenure_kernel::{
     error::StoreError,
     head::Head,
     ids::{EntityId, MailId},
-    judge::Judge,
     machine::{Input, Machines, decode_event, decode_state},
     mail::{MailAnswer, NewMail},
     outbox::{Message, Posted, Target},
@@ -51,12 +50,12 @@ use tenure_kernel::{
     stream::Body,
     table::Class,
 };
+use tenure_proving::stores::{Place, Scene};
 use tenure_steps::{
     Ctx, FlowError,
     flow::{FlowSpec, Flows},
     tool::{ToolCtx, ToolError, ToolSpec, Tools},
 };
-use tenure_store::memory::MemoryStore;
 use tenure_tools::{
     LlmOptions, Secrets,
     llm::Llm,
@@ -123,13 +122,11 @@ pub fn machines() -> Machines {
         .with::<tenure_jobs::shared::limit::LimitBook>()
 }
 
-/// Leases of half a second: these tests are not about waiting.
+/// A lease that outlasts whatever a busy machine does to its processes, with loops that go round as if it was short: nobody
+/// loses a turn here who is not killed.
 pub fn config() -> EngineConfig {
-    EngineConfig::with_lease(Duration::from_millis(600))
-}
-
-pub fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new(Judge::new(machines().tables()), Arc::new(SystemClock), 1))
+    let tick = Duration::from_millis(200);
+    EngineConfig { tick, ..EngineConfig::with_lease(Duration::from_secs(30)) }
 }
 
 /// A model behind HTTP.
@@ -144,6 +141,7 @@ pub fn chat(server: &Server) -> Arc<dyn Model> {
 }
 
 pub struct World {
+    pub place: Arc<Place>,
     pub store: Arc<dyn Store>,
     pub bell: Arc<dyn Bell>,
     pub node: Node,
@@ -171,12 +169,13 @@ async fn large(_: Ctx, input: Value) -> Result<Value, FlowError> {
     Ok(json!("x".repeat(usize::try_from(input["bytes"].as_u64().unwrap_or(0)).unwrap())))
 }
 
-impl World {
-    pub async fn new() -> Self {
-        Self::on(memory()).await
+impl Scene for World {
+    fn machines() -> Machines {
+        machines()
     }
 
-    pub async fn on(store: Arc<dyn Store>) -> Self {
+    async fn on(place: Place) -> Self {
+        let store = place.store();
         let machines = machines();
         let ears = Ears::default();
         let bell: Arc<dyn Bell> = Arc::new(InProcess::new());
@@ -211,7 +210,16 @@ impl World {
         let jobs = Crew::start(node.pipeline.clone(), Arc::new(config()), Arc::new(shop), options);
         let _jobs = jobs.await.unwrap();
         let rules = Rules { tick_ms: 200, ..Rules::default() };
-        World { store, bell, node, machines, ears, rules, _jobs }
+        World { place: Arc::new(place), store, bell, node, machines, ears, rules, _jobs }
+    }
+}
+
+impl World {
+    /// A scripted model and one worker.
+    pub async fn scripted(&self, script: Script) -> (Server, TurnCrew) {
+        let server = Server::start(script).await.unwrap();
+        let crew = self.crew(chat(&server)).await;
+        (server, crew)
     }
 
     /// A crew for turns of target `t`.
@@ -291,14 +299,20 @@ impl World {
         what: &str,
         holds: impl Fn(&Head, &TurnState) -> bool,
     ) {
-        for _ in 0..6_000 {
-            let head = self.head(turn).await;
-            if holds(&head, &decode_state::<Turn>(&head.state).unwrap()) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        let so = |head: &Head| holds(head, &decode_state::<Turn>(&head.state).unwrap());
+        if !self.comes_to(turn, so).await {
+            panic!("{turn} is never {what}:\n{}", self.story(turn).await);
         }
-        panic!("{turn} is never {what}:\n{}", self.story(turn).await);
+    }
+
+    /// Waits until there is such an entity, of any kind, and this holds of it.
+    pub async fn until_head(&self, id: EntityId, what: &str, holds: impl Fn(&Head) -> bool) {
+        assert!(self.comes_to(id, holds).await, "{id} is never {what}");
+    }
+
+    async fn comes_to(&self, id: EntityId, holds: impl Fn(&Head) -> bool) -> bool {
+        let look = async || self.store.head(id).await.unwrap().filter(|head| holds(head));
+        self.place.find(look).await.is_some()
     }
 
     pub async fn until_status(&self, turn: EntityId, status: &str) {
@@ -353,26 +367,18 @@ impl World {
 
     /// Waits until so many final events were heard, and says that no turn has two.
     pub async fn tasks(&self, count: usize) -> Vec<Value> {
-        for _ in 0..6_000 {
+        let heard = self.place.find(async || {
+            // What was published is struck off the outbox next, which is a write.
             let heard = self.ears.heard(".task");
-            if heard.len() >= count {
-                let mut turns: Vec<String> =
-                    heard.iter().map(|t| t["agent_turn_id"].to_string()).collect();
-                turns.sort();
-                turns.dedup();
-                assert_eq!((turns.len(), heard.len()), (count, count), "each turn ends once");
-                return heard;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("{} of {count} final events", self.ears.heard(".task").len());
+            (heard.len() >= count).then_some(heard)
+        });
+        let Some(heard) = heard.await else {
+            panic!("{} of {count} final events", self.ears.heard(".task").len());
+        };
+        let mut turns: Vec<String> = heard.iter().map(|t| t["agent_turn_id"].to_string()).collect();
+        turns.sort();
+        turns.dedup();
+        assert_eq!((turns.len(), heard.len()), (count, count), "each turn ends once");
+        heard
     }
-}
-
-/// A world with a scripted model and one worker.
-pub async fn scripted(script: Script) -> (World, Server, TurnCrew) {
-    let world = World::new().await;
-    let server = Server::start(script).await.unwrap();
-    let crew = world.crew(chat(&server)).await;
-    (world, server, crew)
 }

@@ -1,6 +1,6 @@
 //! What outsiders may ask, and what becomes of it.
 
-use crate::hands::{Hands, TENANT, on_both, sending, spec};
+use crate::hands::{Hands, TENANT, sending, spec};
 use serde_json::{Value, json};
 use tenure_agents::{
     desk::{DeskError, Outcome, Sending, letters::Requeue},
@@ -16,6 +16,20 @@ use tenure_kernel::{
 };
 
 const MINE: Option<&str> = Some(TENANT);
+
+tenure_proving::on_every_store! {
+    an_agent_is_set_paused_resumed_and_removed,
+    what_can_not_be_used_is_refused_with_its_field,
+    sent_twice_under_one_correlation_id_it_is_one_turn,
+    an_action_is_wanted_now_or_never,
+    results_are_taken_refused_or_kept_with_a_reason,
+    a_result_that_comes_before_the_suspend_is_kept_for_it,
+    progress_moves_the_deadline_of_its_wait,
+    a_person_stops_resumes_and_finishes_turns,
+    a_dead_letter_is_sent_again_for_another_wait_or_put_aside,
+    the_views_say_where_a_turn_stands_and_what_is_next,
+    a_turn_past_its_retention_is_gone_and_its_agent_is_not,
+}
 
 fn answer(wait: &str, result: Value) -> ToolResult {
     ToolResult { wait: Some(wait.to_owned()), result, ..ToolResult::default() }
@@ -37,256 +51,216 @@ async fn items(hands: &Hands, turn: EntityId) -> Vec<inbox::Item> {
     inbox::items(&hands.store, &hands.head(turn).await).await.unwrap()
 }
 
-#[tokio::test]
-async fn an_agent_is_set_paused_resumed_and_removed() {
-    on_both(|hands| async move {
-        let desk = &hands.desk;
-        assert!(desk.set_agent(TENANT, spec("ada"), None).await.unwrap());
-        assert!(!desk.set_agent(TENANT, spec("ada"), None).await.unwrap(), "the same again");
-        assert!(desk.pause_agent(TENANT, "ada", None).await.unwrap());
-        assert!(!desk.pause_agent(TENANT, "ada", None).await.unwrap());
-        let turn = hands.send("ada", "wait for me").await;
-        hands.until("in line", async || shown(&hands, "ada").await.queue.len() == 1).await;
-        assert_eq!(shown(&hands, "ada").await.status, "idle");
-        assert!(desk.resume_agent(TENANT, "ada", None).await.unwrap());
-        hands.until_status(turn, "dispatched").await;
-        let second = hands.send("ada", "and me").await;
-        hands.until("in line", async || shown(&hands, "ada").await.queue.len() == 1).await;
-        assert!(desk.remove_agent(TENANT, "ada", None).await.unwrap());
-        hands.until_status(second, "failed").await;
-        let error = hands.state(second).await.outcome.unwrap().error.unwrap();
-        assert_eq!(error.code, "agent_removed");
-        assert_eq!(hands.head(turn).await.status.name(), "dispatched", "the active one may end");
-        let refused = desk.send(sending("ada", "too late")).await.unwrap_err();
-        assert!(matches!(refused, DeskError::AgentRemoved(_)), "{refused}");
-        assert!(desk.pause_agent(TENANT, "ada", None).await.is_err());
-        assert!(
-            desk.set_agent(TENANT, spec("ada"), None).await.unwrap(),
-            "the name is not used up"
-        );
-        assert_eq!(shown(&hands, "ada").await.status, "dispatched");
-    })
-    .await;
+async fn an_agent_is_set_paused_resumed_and_removed(hands: Hands) {
+    let desk = &hands.desk;
+    assert!(desk.set_agent(TENANT, spec("ada"), None).await.unwrap());
+    assert!(!desk.set_agent(TENANT, spec("ada"), None).await.unwrap(), "the same again");
+    assert!(desk.pause_agent(TENANT, "ada", None).await.unwrap());
+    assert!(!desk.pause_agent(TENANT, "ada", None).await.unwrap());
+    let turn = hands.send("ada", "wait for me").await;
+    hands.until("in line", async || shown(&hands, "ada").await.queue.len() == 1).await;
+    assert_eq!(shown(&hands, "ada").await.status, "idle");
+    assert!(desk.resume_agent(TENANT, "ada", None).await.unwrap());
+    hands.until_status(turn, "dispatched").await;
+    let second = hands.send("ada", "and me").await;
+    hands.until("in line", async || shown(&hands, "ada").await.queue.len() == 1).await;
+    assert!(desk.remove_agent(TENANT, "ada", None).await.unwrap());
+    hands.until_status(second, "failed").await;
+    let error = hands.state(second).await.outcome.unwrap().error.unwrap();
+    assert_eq!(error.code, "agent_removed");
+    assert_eq!(hands.head(turn).await.status.name(), "dispatched", "the active one may end");
+    let refused = desk.send(sending("ada", "too late")).await.unwrap_err();
+    assert!(matches!(refused, DeskError::AgentRemoved(_)), "{refused}");
+    assert!(desk.pause_agent(TENANT, "ada", None).await.is_err());
+    assert!(desk.set_agent(TENANT, spec("ada"), None).await.unwrap(), "the name is not used up");
+    assert_eq!(shown(&hands, "ada").await.status, "dispatched");
 }
 
-#[tokio::test]
-async fn what_can_not_be_used_is_refused_with_its_field() {
-    on_both(|hands| async move {
-        let desk = &hands.desk;
-        let field = |e: DeskError| match e {
-            DeskError::Bad { field, .. } | DeskError::TooLarge { field, .. } => field,
-            other => panic!("{other}"),
-        };
-        for (name, target, bad) in [("a b", "t", "name"), ("", "t", "name"), ("a", "x.y", "target")]
-        {
-            let mut agent = spec("a");
-            (agent.name, agent.target) = (name.into(), target.into());
-            assert_eq!(field(desk.set_agent(TENANT, agent, None).await.unwrap_err()), bad);
-        }
-        let mut large = spec("ada");
-        let room = limits::PROFILE_BYTES_MAX - serde_json::to_vec(&large).unwrap().len();
-        large.profile = json!({ "instructions": "x".repeat(room) });
-        assert_eq!(
-            field(desk.set_agent(TENANT, large.clone(), None).await.unwrap_err()),
-            "profile"
-        );
-        large.profile = json!({ "instructions": "x".repeat(room - 60) });
-        assert!(desk.set_agent(TENANT, large, None).await.unwrap());
-        let nobody = desk.send(sending("bob", "hello")).await.unwrap_err();
-        assert!(matches!(nobody, DeskError::NoAgent(_)), "{nobody}");
-        let silent = Sending { messages: Vec::new(), ..sending("ada", "") };
-        assert_eq!(field(desk.send(silent).await.unwrap_err()), "messages");
-        let odd = Sending { messages: vec![json!("hello")], ..sending("ada", "") };
-        assert_eq!(field(desk.send(odd).await.unwrap_err()), "messages");
-        let huge = sending("ada", &"x".repeat(limits::MESSAGE_BYTES_MAX));
-        assert_eq!(field(desk.send(huge).await.unwrap_err()), "messages");
-        let most = limits::MESSAGE_BYTES_MAX - 40;
-        assert!(desk.send(sending("ada", &"x".repeat(most))).await.is_ok());
-        let other = desk.agent("other", "ada").await.unwrap_err();
-        assert!(matches!(other, DeskError::NoAgent(_)), "another tenant's is not there");
-    })
-    .await;
+async fn what_can_not_be_used_is_refused_with_its_field(hands: Hands) {
+    let desk = &hands.desk;
+    let field = |e: DeskError| match e {
+        DeskError::Bad { field, .. } | DeskError::TooLarge { field, .. } => field,
+        other => panic!("{other}"),
+    };
+    for (name, target, bad) in [("a b", "t", "name"), ("", "t", "name"), ("a", "x.y", "target")] {
+        let mut agent = spec("a");
+        (agent.name, agent.target) = (name.into(), target.into());
+        assert_eq!(field(desk.set_agent(TENANT, agent, None).await.unwrap_err()), bad);
+    }
+    let mut large = spec("ada");
+    let room = limits::PROFILE_BYTES_MAX - serde_json::to_vec(&large).unwrap().len();
+    large.profile = json!({ "instructions": "x".repeat(room) });
+    assert_eq!(field(desk.set_agent(TENANT, large.clone(), None).await.unwrap_err()), "profile");
+    large.profile = json!({ "instructions": "x".repeat(room - 60) });
+    assert!(desk.set_agent(TENANT, large, None).await.unwrap());
+    let nobody = desk.send(sending("bob", "hello")).await.unwrap_err();
+    assert!(matches!(nobody, DeskError::NoAgent(_)), "{nobody}");
+    let silent = Sending { messages: Vec::new(), ..sending("ada", "") };
+    assert_eq!(field(desk.send(silent).await.unwrap_err()), "messages");
+    let odd = Sending { messages: vec![json!("hello")], ..sending("ada", "") };
+    assert_eq!(field(desk.send(odd).await.unwrap_err()), "messages");
+    let huge = sending("ada", &"x".repeat(limits::MESSAGE_BYTES_MAX));
+    assert_eq!(field(desk.send(huge).await.unwrap_err()), "messages");
+    let most = limits::MESSAGE_BYTES_MAX - 40;
+    assert!(desk.send(sending("ada", &"x".repeat(most))).await.is_ok());
+    let other = desk.agent("other", "ada").await.unwrap_err();
+    assert!(matches!(other, DeskError::NoAgent(_)), "another tenant's is not there");
 }
 
-#[tokio::test]
-async fn sent_twice_under_one_correlation_id_it_is_one_turn() {
-    on_both(|hands| async move {
-        hands.agent("ada").await;
-        let once = Sending { correlation_id: Some("order-7".into()), ..sending("ada", "buy") };
-        let first = hands.desk.send(once.clone()).await.unwrap();
-        let again = hands.desk.send(once.clone()).await.unwrap();
-        assert_eq!((again.turn, first.existed, again.existed), (first.turn, false, true));
-        let other = Sending { messages: sending("ada", "sell").messages, ..once.clone() };
-        let refused = hands.desk.send(other).await.unwrap_err();
-        assert!(matches!(refused, DeskError::OtherInput(turn) if turn == first.turn), "{refused}");
-        hands.agent("bob").await;
-        let elsewhere = Sending { agent: "bob".into(), ..once };
-        assert!(!hands.desk.send(elsewhere).await.unwrap().existed, "the id is the agent's own");
-    })
-    .await;
+async fn sent_twice_under_one_correlation_id_it_is_one_turn(hands: Hands) {
+    hands.agent("ada").await;
+    let once = Sending { correlation_id: Some("order-7".into()), ..sending("ada", "buy") };
+    let first = hands.desk.send(once.clone()).await.unwrap();
+    let again = hands.desk.send(once.clone()).await.unwrap();
+    assert_eq!((again.turn, first.existed, again.existed), (first.turn, false, true));
+    let other = Sending { messages: sending("ada", "sell").messages, ..once.clone() };
+    let refused = hands.desk.send(other).await.unwrap_err();
+    assert!(matches!(refused, DeskError::OtherInput(turn) if turn == first.turn), "{refused}");
+    hands.agent("bob").await;
+    let elsewhere = Sending { agent: "bob".into(), ..once };
+    assert!(!hands.desk.send(elsewhere).await.unwrap().existed, "the id is the agent's own");
 }
 
-#[tokio::test]
-async fn an_action_is_wanted_now_or_never() {
-    on_both(|hands| async move {
-        hands.agent("ada").await;
-        let action = Sending {
-            sort: Sort::UiAction,
-            correlation_id: Some("click".into()),
-            ..sending("ada", "refresh")
-        };
-        let first = hands.desk.send(action.clone()).await.unwrap();
-        hands.until_status(first.turn, "dispatched").await;
-        let again = hands.desk.send(action.clone()).await.unwrap();
-        assert!(again.existed, "a repetition finds its turn");
-        let another = Sending { correlation_id: None, ..action };
-        let busy = hands.desk.send(another).await.unwrap_err();
-        assert!(matches!(busy, DeskError::AgentBusy { .. }), "{busy}");
-    })
-    .await;
+async fn an_action_is_wanted_now_or_never(hands: Hands) {
+    hands.agent("ada").await;
+    let action = Sending {
+        sort: Sort::UiAction,
+        correlation_id: Some("click".into()),
+        ..sending("ada", "refresh")
+    };
+    let first = hands.desk.send(action.clone()).await.unwrap();
+    hands.until_status(first.turn, "dispatched").await;
+    let again = hands.desk.send(action.clone()).await.unwrap();
+    assert!(again.existed, "a repetition finds its turn");
+    let another = Sending { correlation_id: None, ..action };
+    let busy = hands.desk.send(another).await.unwrap_err();
+    assert!(matches!(busy, DeskError::AgentBusy { .. }), "{busy}");
 }
 
-#[tokio::test]
-async fn results_are_taken_refused_or_kept_with_a_reason() {
-    on_both(|hands| async move {
-        let desk = &hands.desk;
-        let turn = hands.suspended("ada", &[("call-1", "search"), ("call-2", "search")]).await;
-        let unknown = EntityId::fixed(9, 9);
-        let nobody = desk.result(MINE, unknown, answer("1.1", json!(1)), None).await.unwrap_err();
-        assert!(matches!(nobody, DeskError::NoTurn(_)), "{nobody}");
-        let theirs = desk.result(Some("other"), turn, answer("1.1", json!(1)), None).await;
-        assert!(matches!(theirs, Err(DeskError::NoTurn(_))));
-        let before = hands.head(turn).await;
-        let wrong = desk.result(MINE, turn, answer("7.1", json!(1)), None).await.unwrap_err();
-        assert_eq!(code(wrong), "unknown_call");
-        let nameless = desk.result(MINE, turn, ToolResult::default(), None).await.unwrap_err();
-        assert_eq!(code(nameless), "unknown_call");
-        let epoch = hands.state(turn).await.turn_epoch;
-        for (told, expected) in [(epoch + 1, "epoch_from_the_future"), (epoch - 1, "stale_epoch")] {
-            let said = ToolResult { turn_epoch: Some(told), ..answer("1.1", json!(1)) };
-            assert_eq!(code(desk.result(MINE, turn, said, None).await.unwrap_err()), expected);
-        }
-        let huge = answer("1.1", json!("x".repeat(40_000)));
-        let huge = desk.result(MINE, turn, huge, None).await.unwrap_err();
-        assert!(matches!(huge, DeskError::TooLarge { .. }), "{huge}");
-        let after = hands.head(turn).await;
-        assert_eq!((before.version, before.mail_count), (after.version, after.mail_count));
+async fn results_are_taken_refused_or_kept_with_a_reason(hands: Hands) {
+    let desk = &hands.desk;
+    let turn = hands.suspended("ada", &[("call-1", "search"), ("call-2", "search")]).await;
+    let unknown = EntityId::fixed(9, 9);
+    let nobody = desk.result(MINE, unknown, answer("1.1", json!(1)), None).await.unwrap_err();
+    assert!(matches!(nobody, DeskError::NoTurn(_)), "{nobody}");
+    let theirs = desk.result(Some("other"), turn, answer("1.1", json!(1)), None).await;
+    assert!(matches!(theirs, Err(DeskError::NoTurn(_))));
+    let before = hands.head(turn).await;
+    let wrong = desk.result(MINE, turn, answer("7.1", json!(1)), None).await.unwrap_err();
+    assert_eq!(code(wrong), "unknown_call");
+    let nameless = desk.result(MINE, turn, ToolResult::default(), None).await.unwrap_err();
+    assert_eq!(code(nameless), "unknown_call");
+    let epoch = hands.state(turn).await.turn_epoch;
+    for (told, expected) in [(epoch + 1, "epoch_from_the_future"), (epoch - 1, "stale_epoch")] {
+        let said = ToolResult { turn_epoch: Some(told), ..answer("1.1", json!(1)) };
+        assert_eq!(code(desk.result(MINE, turn, said, None).await.unwrap_err()), expected);
+    }
+    let huge = answer("1.1", json!("x".repeat(40_000)));
+    let huge = desk.result(MINE, turn, huge, None).await.unwrap_err();
+    assert!(matches!(huge, DeskError::TooLarge { .. }), "{huge}");
+    let after = hands.head(turn).await;
+    assert_eq!((before.version, before.mail_count), (after.version, after.mail_count));
 
-        let said = answer("1.1", json!({ "found": 3 }));
-        let first = desk.result(MINE, turn, said.clone(), None).await.unwrap();
-        assert_eq!(first.outcome, Outcome::Accepted);
-        hands.until("applied", async || hands.state(turn).await.waits.len() == 1).await;
-        let again = desk.result(MINE, turn, said, None).await.unwrap();
-        assert_eq!(again.outcome, Outcome::Already);
-        let late = desk.result(MINE, turn, answer("1.1", json!("other")), None).await.unwrap();
-        assert_eq!(late.outcome, Outcome::TooLate);
-        hands
-            .until("noted", async || items(&hands, turn).await.iter().any(|i| i.id == late.item))
-            .await;
-        let by_call = ToolResult {
-            tool_call_id: Some("call-2".into()),
-            status: ToolStatus::Failed,
-            ..ToolResult::default()
-        };
-        desk.result(MINE, turn, by_call, Some("my-key")).await.unwrap();
-        hands.until_status(turn, "ready").await;
-        assert_eq!(hands.state(turn).await.turn_epoch, epoch + 1);
-        let mut held = hands.claim("ada").await;
-        hands.ask_model(&mut held).await;
-        hands.finish(&mut held, json!({ "answer": 42 })).await;
-        let over = desk.result(MINE, turn, answer("1.2", json!(2)), None).await.unwrap_err();
-        assert!(matches!(over, DeskError::TurnOver { kept: true, .. }), "{over}");
-        let kept = items(&hands, turn).await;
-        let kept = kept.iter().find(|i| i.code.as_deref() == Some("turn_over")).unwrap();
-        assert_eq!((kept.status, &kept.body["result"]), (ItemStatus::Error, &json!(2)));
-    })
-    .await;
+    let said = answer("1.1", json!({ "found": 3 }));
+    let first = desk.result(MINE, turn, said.clone(), None).await.unwrap();
+    assert_eq!(first.outcome, Outcome::Accepted);
+    hands.until("applied", async || hands.state(turn).await.waits.len() == 1).await;
+    let again = desk.result(MINE, turn, said, None).await.unwrap();
+    assert_eq!(again.outcome, Outcome::Already);
+    let late = desk.result(MINE, turn, answer("1.1", json!("other")), None).await.unwrap();
+    assert_eq!(late.outcome, Outcome::TooLate);
+    hands
+        .until("noted", async || items(&hands, turn).await.iter().any(|i| i.id == late.item))
+        .await;
+    let by_call = ToolResult {
+        tool_call_id: Some("call-2".into()),
+        status: ToolStatus::Failed,
+        ..ToolResult::default()
+    };
+    desk.result(MINE, turn, by_call, Some("my-key")).await.unwrap();
+    hands.until_status(turn, "ready").await;
+    assert_eq!(hands.state(turn).await.turn_epoch, epoch + 1);
+    let mut held = hands.claim("ada").await;
+    hands.ask_model(&mut held).await;
+    hands.finish(&mut held, json!({ "answer": 42 })).await;
+    let over = desk.result(MINE, turn, answer("1.2", json!(2)), None).await.unwrap_err();
+    assert!(matches!(over, DeskError::TurnOver { kept: true, .. }), "{over}");
+    let kept = items(&hands, turn).await;
+    let kept = kept.iter().find(|i| i.code.as_deref() == Some("turn_over")).unwrap();
+    assert_eq!((kept.status, &kept.body["result"]), (ItemStatus::Error, &json!(2)));
 }
 
-#[tokio::test]
-async fn a_result_that_comes_before_the_suspend_is_kept_for_it() {
-    on_both(|hands| async move {
-        hands.agent("ada").await;
-        let turn = hands.send("ada", "find out").await;
-        let early = |call: &str| ToolResult {
-            tool_call_id: Some(call.into()),
-            result: json!("soon"),
-            ..ToolResult::default()
-        };
-        hands.until_status(turn, "dispatched").await;
-        let kept = hands.desk.result(MINE, turn, early("call-9"), None).await.unwrap();
-        assert_eq!(kept.outcome, Outcome::Kept);
-        hands.until("kept", async || hands.state(turn).await.early == ["call-9"]).await;
-        let shown = items(&hands, turn).await;
-        assert!(shown.iter().any(|i| i.status == ItemStatus::Pending && i.id == kept.item));
-    })
-    .await;
+async fn a_result_that_comes_before_the_suspend_is_kept_for_it(hands: Hands) {
+    hands.agent("ada").await;
+    let turn = hands.send("ada", "find out").await;
+    let early = |call: &str| ToolResult {
+        tool_call_id: Some(call.into()),
+        result: json!("soon"),
+        ..ToolResult::default()
+    };
+    hands.until_status(turn, "dispatched").await;
+    let kept = hands.desk.result(MINE, turn, early("call-9"), None).await.unwrap();
+    assert_eq!(kept.outcome, Outcome::Kept);
+    hands.until("kept", async || hands.state(turn).await.early == ["call-9"]).await;
+    let shown = items(&hands, turn).await;
+    assert!(shown.iter().any(|i| i.status == ItemStatus::Pending && i.id == kept.item));
 }
 
-#[tokio::test]
-async fn progress_moves_the_deadline_of_its_wait() {
-    on_both(|hands| async move {
-        let turn = hands.suspended("ada", &[("c", "search")]).await;
-        let before = hands.state(turn).await.resume_deadline().unwrap();
-        let said =
-            Progress { wait: Some("1.1".into()), note: "half".into(), ..Progress::default() };
-        hands.desk.progress(MINE, turn, said, None).await.unwrap();
-        hands
-            .until("moved", async || hands.state(turn).await.resume_deadline().unwrap() > before)
-            .await;
-        let nobody = Progress { wait: Some("9.9".into()), ..Progress::default() };
-        let refused = hands.desk.progress(MINE, turn, nobody, None).await.unwrap_err();
-        assert_eq!(code(refused), "unknown_call");
-    })
-    .await;
+async fn progress_moves_the_deadline_of_its_wait(hands: Hands) {
+    let turn = hands.suspended("ada", &[("c", "search")]).await;
+    let before = hands.state(turn).await.resume_deadline().unwrap();
+    let said = Progress { wait: Some("1.1".into()), note: "half".into(), ..Progress::default() };
+    hands.desk.progress(MINE, turn, said, None).await.unwrap();
+    hands
+        .until("moved", async || hands.state(turn).await.resume_deadline().unwrap() > before)
+        .await;
+    let nobody = Progress { wait: Some("9.9".into()), ..Progress::default() };
+    let refused = hands.desk.progress(MINE, turn, nobody, None).await.unwrap_err();
+    assert_eq!(code(refused), "unknown_call");
 }
 
-#[tokio::test]
-async fn a_person_stops_resumes_and_finishes_turns() {
-    on_both(|hands| async move {
-        let desk = &hands.desk;
-        let turn = hands.suspended("ada", &[("c", "search"), ("d", "buy")]).await;
-        let wrong = ResumeNow { wait: Some("8.8".into()), ..ResumeNow::default() };
-        assert_eq!(code(desk.resume_now(MINE, turn, wrong).await.unwrap_err()), "unknown_call");
-        let one =
-            ResumeNow { wait: Some("1.2".into()), by: Some("eve".into()), ..ResumeNow::default() };
-        desk.resume_now(MINE, turn, one).await.unwrap();
-        hands.until("one less", async || hands.state(turn).await.waits.len() == 1).await;
-        desk.resume_now(MINE, turn, ResumeNow::default()).await.unwrap();
-        hands.until_status(turn, "ready").await;
-        let not_now = desk.resume_now(MINE, turn, ResumeNow::default()).await.unwrap_err();
-        assert!(matches!(not_now, DeskError::NotNow { .. }), "{not_now}");
+async fn a_person_stops_resumes_and_finishes_turns(hands: Hands) {
+    let desk = &hands.desk;
+    let turn = hands.suspended("ada", &[("c", "search"), ("d", "buy")]).await;
+    let wrong = ResumeNow { wait: Some("8.8".into()), ..ResumeNow::default() };
+    assert_eq!(code(desk.resume_now(MINE, turn, wrong).await.unwrap_err()), "unknown_call");
+    let one =
+        ResumeNow { wait: Some("1.2".into()), by: Some("eve".into()), ..ResumeNow::default() };
+    desk.resume_now(MINE, turn, one).await.unwrap();
+    hands.until("one less", async || hands.state(turn).await.waits.len() == 1).await;
+    desk.resume_now(MINE, turn, ResumeNow::default()).await.unwrap();
+    hands.until_status(turn, "ready").await;
+    let not_now = desk.resume_now(MINE, turn, ResumeNow::default()).await.unwrap_err();
+    assert!(matches!(not_now, DeskError::NotNow { .. }), "{not_now}");
 
-        let finish = ForceFinish {
-            status: EndStatus::Partial,
-            deliverable: json!({ "so": "far" }),
-            by: Some("eve".into()),
-            ..ForceFinish::default()
-        };
-        let never = ForceFinish { status: EndStatus::Canceled, ..finish.clone() };
-        assert!(matches!(
-            desk.force_finish(MINE, turn, never).await,
-            Err(DeskError::Bad { field: "status", .. })
-        ));
-        desk.force_finish(MINE, turn, finish.clone()).await.unwrap();
-        hands.until_status(turn, "partial").await;
-        let end = view::detail::end_of(&hands.store, turn).await.unwrap().unwrap();
-        assert_eq!(end.deliverable.unwrap().content, json!({ "so": "far" }));
-        assert_eq!(end.forced.unwrap().by.as_deref(), Some("eve"));
-        let over = desk.force_finish(MINE, turn, finish).await.unwrap_err();
-        assert!(matches!(over, DeskError::TurnOver { kept: false, .. }), "{over}");
+    let finish = ForceFinish {
+        status: EndStatus::Partial,
+        deliverable: json!({ "so": "far" }),
+        by: Some("eve".into()),
+        ..ForceFinish::default()
+    };
+    let never = ForceFinish { status: EndStatus::Canceled, ..finish.clone() };
+    assert!(matches!(
+        desk.force_finish(MINE, turn, never).await,
+        Err(DeskError::Bad { field: "status", .. })
+    ));
+    desk.force_finish(MINE, turn, finish.clone()).await.unwrap();
+    hands.until_status(turn, "partial").await;
+    let end = view::detail::end_of(&hands.store, turn).await.unwrap().unwrap();
+    assert_eq!(end.deliverable.unwrap().content, json!({ "so": "far" }));
+    assert_eq!(end.forced.unwrap().by.as_deref(), Some("eve"));
+    let over = desk.force_finish(MINE, turn, finish).await.unwrap_err();
+    assert!(matches!(over, DeskError::TurnOver { kept: false, .. }), "{over}");
 
-        desk.pause_agent(TENANT, "ada", None).await.unwrap();
-        let waiting = hands.send("ada", "never mind").await;
-        let future = Stop { turn_epoch: Some(99), ..Stop::default() };
-        let refused = desk.stop(MINE, waiting, future).await.unwrap_err();
-        assert_eq!(code(refused), "epoch_from_the_future");
-        desk.stop(MINE, waiting, Stop::default()).await.unwrap();
-        hands.until_status(waiting, "canceled").await;
-        let view = view::turn_view(&hands.store, &hands.head(waiting).await).await.unwrap();
-        assert_eq!(inbox::turn_item(&view).status, ItemStatus::Skipped);
-    })
-    .await;
+    desk.pause_agent(TENANT, "ada", None).await.unwrap();
+    let waiting = hands.send("ada", "never mind").await;
+    let future = Stop { turn_epoch: Some(99), ..Stop::default() };
+    let refused = desk.stop(MINE, waiting, future).await.unwrap_err();
+    assert_eq!(code(refused), "epoch_from_the_future");
+    desk.stop(MINE, waiting, Stop::default()).await.unwrap();
+    hands.until_status(waiting, "canceled").await;
+    let view = view::turn_view(&hands.store, &hands.head(waiting).await).await.unwrap();
+    assert_eq!(inbox::turn_item(&view).status, ItemStatus::Skipped);
 }
 
 async fn post(hands: &Hands, turn: EntityId, id: &str, kind: &'static str, body: Value) {
@@ -295,138 +269,126 @@ async fn post(hands: &Hands, turn: EntityId, id: &str, kind: &'static str, body:
     hands.node.pipeline.mail(mail).await.unwrap();
 }
 
-#[tokio::test]
-async fn a_dead_letter_is_sent_again_for_another_wait_or_put_aside() {
-    on_both(|hands| async move {
-        let desk = &hands.desk;
-        let turn = hands.suspended("ada", &[("c", "search"), ("d", "buy")]).await;
-        // As somebody would who does not use the desk.
-        let wrong = json!({ "tool_call_id": "x", "turn_epoch": 900, "result": { "n": 1 } });
-        post(&hands, turn, "stray", kinds::TOOL_RESULT, wrong).await;
-        post(&hands, turn, "noise", "banana", json!({})).await;
-        hands.until("both dead", async || hands.state(turn).await.dead == 2).await;
-        let dead = inbox::dead_items(&hands.store, turn).await.unwrap();
-        let codes: Vec<_> = dead.iter().filter_map(|d| d.code.as_deref()).collect();
-        assert_eq!(codes, ["epoch_from_the_future", "unknown_type"]);
-        let view = view::turn_view(&hands.store, &hands.head(turn).await).await.unwrap();
-        let now = hands.store.now().await.unwrap();
-        assert!(why(&view, now).contains("2 dead letters"), "{}", why(&view, now));
+async fn a_dead_letter_is_sent_again_for_another_wait_or_put_aside(hands: Hands) {
+    let desk = &hands.desk;
+    let turn = hands.suspended("ada", &[("c", "search"), ("d", "buy")]).await;
+    // As somebody would who does not use the desk.
+    let wrong = json!({ "tool_call_id": "x", "turn_epoch": 900, "result": { "n": 1 } });
+    post(&hands, turn, "stray", kinds::TOOL_RESULT, wrong).await;
+    post(&hands, turn, "noise", "banana", json!({})).await;
+    hands.until("both dead", async || hands.state(turn).await.dead == 2).await;
+    let dead = inbox::dead_items(&hands.store, turn).await.unwrap();
+    let codes: Vec<_> = dead.iter().filter_map(|d| d.code.as_deref()).collect();
+    assert_eq!(codes, ["epoch_from_the_future", "unknown_type"]);
+    let view = view::turn_view(&hands.store, &hands.head(turn).await).await.unwrap();
+    let now = hands.store.now().await.unwrap();
+    assert!(why(&view, now).contains("2 dead letters"), "{}", why(&view, now));
 
-        let none = desk.skip(MINE, turn, "nothing", None).await.unwrap_err();
-        assert!(matches!(none, DeskError::NoItem { .. }), "{none}");
-        let how = Requeue { wait: Some("1.2".into()), by: Some("eve".into()) };
-        desk.requeue(MINE, turn, "stray", how.clone()).await.unwrap();
-        hands.until("applied", async || hands.state(turn).await.waits.len() == 1).await;
-        assert_eq!(hands.state(turn).await.waits[0].id, "1.1", "the other wait was answered");
-        desk.skip(MINE, turn, "noise", None).await.unwrap();
-        hands.until("none left", async || hands.state(turn).await.dead == 0).await;
-        let gone = desk.requeue(MINE, turn, "stray", how).await.unwrap_err();
-        assert!(matches!(gone, DeskError::NoItem { .. }), "a letter is dealt with once: {gone}");
-        let statuses = items(&hands, turn).await;
-        let of = |id: &str| statuses.iter().find(|i| i.id == id).unwrap().status;
-        assert_eq!((of("stray"), of("noise")), (ItemStatus::Requeued, ItemStatus::Skipped));
+    let none = desk.skip(MINE, turn, "nothing", None).await.unwrap_err();
+    assert!(matches!(none, DeskError::NoItem { .. }), "{none}");
+    let how = Requeue { wait: Some("1.2".into()), by: Some("eve".into()) };
+    desk.requeue(MINE, turn, "stray", how.clone()).await.unwrap();
+    hands.until("applied", async || hands.state(turn).await.waits.len() == 1).await;
+    assert_eq!(hands.state(turn).await.waits[0].id, "1.1", "the other wait was answered");
+    desk.skip(MINE, turn, "noise", None).await.unwrap();
+    hands.until("none left", async || hands.state(turn).await.dead == 0).await;
+    let gone = desk.requeue(MINE, turn, "stray", how).await.unwrap_err();
+    assert!(matches!(gone, DeskError::NoItem { .. }), "a letter is dealt with once: {gone}");
+    let statuses = items(&hands, turn).await;
+    let of = |id: &str| statuses.iter().find(|i| i.id == id).unwrap().status;
+    assert_eq!((of("stray"), of("noise")), (ItemStatus::Requeued, ItemStatus::Skipped));
 
-        post(&hands, turn, "later", "banana", json!({})).await;
-        hands.until("dead", async || hands.state(turn).await.dead == 1).await;
-        desk.stop(MINE, turn, Stop::default()).await.unwrap();
-        hands.until_status(turn, "failed").await;
-        let over = desk.requeue(MINE, turn, "later", Requeue::default()).await.unwrap_err();
-        assert!(matches!(over, DeskError::TurnOver { .. }), "{over}");
-        desk.skip(MINE, turn, "later", None).await.unwrap();
-        assert!(inbox::dead_items(&hands.store, turn).await.unwrap().is_empty());
-    })
-    .await;
+    post(&hands, turn, "later", "banana", json!({})).await;
+    hands.until("dead", async || hands.state(turn).await.dead == 1).await;
+    desk.stop(MINE, turn, Stop::default()).await.unwrap();
+    hands.until_status(turn, "failed").await;
+    let over = desk.requeue(MINE, turn, "later", Requeue::default()).await.unwrap_err();
+    assert!(matches!(over, DeskError::TurnOver { .. }), "{over}");
+    desk.skip(MINE, turn, "later", None).await.unwrap();
+    assert!(inbox::dead_items(&hands.store, turn).await.unwrap().is_empty());
 }
 
-#[tokio::test]
-async fn the_views_say_where_a_turn_stands_and_what_is_next() {
-    on_both(|hands| async move {
-        hands.agent("ada").await;
-        let turn = hands.send("ada", "find out").await;
-        hands.until_status(turn, "dispatched").await;
-        let now = hands.store.now().await.unwrap();
-        let head = hands.head(turn).await;
-        let rules: Vec<_> = forecast(&head, now).into_iter().map(|f| (f.rule, f.ends)).collect();
-        let ends = |rule: &str| {
-            rules.iter().find(|(r, _)| r == rule).unwrap_or_else(|| panic!("{rule}")).1.clone()
-        };
-        assert_eq!(rules[0].0, "pending_wakeup", "{rules:?}");
-        assert_eq!(ends("dispatched_timeout").as_deref(), Some("timeout"));
-        assert_eq!(ends("must_end_by").as_deref(), Some("timeout"));
-        let later = forecast(&head, now + std::time::Duration::from_secs(40));
-        assert!(later.iter().any(|f| f.rule == "dispatched_timeout" && f.now));
-        assert_eq!(hands.head(turn).await.version, head.version, "nothing was written");
-        let view = view::turn_view(&hands.store, &head).await.unwrap();
-        assert_eq!(inbox::turn_item(&view).status, ItemStatus::Pending);
-        assert!(why(&view, now).contains("no worker of target ada"), "{}", why(&view, now));
+async fn the_views_say_where_a_turn_stands_and_what_is_next(hands: Hands) {
+    hands.agent("ada").await;
+    let turn = hands.send("ada", "find out").await;
+    hands.until_status(turn, "dispatched").await;
+    let now = hands.store.now().await.unwrap();
+    let head = hands.head(turn).await;
+    let rules: Vec<_> = forecast(&head, now).into_iter().map(|f| (f.rule, f.ends)).collect();
+    let ends = |rule: &str| {
+        rules.iter().find(|(r, _)| r == rule).unwrap_or_else(|| panic!("{rule}")).1.clone()
+    };
+    assert_eq!(rules[0].0, "pending_wakeup", "{rules:?}");
+    assert_eq!(ends("dispatched_timeout").as_deref(), Some("timeout"));
+    assert_eq!(ends("must_end_by").as_deref(), Some("timeout"));
+    let later = forecast(&head, now + std::time::Duration::from_secs(40));
+    assert!(later.iter().any(|f| f.rule == "dispatched_timeout" && f.now));
+    assert_eq!(hands.head(turn).await.version, head.version, "nothing was written");
+    let view = view::turn_view(&hands.store, &head).await.unwrap();
+    assert_eq!(inbox::turn_item(&view).status, ItemStatus::Pending);
+    assert!(why(&view, now).contains("no worker of target ada"), "{}", why(&view, now));
 
-        let mut held = hands.claim("ada").await;
-        hands.ask_model(&mut held).await;
-        let view = view::turn_view(&hands.store, &hands.head(turn).await).await.unwrap();
-        assert_eq!((view.status.as_str(), view.step), ("running", 1));
-        assert_eq!(view.holder.as_ref().unwrap().name, "hands");
-        assert_eq!(inbox::turn_item(&view).status, ItemStatus::Processing);
-        assert!(why(&view, now).contains("asks the model for step 1"), "{}", why(&view, now));
-        hands.suspend(&mut held, &[("c", "search")]).await;
-        assert_eq!(shown(&hands, "ada").await.status, "suspended");
-        let view = view::turn_view(&hands.store, &hands.head(turn).await).await.unwrap();
-        assert_eq!(inbox::turn_item(&view).status, ItemStatus::Consumed);
-        assert!(why(&view, now).contains("waits for search (1.1"), "{}", why(&view, now));
-        let next = forecast(&hands.head(turn).await, now);
-        assert_eq!((next[0].rule.as_str(), next[0].wait.as_deref()), ("tool_timeout", Some("1.1")));
-        assert_eq!(next[0].events, ["wait_timed_out", "turn_resumed"]);
+    let mut held = hands.claim("ada").await;
+    hands.ask_model(&mut held).await;
+    let view = view::turn_view(&hands.store, &hands.head(turn).await).await.unwrap();
+    assert_eq!((view.status.as_str(), view.step), ("running", 1));
+    assert_eq!(view.holder.as_ref().unwrap().name, "hands");
+    assert_eq!(inbox::turn_item(&view).status, ItemStatus::Processing);
+    assert!(why(&view, now).contains("asks the model for step 1"), "{}", why(&view, now));
+    hands.suspend(&mut held, &[("c", "search")]).await;
+    assert_eq!(shown(&hands, "ada").await.status, "suspended");
+    let view = view::turn_view(&hands.store, &hands.head(turn).await).await.unwrap();
+    assert_eq!(inbox::turn_item(&view).status, ItemStatus::Consumed);
+    assert!(why(&view, now).contains("waits for search (1.1"), "{}", why(&view, now));
+    let next = forecast(&hands.head(turn).await, now);
+    assert_eq!((next[0].rule.as_str(), next[0].wait.as_deref()), ("tool_timeout", Some("1.1")));
+    assert_eq!(next[0].events, ["wait_timed_out", "turn_resumed"]);
 
-        hands.desk.result(MINE, turn, answer("1.1", json!({ "n": 1 })), None).await.unwrap();
-        let mut held = hands.claim("ada").await;
-        hands.ask_model(&mut held).await;
-        hands.finish(&mut held, json!({ "answer": 42 })).await;
-        let whole = detail(&hands.store, &hands.head(turn).await).await.unwrap();
-        assert_eq!(whole.messages[0]["content"], "find out");
-        assert_eq!(whole.steps.len(), 2);
-        let call = &whole.steps[0].calls[0];
-        assert_eq!((call.tool.as_str(), call.status.as_deref()), ("search", Some("success")));
-        assert_eq!(whole.end.unwrap().deliverable.unwrap().content, json!({ "answer": 42 }));
-        assert!(forecast(&hands.head(turn).await, now).is_empty());
-        hands.until("closed", async || shown(&hands, "ada").await.recent.len() == 1).await;
-        let agent = shown(&hands, "ada").await;
-        assert_eq!((agent.status.as_str(), agent.recent[0].status.as_str()), ("idle", "success"));
-        let (machines, store) = (crate::hands::machines(), &*hands.store);
-        let tables = machines.tables();
-        let problems = tenure_proving::checkers::check_everything(store, &machines, &tables);
-        assert_eq!(problems.await, Vec::<String>::new());
-    })
-    .await;
+    hands.desk.result(MINE, turn, answer("1.1", json!({ "n": 1 })), None).await.unwrap();
+    let mut held = hands.claim("ada").await;
+    hands.ask_model(&mut held).await;
+    hands.finish(&mut held, json!({ "answer": 42 })).await;
+    let whole = detail(&hands.store, &hands.head(turn).await).await.unwrap();
+    assert_eq!(whole.messages[0]["content"], "find out");
+    assert_eq!(whole.steps.len(), 2);
+    let call = &whole.steps[0].calls[0];
+    assert_eq!((call.tool.as_str(), call.status.as_deref()), ("search", Some("success")));
+    assert_eq!(whole.end.unwrap().deliverable.unwrap().content, json!({ "answer": 42 }));
+    assert!(forecast(&hands.head(turn).await, now).is_empty());
+    hands.until("closed", async || shown(&hands, "ada").await.recent.len() == 1).await;
+    let agent = shown(&hands, "ada").await;
+    assert_eq!((agent.status.as_str(), agent.recent[0].status.as_str()), ("idle", "success"));
+    let (machines, store) = (crate::hands::machines(), &*hands.store);
+    let tables = machines.tables();
+    let problems = tenure_proving::checkers::check_everything(store, &machines, &tables);
+    assert_eq!(problems.await, Vec::<String>::new());
 }
 
 /// Retention drops whole turns that are over. Their agent stays, with what it remembers of them, and those that are open.
-#[tokio::test]
-async fn a_turn_past_its_retention_is_gone_and_its_agent_is_not() {
-    on_both(|hands| async move {
-        hands.agent("ada").await;
-        let named = Sending { correlation_id: Some("n-1".into()), ..sending("ada", "first") };
-        let turn = hands.desk.send(named.clone()).await.unwrap().turn;
-        let mut held = hands.claim("ada").await;
-        hands.ask_model(&mut held).await;
-        hands.finish(&mut held, json!(1)).await;
-        hands.until("its end is read", async || shown(&hands, "ada").await.status == "idle").await;
-        assert!(hands.desk.send(named.clone()).await.unwrap().existed);
-        let open = hands.suspended("ada", &[("c", "search")]).await;
-        let gone = async || {
-            // What is due is what ended before now; it goes once nothing of it is left to be delivered.
-            let now = hands.store.now().await.unwrap();
-            hands.store.retire(now, 100).await.unwrap();
-            hands.store.head(turn).await.unwrap().is_none()
-        };
-        hands.until("it is gone", gone).await;
-        assert!(hands.store.stream(turn, 1, 9).await.unwrap().is_empty());
-        let missing = hands.desk.result(MINE, turn, answer("1.1", json!(1)), None).await;
-        assert!(matches!(missing, Err(DeskError::NoTurn(_))), "{missing:?}");
-        assert_eq!(hands.head(open).await.status.name(), "suspended", "open ones stay");
-        let agent = shown(&hands, "ada").await;
-        assert_eq!(agent.recent[0].turn, turn, "what it remembers is its own");
-        // The name is free again, and names another turn.
-        let again = hands.desk.send(named).await.unwrap();
-        assert!(!again.existed && again.turn != turn);
-    })
-    .await;
+async fn a_turn_past_its_retention_is_gone_and_its_agent_is_not(hands: Hands) {
+    hands.agent("ada").await;
+    let named = Sending { correlation_id: Some("n-1".into()), ..sending("ada", "first") };
+    let turn = hands.desk.send(named.clone()).await.unwrap().turn;
+    let mut held = hands.claim("ada").await;
+    hands.ask_model(&mut held).await;
+    hands.finish(&mut held, json!(1)).await;
+    hands.until("its end is read", async || shown(&hands, "ada").await.status == "idle").await;
+    assert!(hands.desk.send(named.clone()).await.unwrap().existed);
+    let open = hands.suspended("ada", &[("c", "search")]).await;
+    let gone = async || {
+        // What is due is what ended before now; it goes once nothing of it is left to be delivered.
+        let now = hands.store.now().await.unwrap();
+        hands.store.retire(now, 100).await.unwrap();
+        hands.store.head(turn).await.unwrap().is_none()
+    };
+    hands.until("it is gone", gone).await;
+    assert!(hands.store.stream(turn, 1, 9).await.unwrap().is_empty());
+    let missing = hands.desk.result(MINE, turn, answer("1.1", json!(1)), None).await;
+    assert!(matches!(missing, Err(DeskError::NoTurn(_))), "{missing:?}");
+    assert_eq!(hands.head(open).await.status.name(), "suspended", "open ones stay");
+    let agent = shown(&hands, "ada").await;
+    assert_eq!(agent.recent[0].turn, turn, "what it remembers is its own");
+    // The name is free again, and names another turn.
+    let again = hands.desk.send(named).await.unwrap();
+    assert!(!again.existed && again.turn != turn);
 }

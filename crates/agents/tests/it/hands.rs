@@ -15,7 +15,7 @@ use tenure_agents::{
     words::{After, EndStatus},
 };
 use tenure_bell::InProcess;
-use tenure_edge::{SystemClock, TokioRuntime};
+use tenure_edge::TokioRuntime;
 use tenure_engine::{
     claimer::Claimer,
     config::EngineConfig,
@@ -27,11 +27,10 @@ use tenure_engine::{
 use tenure_kernel::{
     head::Head,
     ids::EntityId,
-    judge::Judge,
     machine::{Cx, Machines, decode_state},
     store::Store,
 };
-use tenure_store::{memory::MemoryStore, sqlite::SqliteStore};
+use tenure_proving::stores::{Place, Scene};
 
 pub const TENANT: &str = "acme";
 
@@ -39,26 +38,22 @@ pub fn machines() -> Machines {
     Machines::kernel().with::<Agent>().with::<Turn>().with::<Join>()
 }
 
-/// Runs a test on the memory store and on SQLite.
-pub async fn on_both<F: Future<Output = ()>>(test: impl Fn(Hands) -> F) {
-    let judge = || Judge::new(machines().tables());
-    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new(judge(), Arc::new(SystemClock), 1));
-    test(Hands::over(memory, Defaults::default()).await).await;
-    let dir = tempfile::tempdir().unwrap();
-    let sqlite = SqliteStore::open(dir.path(), judge(), Arc::new(SystemClock), 1).unwrap();
-    test(Hands::over(Arc::new(sqlite), Defaults::default()).await).await;
-}
-
 /// A server, a desk, and a worker.
 pub struct Hands {
+    place: Place,
     pub store: Arc<dyn Store>,
     pub node: Node,
     pub desk: Desk,
     keeper: Keeper,
 }
 
-impl Hands {
-    pub async fn over(store: Arc<dyn Store>, defaults: Defaults) -> Self {
+impl Scene for Hands {
+    fn machines() -> Machines {
+        machines()
+    }
+
+    async fn on(place: Place) -> Self {
+        let store = place.store();
         let config = EngineConfig::with_lease(Duration::from_secs(30));
         let parts = Parts {
             store: store.clone(),
@@ -75,10 +70,12 @@ impl Hands {
         let pipeline = node.pipeline.clone();
         let keeper =
             Keeper::open(pipeline.clone(), Arc::new(config), "hands", "worker", None).await;
-        let desk = Desk::new(pipeline, defaults);
-        Hands { store, node, desk, keeper: keeper.unwrap() }
+        let desk = Desk::new(pipeline, Defaults::default());
+        Hands { place, store, node, desk, keeper: keeper.unwrap() }
     }
+}
 
+impl Hands {
     /// An agent with an output box.
     pub async fn agent(&self, name: &str) {
         self.desk.set_agent(TENANT, spec(name), None).await.unwrap();
@@ -96,15 +93,9 @@ impl Hands {
         decode_state::<Turn>(&self.head(id).await.state).unwrap()
     }
 
-    /// Waits until a condition holds, for as long as anything may take.
-    pub async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
-        for _ in 0..2_000 {
-            if holds().await {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("it never came to this: {what}");
+    /// Waits until a condition holds.
+    pub async fn until(&self, what: &str, holds: impl AsyncFnMut() -> bool) {
+        self.place.until(what, holds).await;
     }
 
     pub async fn until_status(&self, turn: EntityId, status: &str) {
@@ -114,14 +105,12 @@ impl Hands {
     /// Claims a turn of the target.
     pub async fn claim(&self, target: &str) -> Held {
         let mut claimer = Claimer::new(self.keeper.clone());
-        for _ in 0..2_000 {
+        let claimed = self.place.find(async || {
             let found = claimer.claim(&queue_of(target), 1, true).await.unwrap();
-            if let Some(fresh) = found.into_iter().next() {
-                return Held::new(self.keeper.clone(), fresh);
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("nothing of {target} can be claimed");
+            found.into_iter().next()
+        });
+        let fresh = claimed.await.unwrap_or_else(|| panic!("nothing of {target} can be claimed"));
+        Held::new(self.keeper.clone(), fresh)
     }
 
     pub async fn cx(&self, held: &Held) -> Cx {

@@ -9,6 +9,7 @@ use serde_json::Value;
 use std::{io, sync::Arc};
 use tenure_jobs::drive::{JobOptions, Shop};
 use tenure_kernel::{judge::Judge, store::Store};
+use tenure_proving::layer::Layered;
 use tenure_steps::{
     effects::{EffectName, Effects},
     history::Forget,
@@ -117,7 +118,7 @@ impl Break {
     /// In a server.
     pub fn weaken_store(self, store: Arc<dyn Store>) -> Arc<dyn Store> {
         match self {
-            Break::Mail | Break::Outbox => Arc::new(Volatile::over(store, self)),
+            Break::Mail | Break::Outbox => Arc::new(Layered(Volatile::over(store, self))),
             _ => store,
         }
     }

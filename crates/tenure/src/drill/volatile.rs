@@ -8,24 +8,16 @@ use std::{
 };
 use tenure_edge::TokioRuntime;
 use tenure_kernel::{
-    claims::{ClaimAnswer, ClaimRequest},
     commit::CommitAnswer,
     error::StoreError,
-    evidence::Evidence,
-    feed::{Cursor, FeedPage},
-    head::{Head, lane_of},
-    health::Health,
-    housekeeping::{Pulse, PulseRequest, Retired},
-    ids::{EntityId, MessageId, SessionId},
-    mail::{Mail, MailAnswer},
+    head::lane_of,
+    ids::MessageId,
+    mail::MailAnswer,
     outbox::{DeliveryAnswer, Message, Posted},
-    rules::Tallies,
     runtime::{BoxFuture, Rt},
-    sessions::Session,
-    store::{Answer, HeadFilter, Op, Store},
-    stream::{Hash, Record},
-    time::Timestamp,
+    store::{Answer, Op, Store},
 };
+use tenure_proving::layer::Layer;
 
 /// How long something lies in memory only. Long enough for a drill to kill the process meanwhile.
 const LATER: Duration = Duration::from_millis(1_500);
@@ -108,7 +100,11 @@ impl Volatile {
     }
 }
 
-impl Store for Volatile {
+impl Layer for Volatile {
+    fn under(&self) -> &dyn Store {
+        &*self.inner
+    }
+
     fn apply_shared(&self, ops: Arc<Vec<Op>>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
         Box::pin(async move {
             match self.what {
@@ -139,111 +135,5 @@ impl Store for Volatile {
                 false => Ok(ripe),
             }
         })
-    }
-
-    fn claim(&self, request: ClaimRequest) -> BoxFuture<'_, Result<ClaimAnswer, StoreError>> {
-        self.inner.claim(request)
-    }
-
-    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
-        self.inner.ready_groups(queue)
-    }
-
-    fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
-        self.inner.now()
-    }
-
-    fn head(&self, id: EntityId) -> BoxFuture<'_, Result<Option<Head>, StoreError>> {
-        self.inner.head(id)
-    }
-
-    fn heads(
-        &self,
-        filter: HeadFilter,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>> {
-        self.inner.heads(filter, limit)
-    }
-
-    fn due(
-        &self,
-        lanes: Vec<u16>,
-        overdue: Duration,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<(Timestamp, Vec<Head>), StoreError>> {
-        self.inner.due(lanes, overdue, limit)
-    }
-
-    fn next_due(
-        &self,
-        lanes: Vec<u16>,
-    ) -> BoxFuture<'_, Result<(Timestamp, Option<Timestamp>), StoreError>> {
-        self.inner.next_due(lanes)
-    }
-
-    fn mail(
-        &self,
-        entity: EntityId,
-        after: u64,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<Mail>, StoreError>> {
-        self.inner.mail(entity, after, limit)
-    }
-
-    fn stream(
-        &self,
-        entity: EntityId,
-        from: u64,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Vec<Record>, StoreError>> {
-        self.inner.stream(entity, from, limit)
-    }
-
-    fn outbox_has(&self, id: MessageId) -> BoxFuture<'_, Result<bool, StoreError>> {
-        self.inner.outbox_has(id)
-    }
-
-    fn feed(&self, after: Cursor, limit: usize) -> BoxFuture<'_, Result<FeedPage, StoreError>> {
-        self.inner.feed(after, limit)
-    }
-
-    fn session(&self, id: SessionId) -> BoxFuture<'_, Result<Option<Session>, StoreError>> {
-        self.inner.session(id)
-    }
-
-    fn live_sessions(&self) -> BoxFuture<'_, Result<Vec<Session>, StoreError>> {
-        self.inner.live_sessions()
-    }
-
-    fn evidence(&self, entity: EntityId) -> BoxFuture<'_, Result<Vec<Evidence>, StoreError>> {
-        self.inner.evidence(entity)
-    }
-
-    fn put_blob(&self, bytes: Vec<u8>) -> BoxFuture<'_, Result<Hash, StoreError>> {
-        self.inner.put_blob(bytes)
-    }
-
-    fn blob(&self, digest: Hash) -> BoxFuture<'_, Result<Option<Vec<u8>>, StoreError>> {
-        self.inner.blob(digest)
-    }
-
-    fn pulse(&self, request: PulseRequest) -> BoxFuture<'_, Result<Pulse, StoreError>> {
-        self.inner.pulse(request)
-    }
-
-    fn tallies(&self) -> BoxFuture<'_, Result<Tallies, StoreError>> {
-        self.inner.tallies()
-    }
-
-    fn health(&self) -> BoxFuture<'_, Result<Health, StoreError>> {
-        self.inner.health()
-    }
-
-    fn retire(
-        &self,
-        ended_before: Timestamp,
-        limit: usize,
-    ) -> BoxFuture<'_, Result<Retired, StoreError>> {
-        self.inner.retire(ended_before, limit)
     }
 }
