@@ -16,6 +16,7 @@ from typing import Any, Callable, TypeVar
 from tenure import Client
 
 T = TypeVar("T")
+P = TypeVar("P", bound="Process")
 HERE = Path(__file__).resolve().parent
 BOUND = 120.0
 """Nothing is waited for longer, also on a machine that is busy with other things."""
@@ -80,18 +81,19 @@ class RealServer:
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
-class WorkerProcess:
-    """worker_main.py in a process of its own; ready when this returns."""
+class Process:
+    """One of the programs beside this file, in a process of its own that a point may strike (tenure/_points.py)."""
 
-    def __init__(self, url: str, outside: Path, tools: list[str], point: str = "", concurrency: int = 8) -> None:
+    def __init__(self, program: str, words: list[str], log: Path, point: str) -> None:
         more = {"TENURE_PY_POINT": point} if point else {}
-        with open(outside.parent / "workers.log", "ab") as log:
+        with open(log, "ab") as file:
             self.process = subprocess.Popen(
-                [sys.executable, str(HERE / "worker_main.py"), url, str(outside), str(concurrency), *tools],
-                stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, stderr=log, env=environment(**more),
+                [sys.executable, str(HERE / program), *words],
+                stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, stderr=file, env=environment(**more),
             )
 
-    def ready(self) -> "WorkerProcess":
+    def ready(self: P) -> P:
+        """Waits until it works."""
         assert self.process.stdout is not None
         said = self.process.stdout.readline()
         if said != b"ready\n":
@@ -122,6 +124,20 @@ class WorkerProcess:
             self.process.wait()
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+
+class WorkerProcess(Process):
+    """worker_main.py."""
+
+    def __init__(self, url: str, outside: Path, tools: list[str], point: str = "", concurrency: int = 8) -> None:
+        super().__init__("worker_main.py", [url, str(outside), str(concurrency), *tools], outside.parent / "workers.log", point)
+
+
+class AgentProcess(Process):
+    """agent_main.py; `how` is sync or async."""
+
+    def __init__(self, url: str, outside: Path, how: str, targets: list[str], point: str = "") -> None:
+        super().__init__("agent_main.py", [url, str(outside), how, *targets], outside.parent / "agents.log", point)
 
 
 def lines(outside: Path) -> list[list[str]]:

@@ -14,10 +14,11 @@ import asyncio
 import logging
 import threading
 from dataclasses import dataclass
-from typing import Any, Callable, Coroutine, Mapping
+from typing import Any, Callable, Mapping
 
 from . import _points, _schema
 from ._lease import Hold
+from ._loop import Task
 from ._schema import BadValue, Json
 from ._tool import AnyTool, Call, Happened, NotHappened, Unclear
 from .errors import ToolError
@@ -73,7 +74,12 @@ class Running:
         self.deadline: float | None = None
         self.why_stopped = ""
         self._lock = threading.Lock()
-        self._cancel: Callable[[], None] | None = None
+        self._task = Task()
+
+    @property
+    def begun(self) -> bool:
+        """Code of the tool runs, or has run."""
+        return self.deadline is not None
 
     def stop(self, why: str) -> None:
         """Asks it to stop; once is enough. A thread sees it in `call.cancelled`, a task is cancelled."""
@@ -82,9 +88,8 @@ class Running:
                 return
             self.why_stopped = why
             self.call._ask_to_stop()
-            cancel = self._cancel
-        if cancel is not None:
-            cancel()
+        log.warning("%s of job %s stops: %s", self.tool_name, self.call.job, why)
+        self._task.cancel()
 
     def run(self, tool: AnyTool | None, loop: Callable[[], asyncio.AbstractEventLoop]) -> Outcome:
         """Calls the function and returns when it is over, or its task is; see `left`."""
@@ -99,7 +104,7 @@ class Running:
             return self._unclear(says) if self.what == "probe" else failed("permanent", says)
         try:
             if function.is_async:
-                returned = self._in_loop(function.function(*args, **kwargs), loop())
+                returned = self._task.run(function.function(*args, **kwargs), loop())
             else:
                 returned = function.function(*args, **kwargs)
         except BaseException as raised:  # SystemExit of a tool is no reason to end a worker
@@ -109,24 +114,6 @@ class Running:
         if self.what == "call":
             _points.at("after_call")
         return self._returned(returned)
-
-    def _in_loop(self, work: Coroutine[Any, Any, Any], loop: asyncio.AbstractEventLoop) -> Any:
-        """Waits in this thread for a task of the loop, until it is really over, also when it was cancelled."""
-        over = threading.Event()
-        tasks: list[asyncio.Task[Any]] = []
-
-        def begin() -> None:
-            task = loop.create_task(work)
-            tasks.append(task)
-            task.add_done_callback(lambda _: over.set())
-            if self.call.cancelled:
-                task.cancel()
-
-        with self._lock:
-            self._cancel = lambda: _soon(loop, lambda: [t.cancel() for t in tasks])
-        loop.call_soon_threadsafe(begin)
-        over.wait()
-        return tasks[0].result()
 
     def _returned(self, returned: Any) -> Outcome:
         try:
@@ -153,13 +140,6 @@ class Running:
 
     def _unclear(self, why: str) -> Outcome:
         return Outcome("complete", {"result": {"happened": None, "why": why[:ERROR_CHARS_MAX]}})
-
-
-def _soon(loop: asyncio.AbstractEventLoop, work: Callable[[], object]) -> None:
-    try:
-        loop.call_soon_threadsafe(work)
-    except RuntimeError:  # the loop is closed: its tasks are over
-        pass
 
 
 def _probed(said: Any) -> dict[str, Json]:
