@@ -57,6 +57,29 @@ class Agents(unittest.TestCase):
             self.assertEqual(self.agents.result(turn.id), "step 2 of bob")
         self.assertEqual(told, ["unknown_tool"])
 
+    def test_what_the_server_refuses_fails_the_turn_at_once_and_says_why(self) -> None:
+        asked: list[str] = []
+
+        def step(turn: Turn) -> str | Finish:
+            asked.append(turn.text)
+            if turn.text == "code":
+                raise TurnFailed("no such order", "I looked")
+            if turn.text == "status":
+                return Finish(1, status="failed")
+            return "x" * 3_000_000
+
+        self.agents.set("max", target="py")
+        with self.agent(step):
+            errors = []
+            for text in ["code", "status", "size"]:
+                turn = self.agents.send("max", text, wait=BOUND)
+                self.assertEqual(turn.status, "failed", turn)
+                errors.append(turn.error or {})
+        self.assertEqual([e.get("code") for e in errors], ["no_such_order", "agent_error", "agent_error"])
+        for error, word in zip(errors, ["no such order: I looked", "success or partial", "refused"]):
+            self.assertIn(word, str(error.get("message")))
+        self.assertEqual(asked, ["code", "status", "size"], "each was asked once")
+
     def test_failures_and_stops(self) -> None:
         begun, lost = threading.Event(), threading.Event()
 

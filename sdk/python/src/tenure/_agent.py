@@ -20,6 +20,7 @@ import asyncio
 import inspect
 import json
 import logging
+import re
 import threading
 from dataclasses import dataclass, field
 from typing import Any, Awaitable, Callable, Mapping, Sequence, Union
@@ -35,6 +36,9 @@ from .errors import TenureError, Unreachable
 
 log = logging.getLogger("tenure")
 
+CODE_MAX = 64
+"""Length of the code of a failure."""
+
 
 @dataclass(frozen=True)
 class Finish:
@@ -42,6 +46,10 @@ class Finish:
 
     result: Any
     status: str = "success"
+
+    def __post_init__(self) -> None:
+        if self.status not in ("success", "partial"):
+            raise ValueError(f"Finish(status={self.status!r}): give success or partial; a turn that fails raises TurnFailed")
 
 
 @dataclass(frozen=True)
@@ -61,11 +69,16 @@ def call(tool: str, /, **arguments: Any) -> Calls:
 
 
 class TurnFailed(Exception):
-    """Raised by an agent's function: the turn fails with this code."""
+    """Raised by an agent's function: the turn fails with this code, one word of letters, digits, `_` and `-`.
+
+    Of anything else a word is made, and what was given stands in front of the message: the turn must not fail to fail.
+    """
 
     def __init__(self, code: str, message: str = "") -> None:
         super().__init__(code, message)
-        self.code, self.message = code, message
+        word = re.sub(r"[^A-Za-z0-9_-]+", "_", code).strip("_")[:CODE_MAX] or "agent_error"
+        self.code = word
+        self.message = message if word == code else f"{code}: {message}" if message else code
 
 
 class GiveBack(Exception):
@@ -257,8 +270,12 @@ class Agent(SessionWorker[_Tended]):
         except TenureError as problem:
             if problem.status == 409:
                 log.warning("turn %s was somebody else's by then", turn.id)
-            else:
-                log.error("step %d of turn %s was refused: %s", turn.step, turn.id, problem)
+                return None
+            log.error("step %d of turn %s was refused: %s", turn.step, turn.id, problem)
+            # Asked again, the function would say the same, and at last the turn would end for want of a worker that can.
+            if verb != "fail" and problem.status in (400, 413, 422):
+                why = f"what the agent said was refused: {problem}"[:500]
+                return self._told(it, "fail", {"code": "agent_error", "message": why})
         return None
 
     def _says(self, it: _Tended) -> tuple[str, dict[str, Any]]:
