@@ -53,6 +53,45 @@ pub struct GateTerm {
     pub id: Option<EntityId>,
 }
 
+/// A gate as people ask for it: its name, or `{"name": …, "limit": …}`. Not [`GateTerm`] itself: what is stored has to be
+/// readable by an older program, what is asked for must not have a slip in it that nobody sees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "serde_json::Value")]
+pub struct GateWish(GateTerm);
+
+impl From<GateWish> for GateTerm {
+    fn from(wish: GateWish) -> Self {
+        wish.0
+    }
+}
+
+impl TryFrom<serde_json::Value> for GateWish {
+    type Error = String;
+
+    fn try_from(asked: serde_json::Value) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Whole {
+            name: String,
+            limit: Option<u32>,
+        }
+        let bad = |e: &dyn std::fmt::Display| {
+            format!(r#"a gate is a name, or {{"name": …, "limit": …}}: {e}"#)
+        };
+        match asked {
+            serde_json::Value::String(name) => {
+                Ok(GateWish(GateTerm { name, ..GateTerm::default() }))
+            }
+            // As a map and not at once: a list would be taken for the fields in their order.
+            asked @ serde_json::Value::Object(_) => {
+                let Whole { name, limit } = serde_json::from_value(asked).map_err(|e| bad(&e))?;
+                Ok(GateWish(GateTerm { name, limit, id: None }))
+            }
+            other => Err(bad(&format!("{other} is neither"))),
+        }
+    }
+}
+
 /// Terms that can not be kept: which field, and what is wrong with it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {why}")]
@@ -106,6 +145,26 @@ impl Terms {
             "flow, queue and needs together are {bytes} bytes long, and at most {max} are possible: use shorter names"
         );
         Err(BadTerm { field, why })
+    }
+
+    /// The terms in the words in which they are asked for.
+    pub fn said(&self) -> serde_json::Value {
+        let mut said = serde_json::Map::new();
+        if let Some(ms) = self.start_in_ms {
+            said.insert("start_in_seconds".into(), (ms / 1_000).into());
+        }
+        if let Some(gate) = &self.gate {
+            let whole =
+                gate.limit.map(|limit| serde_json::json!({"name": gate.name, "limit": limit}));
+            said.insert("gate".into(), whole.unwrap_or_else(|| gate.name.clone().into()));
+        }
+        if let Some(queue) = &self.queue {
+            said.insert("queue".into(), queue.clone().into());
+        }
+        if !self.needs.is_empty() {
+            said.insert("needs".into(), self.needs.clone().into());
+        }
+        said.into()
     }
 
     /// What holds a job with these terms back at its birth.
@@ -285,6 +344,24 @@ mod tests {
         assert!(terms(&long, &["gpu"]).fits("f", 1).is_ok());
         assert_eq!(terms(&long, &[]).fits(&"f".repeat(100), 1).unwrap_err().field, "queue");
         assert_eq!(Terms::default().fits(&"f".repeat(128), 1).unwrap_err().field, "flow");
+    }
+
+    #[test]
+    fn a_gate_is_asked_for_by_name_or_whole_and_a_slip_is_named() {
+        let read = |text: &str| serde_json::from_str::<GateWish>(text).map(GateTerm::from);
+        assert_eq!(read("\"db\"").unwrap().name, "db");
+        let whole = read(r#"{"name": "db", "limit": 5}"#).unwrap();
+        assert_eq!((whole.name.as_str(), whole.limit), ("db", Some(5)));
+        for (slip, named) in [
+            (r#"{"name": "db", "limt": 5}"#, "limt"),
+            (r#"{"limit": 5}"#, "name"),
+            (r#"{"name": "db", "id": "0190b5e0-1234-7abc-8def-001122334455"}"#, "id"),
+            (r#"["db", 5]"#, "gate"),
+            ("7", "gate"),
+        ] {
+            let said = read(slip).unwrap_err().to_string();
+            assert!(said.contains(named), "{slip}: {said}");
+        }
     }
 
     #[test]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import unittest
 
 from fake import Drop, FakeServer, Raw
-from real import RealServer, until
-from tenure import AsyncClient, Client, TenureError, Unreachable
+from real import BOUND, RealServer, until
+from tenure import AsyncClient, Client, Job, TenureError, Unreachable
 
 
 class ClientRules(unittest.TestCase):
@@ -98,6 +99,93 @@ class ClientRules(unittest.TestCase):
                     await client.get("00000000-0000-7000-8000-000000000000")
 
         asyncio.run(main())
+
+    def test_waits_that_only_an_approval_ends_do_not_hold_up_the_approval(self) -> None:
+        async def main() -> None:
+            async with AsyncClient(self.server.url) as client:
+                jobs = await asyncio.gather(*(client.submit("ask", {"question": "shall we?"}) for _ in range(70)))
+                waits = [asyncio.ensure_future(client.wait(job.id)) for job in jobs]
+                # All of them are on their way before anybody says yes.
+                await asyncio.sleep(0)
+                for job in jobs:
+                    while (await client.get(job.id)).status not in ("waiting", "parked"):
+                        await asyncio.sleep(0.01)
+                    await client.approve(job.id, "answer")
+                done = await asyncio.wait_for(asyncio.gather(*waits), BOUND)
+                self.assertEqual({job.status for job in done}, {"completed"})
+
+        asyncio.run(main())
+
+    def test_waits_that_were_given_up_leave_the_client_as_it_was(self) -> None:
+        async def main() -> None:
+            async with AsyncClient(self.server.url) as client:
+                job = await client.submit("ask", {"question": "shall we?"})
+
+                async def give_up() -> None:
+                    with self.assertRaises(asyncio.TimeoutError):
+                        await asyncio.wait_for(client.wait(job.id), 0.1)
+
+                await asyncio.gather(*(give_up() for _ in range(70)))
+                self.assertFalse((await asyncio.wait_for(client.get(job.id), BOUND)).is_final)
+                await client.cancel(job.id)
+                done = await asyncio.wait_for(client.wait(job.id), BOUND)
+                self.assertEqual((done.status, client._waits), ("cancelled", 0))
+
+        asyncio.run(main())
+
+    def test_watches_hold_up_nobody_and_end_with_whoever_looks(self) -> None:
+        async def main() -> None:
+            async with AsyncClient(self.server.url) as client:
+                job = await client.submit("ask", {"question": "shall we?"})
+                watches = [client.watch(job.id) for _ in range(70)]
+                first = await asyncio.wait_for(asyncio.gather(*(anext(watch) for watch in watches)), BOUND)
+                self.assertEqual({event.version for event in first}, {1})
+                await asyncio.wait_for(client.get(job.id), BOUND)
+                for watch in watches:
+                    await watch.aclose()
+                await client.cancel(job.id)
+                # The end of the job is a line, and with it the threads see that nobody looks any more.
+                def left() -> int:
+                    return sum(t.name == "tenure-client-watch" for t in threading.enumerate())
+
+                await asyncio.get_running_loop().run_in_executor(None, until, "the end of the threads", lambda: left() == 0)
+
+        asyncio.run(main())
+
+    def made_of(self, batch: str) -> Job:
+        job = until("the job's id", lambda: self.client.batch(batch).made)[0]["job"]
+
+        def there() -> Job | None:
+            try:
+                return self.client.get(job)
+            except TenureError:
+                return None  # it is created a moment after it is promised
+
+        until("the job", there)
+        return self.client.wait(job, 60)
+
+    def test_what_is_collected_becomes_one_job(self) -> None:
+        batch = {"key": "c1", "max": 2, "within_seconds": 60}
+        with self.assertRaises(TypeError):
+            self.client.submit("plan", {}, batch=batch)
+        with self.assertRaises(TypeError):
+            self.client.collect("plan", {})
+        debounce = {"key": "d1", "quiet_seconds": 1, "within_seconds": 60}
+        plan = {"plan": {"version": 1, "steps": {"a": {"value": 1}}}}
+        first = self.client.collect("plan", plan, debounce=debounce, key="one")
+        again = self.client.collect("plan", plan, debounce=debounce, key="one")
+        self.assertEqual((first.existed, again.existed, again.batch, first.job), (False, True, first.batch, None))
+        assert first.batch is not None
+        seen = self.client.batch(first.batch)
+        self.assertEqual((seen.id, seen.flow, seen.key), (first.batch, "plan", "d1"))
+        self.assertEqual(self.made_of(first.batch).output, {"a": 1})
+        both = [self.client.collect("http", {"n": n}, batch=batch) for n in (1, 2)]
+        self.assertEqual(both[0].batch, both[1].batch)
+        self.assertEqual([item["n"] for item in self.made_of(both[0].batch or "").input["items"]], [1, 2])
+        # Too large to be collected: a job of its own.
+        large = {**plan, "input": "x" * 5000}
+        alone = self.client.collect("plan", large, debounce={**debounce, "key": "d2"})
+        self.assertEqual((alone.batch, alone.job is not None), (None, True))
 
 
 class ClientInTrouble(unittest.TestCase):

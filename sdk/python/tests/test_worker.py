@@ -10,6 +10,7 @@ import unittest
 from typing import Any
 
 from fake import BOUND, Drop, FakeClock, FakeServer, Raw
+from real import until
 from tenure import (
     Call,
     Cancelled,
@@ -198,6 +199,19 @@ class WorkerRules(unittest.TestCase):
         self.fake.wait_seen("renew", before + 2)
         self.assertEqual(self.fake.seen("renew")[-1], {"calls": []})
         self.assertEqual(len(self.fake.seen("complete")), 1)
+
+    def test_what_came_too_late_is_said_to_be_kept_only_where_it_is(self) -> None:
+        @tool
+        def quick() -> int:
+            return 1
+
+        self.work(quick)
+        for kept, says in (("evidence", "is kept as evidence"), ("nothing", "counts for nothing")):
+            self.fake.next_answers("complete", (409, {"code": "stale_attempt", "detail": "stale", "kept": kept}))
+            with self.assertLogs("tenure", "WARNING") as logged:
+                self.fake.give(f"c-{kept}", "quick")
+                until("the warning", lambda: logged.output)
+            self.assertIn(says, logged.output[0])
 
     def test_a_lost_task_is_cancelled_and_nothing_is_said_before_it_is_over(self) -> None:
         began, order = threading.Event(), []

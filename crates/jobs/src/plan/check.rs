@@ -17,6 +17,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use tenure_steps::events::WaitKind;
 
+mod inner;
+
 /// Schemas of a tool or of a version of a flow; `null` where they are not known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Schemas {
@@ -264,10 +266,15 @@ impl Checker<'_> {
     }
 
     fn tools(&self, problems: &mut Problems) {
+        if let Some(output) = &self.plan.output {
+            // Found at the end of the job, everything would have been done, and might be undone again.
+            let sources = Seen { checker: self, step: None };
+            output.each(&mut |e| sources.look(e, "/output", problems));
+        }
         for step in &self.plan.steps {
             let at = below("/steps", &step.id);
-            let sources = InStep { checker: self, step };
-            sources.paths(&at, problems);
+            let sources = Seen { checker: self, step: Some(step) };
+            sources.paths(step, &at, problems);
             match &step.what {
                 What::Tool { tool, input, field } => {
                     let here = if *field == "/llm" { "/llm" } else { "/tool" };
@@ -293,6 +300,9 @@ impl Checker<'_> {
                             &of,
                             problems,
                         );
+                    }
+                    if flow == super::run::FLOW {
+                        inner::check(input, self.library, &format!("{at}/job/input"), problems);
                     }
                 }
                 What::Wait(_) | What::Sleep(_) | What::Value(_) => {}
@@ -336,6 +346,12 @@ impl Checker<'_> {
         problems: &mut Problems,
     ) -> Option<&Schemas> {
         let library = self.library?;
+        if name == crate::bulk::FLOW {
+            let what = format!("the flow {name:?} acts on many jobs, and not as a part of another");
+            let fix = "what it does is shown first: use POST /v1/jobs/bulk";
+            problems.add(format!("{at}/job/flow"), Wrong::UnknownFlow, what, fix);
+            return None;
+        }
         let Some(versions) = library.flows.get(name) else {
             let what = format!("no worker has ever registered the flow {name:?}");
             let fix = match nearest(name, library.flows.keys().map(String::as_str)) {
@@ -404,12 +420,13 @@ fn word(name: &Name) -> &'static str {
     }
 }
 
-struct InStep<'a> {
+/// What can be seen from a step, or from the output of the plan.
+struct Seen<'a> {
     checker: &'a Checker<'a>,
-    step: &'a Step,
+    step: Option<&'a Step>,
 }
 
-impl InStep<'_> {
+impl Seen<'_> {
     /// The schema at the start of a path, and what is left of the path.
     fn root<'p>(&self, path: &'p [Part]) -> Option<(Value, &'p [Part])> {
         let plan = self.checker.plan;
@@ -421,7 +438,7 @@ impl InStep<'_> {
                 Some((json!({"type": "integer"}), rest))
             }
             [Part::Member(name), rest @ ..] if name == "item" => {
-                let Template::Whole(items) = &self.step.for_each.as_ref()?.items else {
+                let Template::Whole(items) = &self.step?.for_each.as_ref()?.items else {
                     return None;
                 };
                 let list = self.of(items)?;
@@ -436,7 +453,7 @@ impl InStep<'_> {
                 Some((Value::Object(item), rest))
             }
             [Part::Member(name), rest @ ..] if name == "output" => {
-                let mut alone = self.step.clone();
+                let mut alone = self.step?.clone();
                 alone.for_each = None;
                 Some((self.checker.output_of(&alone)?, rest))
             }
@@ -453,36 +470,37 @@ impl InStep<'_> {
     }
 
     /// Paths into something that is known not to be there.
-    fn paths(&self, at: &str, problems: &mut Problems) {
-        let mut look = |expr: &Expr, at: &str| {
-            let Some((schema, rest)) = expr.path.as_ref().and_then(|p| self.root(p)) else {
-                return;
-            };
-            if let Found::Missing(name, known) = Schema::new(&schema).follow(rest) {
-                let what = format!("`{}`: there is no `{name}`", expr.source);
-                let fix = match nearest(&name, known.iter().map(String::as_str)) {
-                    Some(near) => format!("did you mean `{near}`?"),
-                    None => format!("there are {}", known.join(", ")),
-                };
-                problems.add(at, Wrong::Schema, what, fix);
-            }
+    fn paths(&self, step: &Step, at: &str, problems: &mut Problems) {
+        if let Some(when) = &step.when {
+            self.look(when, &below(at, "when"), problems);
+        }
+        if let Some(each) = &step.for_each {
+            each.items.each(&mut |e| self.look(e, &below(at, "for_each"), problems));
+        }
+        for (field, template) in step.templates() {
+            template.each(&mut |e| self.look(e, &format!("{at}{field}"), problems));
+        }
+        if let Some(undo) = &step.undo {
+            undo.input.each(&mut |e| self.look(e, &format!("{at}/undo/input"), problems));
+        }
+    }
+
+    fn look(&self, expr: &Expr, at: &str, problems: &mut Problems) {
+        let Some((schema, rest)) = expr.path.as_ref().and_then(|p| self.root(p)) else {
+            return;
         };
-        if let Some(when) = &self.step.when {
-            look(when, &below(at, "when"));
-        }
-        if let Some(each) = &self.step.for_each {
-            each.items.each(&mut |e| look(e, &below(at, "for_each")));
-        }
-        for (field, template) in self.step.templates() {
-            template.each(&mut |e| look(e, &format!("{at}{field}")));
-        }
-        if let Some(undo) = &self.step.undo {
-            undo.input.each(&mut |e| look(e, &format!("{at}/undo/input")));
+        if let Found::Missing(name, known) = Schema::new(&schema).follow(rest) {
+            let what = format!("`{}`: there is no `{name}`", expr.source);
+            let fix = match nearest(&name, known.iter().map(String::as_str)) {
+                Some(near) => format!("did you mean `{near}`?"),
+                None => format!("there are {}", known.join(", ")),
+            };
+            problems.add(at, Wrong::Schema, what, fix);
         }
     }
 }
 
-impl Sources for InStep<'_> {
+impl Sources for Seen<'_> {
     fn of(&self, expr: &Expr) -> Option<Value> {
         let (schema, rest) = self.root(expr.path.as_ref()?)?;
         match Schema::new(&schema).follow(rest) {

@@ -59,10 +59,9 @@ impl Template {
                     .map(|(i, v)| Self::read_within(v, &below(at, i), problems, depth + 1))
                     .collect();
                 let items: Vec<Template> = items.into_iter().collect::<Option<_>>()?;
-                Some(match items.iter().all(|t| matches!(t, Template::Plain(_))) {
-                    true => Template::Plain(value.clone()),
-                    false => Template::List(items),
-                })
+                // Of the parts and not `value` itself: `$${{` stands for something else in any depth.
+                let plain: Option<Vec<Value>> = items.iter().map(|t| t.plain().cloned()).collect();
+                Some(plain.map_or(Template::List(items), |all| Template::Plain(Value::Array(all))))
             }
             Value::Object(members) => {
                 let members: Vec<_> = (members.iter())
@@ -71,12 +70,23 @@ impl Template {
                     })
                     .collect();
                 let members: BTreeMap<_, _> = members.into_iter().collect::<Option<_>>()?;
-                Some(match members.values().all(|t| matches!(t, Template::Plain(_))) {
-                    true => Template::Plain(value.clone()),
-                    false => Template::Object(members),
-                })
+                let plain: Option<serde_json::Map<_, _>> =
+                    members.iter().map(|(k, t)| Some((k.clone(), t.plain()?.clone()))).collect();
+                Some(
+                    plain.map_or(Template::Object(members), |all| {
+                        Template::Plain(Value::Object(all))
+                    }),
+                )
             }
             plain => Some(Template::Plain(plain.clone())),
+        }
+    }
+
+    /// Its value where there is nothing to fill in.
+    fn plain(&self) -> Option<&Value> {
+        match self {
+            Template::Plain(value) => Some(value),
+            _ => None,
         }
     }
 
@@ -281,6 +291,8 @@ mod tests {
         assert_eq!(fill(json!("${{ {'k': {'n': input.n}} }}")), Ok(json!({"k": {"n": 3}})));
         assert_eq!(fill(json!("${{ '}}' }}")), Ok(json!("}}")));
         assert_eq!(fill(json!("cost: $${{ x")), Ok(json!("cost: ${{ x")));
+        let nested = json!({"a": ["$${{ x }}"]});
+        assert_eq!(fill(nested), Ok(json!({"a": ["${{ x }}"]})), "in any depth");
         assert_eq!(fill(json!("${{ steps.a.output.rows[0]['x-y'] }}")), Ok(json!(1)));
         assert_eq!(fill(json!("${{ input.big }}")), Ok(json!(u64::MAX)));
         assert_eq!(fill(json!("${{ input.list | length }}")), Ok(json!(3)));

@@ -3,7 +3,7 @@
 //! Here a wish is read and checked by the rules of `POST /v1/jobs`, so that what is wrong with it is said in the words
 //! that the API would have answered. What is then made of it, and why nothing is ever refused, is [`intake`]'s.
 
-use super::submit::{KEY_BYTES_MAX, TENANT, check_input, must_end_in};
+use super::submit::{KEY_BYTES_MAX, TENANT, check_submission, must_end_in};
 use crate::{App, Problem, problem::ApiCode};
 use serde::Deserialize;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use tenure_jobs::{
     intake::{self, Taken, Wrong},
     model::Terms,
     submit::Submission,
-    terms::{GateTerm, START_IN_MS_MAX},
+    terms::{GateWish, START_IN_MS_MAX},
 };
 use tenure_kernel::{
     error::StoreError,
@@ -45,19 +45,12 @@ struct Options {
     tenant: Option<String>,
     must_end_in_seconds: Option<u64>,
     start_in_seconds: Option<u64>,
-    gate: Option<Gate>,
+    gate: Option<GateWish>,
     queue: Option<String>,
     needs: Vec<String>,
     by: Option<String>,
 }
 
-/// A gate by its name, or with the limit it gets if nobody has said one.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Gate {
-    Name(String),
-    Whole(GateTerm),
-}
 
 /// The longest delay of a start.
 const START_SECONDS_MAX: u64 = START_IN_MS_MAX / 1_000;
@@ -71,7 +64,7 @@ pub async fn take_in(app: &App, id: EntityId, wish: &Wish) -> Result<Taken, Stor
         Err(wrong) => Err(wrong),
         Ok(wanted) => {
             let Submission { tenant, flow, version, input, .. } = &wanted;
-            match check_input(app, desk, tenant, flow, *version, input).await {
+            match check_submission(app, desk, tenant, flow, *version, input).await {
                 Ok(version) => Ok(Submission { version: Some(version), ..wanted }),
                 Err(problem) => Err(of_problem(problem)?),
             }
@@ -148,13 +141,9 @@ fn read(wish: &Wish) -> Result<Submission, Wrong> {
     })?;
     let input = serde_json::from_str(input)
         .map_err(|e| Wrong("bad_json", format!("the input can not be read: {e}")))?;
-    let gate = options.gate.map(|gate| match gate {
-        Gate::Name(name) => GateTerm { name, ..GateTerm::default() },
-        Gate::Whole(gate) => gate,
-    });
     let terms = Terms {
         start_in_ms: start.map(|s| s * 1_000),
-        gate: gate.map(Box::new),
+        gate: options.gate.map(|gate| Box::new(gate.into())),
         queue: options.queue,
         needs: options.needs,
         tell: None,
@@ -222,6 +211,7 @@ mod tests {
             ("{\"start_in_seconds\":99999999999}", "start_in_seconds"),
             ("{\"gate\":\"A gate\"}", "options.gate"),
             ("{\"gate\":{\"name\":\"g\",\"limit\":0}}", "options.gate"),
+            ("{\"gate\":{\"name\":\"g\",\"limt\":5}}", "limt"),
             ("{\"queue\":\"\"}", "options.queue"),
             ("{\"needs\":[\"a\",\"b\",\"c\",\"d\",\"e\"]}", "options.needs"),
             ("{\"cut", "options"),

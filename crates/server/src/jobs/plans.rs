@@ -1,6 +1,7 @@
 //! Plans over HTTP: checked against what workers have registered, before anything is written.
 
-use crate::{App, Caller, Problem, keys::Scope, problem::ApiCode};
+use super::{owned::Whose, submit::tenant};
+use crate::{App, Caller, Problem, extract::Params, keys::Scope, problem::ApiCode};
 use axum::{Json, extract::State, http::StatusCode};
 use serde::Serialize;
 use serde_json::Value;
@@ -27,7 +28,7 @@ pub(super) async fn check_strict(
     plan: &Strict,
     input: &Value,
 ) -> Result<(), Problem> {
-    let read = problems(app, Some(tenant), plan).await?.map_err(|found| refusal(&found))?;
+    let read = problems(app, tenant, plan).await?.map_err(|found| refusal(&found))?;
     let wrong = plan::check::check_input(&read, input);
     let Some(first) = wrong.first() else { return Ok(()) };
     let found: Vec<Value> =
@@ -42,10 +43,10 @@ pub(super) async fn check_strict(
 /// Everything that is wrong with a plan, given what is registered.
 async fn problems(
     app: &App,
-    tenant: Option<&str>,
+    tenant: &str,
     plan: &Strict,
 ) -> Result<Result<Plan, Vec<Wrong>>, Problem> {
-    let library = Library::of(catalogue::list(app.pipeline().store(), tenant).await?);
+    let library = Library::of(catalogue::list(app.pipeline().store(), Some(tenant)).await?);
     Ok(plan::check(plan, Some(&library)))
 }
 
@@ -76,17 +77,20 @@ pub(super) struct Checked {
     problems: Vec<Wrong>,
 }
 
-/// Looks at a plan without running it: its form, and what it refers to, against all that workers have registered.
+/// Looks at a plan without running it: its form, and what it refers to, against all that workers have registered for the
+/// tenant. What passes here passes as a submission for the same tenant.
 #[utoipa::path(
-    post, path = "/v1/plans/check", tag = "jobs", request_body = Object,
+    post, path = "/v1/plans/check", tag = "jobs", request_body = Object, params(Whose),
     responses((status = 200, body = Checked))
 )]
 pub(super) async fn check_plan(
     State(app): State<App>,
     caller: Caller,
+    Params(whose): Params<Whose>,
     super::body::Json(plan): super::body::Json<Strict>,
 ) -> Result<Json<Checked>, Problem> {
     caller.need(Scope::Read)?;
-    let problems = problems(&app, caller.tenant.as_deref(), &plan).await?.err().unwrap_or_default();
+    let tenant = tenant(&caller, whose.tenant)?;
+    let problems = problems(&app, &tenant, &plan).await?.err().unwrap_or_default();
     Ok(Json(Checked { ok: problems.is_empty(), problems }))
 }

@@ -7,7 +7,7 @@ use super::{
     documents::{ScheduleDocument, ScheduleFiredDocument, SchedulesDocument},
     find::who,
     owned::{Whose, listed},
-    submit::{check_input, idempotency_key, must_end_in, tenant},
+    submit::{TermsOf, check_submission, idempotency_key, must_end_in, tenant},
 };
 use crate::{
     App, Caller, Problem,
@@ -61,8 +61,7 @@ pub(super) struct NewSchedule {
     /// Every job ends within so many seconds.
     must_end_in_seconds: Option<u64>,
     /// When and where the jobs may run.
-    #[schema(value_type = Object)]
-    terms: Terms,
+    terms: TermsOf,
     /// `skip`, `once` (without a word) or `all`: what happens to times at which nobody served it.
     #[schema(value_type = String)]
     missed: Missed,
@@ -142,8 +141,20 @@ fn schedules(app: &App) -> Schedules {
     Schedules(app.pipeline().clone())
 }
 
-async fn shown(app: &App, tenant: &str, name: &str, next: usize) -> Result<ScheduleView, Problem> {
-    Ok(schedules(app).show(tenant, name, next).await?)
+async fn shown(
+    app: &App,
+    tenant: &str,
+    name: &str,
+    next: usize,
+) -> Result<axum::Json<Value>, Problem> {
+    Ok(axum::Json(said(&schedules(app).show(tenant, name, next).await?)))
+}
+
+/// Its terms are shown in the words in which they are set.
+fn said(schedule: &ScheduleView) -> Value {
+    let mut said = serde_json::to_value(schedule).unwrap_or_default();
+    said["terms"] = schedule.spec.terms.said();
+    said
 }
 
 /// Sets a schedule, for the first time or anew. Times that have come by now are served as they were set before.
@@ -160,17 +171,13 @@ pub(super) async fn set(
     caller: Caller,
     Named(Name(name)): Named<Name>,
     Json(new): Json<NewSchedule>,
-) -> Result<axum::Json<ScheduleView>, Problem> {
+) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Write)?;
     let desk = super::desk(&app)?;
     let tenant = tenant(&caller, new.tenant)?;
     let flow = required("flow", new.flow)?;
-    let version = check_input(&app, desk, &tenant, &flow, new.version, &new.input).await?;
-    if new.terms.tell.is_some() {
-        return Err(Problem::bad_field("terms.tell", "who is told is the schedule's own affair")
-            .fix("leave the field out"));
-    }
-    let terms = new.terms.of_tenant(&tenant).map_err(|bad| {
+    let version = check_submission(&app, desk, &tenant, &flow, new.version, &new.input).await?;
+    let terms = Terms::from(new.terms).of_tenant(&tenant).map_err(|bad| {
         Problem::bad_field(format!("terms.{}", bad.field), bad.why).fix("change the terms")
     })?;
     let (default_end, takeovers_max) = desk.submitter().defaults();
@@ -193,7 +200,7 @@ pub(super) async fn set(
         end: new.end.map(|m| m.read("end")).transpose()?,
     };
     schedules(&app).set(&tenant, &name, spec, Some(who(&caller, new.by))).await?;
-    Ok(axum::Json(shown(&app, &tenant, &name, 0).await?))
+    shown(&app, &tenant, &name, 0).await
 }
 
 fn millis(d: Duration) -> u64 {
@@ -211,7 +218,7 @@ pub(super) async fn show(
     caller: Caller,
     Named(Name(name)): Named<Name>,
     Params(whose): Params<Shown>,
-) -> Result<axum::Json<ScheduleView>, Problem> {
+) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Read)?;
     let tenant = tenant(&caller, whose.tenant)?;
     let next = whose.next.unwrap_or(0);
@@ -219,7 +226,7 @@ pub(super) async fn show(
         let detail = format!("next = {next}: at most {NEXT_MAX} times are shown");
         return Err(Problem::bad_field("next", detail).fix("ask for fewer"));
     }
-    Ok(axum::Json(shown(&app, &tenant, &name, next).await?))
+    shown(&app, &tenant, &name, next).await
 }
 
 /// All schedules that the caller may see, by name.
@@ -235,6 +242,7 @@ pub(super) async fn list(
     caller.need(Scope::Read)?;
     let mine = listed(&caller, whose.tenant)?;
     let found = schedules(&app).list(mine.as_deref()).await?;
+    let found: Vec<Value> = found.iter().map(said).collect();
     Ok(axum::Json(json!({ "schedules": found })))
 }
 
@@ -267,11 +275,11 @@ pub(super) async fn pause(
     caller: Caller,
     Named(Name(name)): Named<Name>,
     Maybe(ask): Maybe<Ask>,
-) -> Result<axum::Json<ScheduleView>, Problem> {
+) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Write)?;
     let tenant = tenant(&caller, ask.tenant)?;
     schedules(&app).pause(&tenant, &name, Some(who(&caller, ask.by))).await?;
-    Ok(axum::Json(shown(&app, &tenant, &name, 0).await?))
+    shown(&app, &tenant, &name, 0).await
 }
 
 /// Goes on from now: times that passed in the pause are not made up for.
@@ -285,11 +293,11 @@ pub(super) async fn resume(
     caller: Caller,
     Named(Name(name)): Named<Name>,
     Maybe(ask): Maybe<Ask>,
-) -> Result<axum::Json<ScheduleView>, Problem> {
+) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Write)?;
     let tenant = tenant(&caller, ask.tenant)?;
     schedules(&app).resume(&tenant, &name, Some(who(&caller, ask.by))).await?;
-    Ok(axum::Json(shown(&app, &tenant, &name, 0).await?))
+    shown(&app, &tenant, &name, 0).await
 }
 
 /// One job now, whatever the calendar says; also while it is paused. The job is created a moment later.

@@ -30,7 +30,7 @@ use tenure_jobs::{
     catalogue::Sort,
     plan::{self, Strict},
     submit::{Submission, SubmitError, Submitted},
-    terms::{GateTerm, Terms},
+    terms::{GateWish, Terms},
     view::{self, JobView},
 };
 use tenure_kernel::{ids::EntityId, table::Class};
@@ -72,7 +72,7 @@ pub(super) struct NewJob {
     start_at: Option<String>,
     /// The gate it has to pass: a name, or `{"name": …, "limit": …}`.
     #[schema(value_type = Option<Object>)]
-    gate: Option<GateField>,
+    gate: Option<GateWish>,
     /// The named queue it stands in: only workers that serve it take it.
     queue: Option<String>,
     /// What its worker has to have, at most 4 labels.
@@ -91,21 +91,6 @@ pub(super) struct NewJob {
     file_wait: Option<serde::de::IgnoredAny>,
 }
 
-/// A gate by its name, or with the limit that it gets if nobody has said one.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum GateField {
-    /// Its name.
-    Name(String),
-    /// With a limit.
-    Whole {
-        /// Its name.
-        name: String,
-        /// Jobs at once.
-        limit: Option<u32>,
-    },
-}
-
 /// The terms of a submission. A moment is turned into a delay by the store's time.
 async fn terms(app: &App, new: &mut NewJob) -> Result<Terms, Problem> {
     let start_in_ms = match (new.start_in_seconds, &new.start_at) {
@@ -121,12 +106,37 @@ async fn terms(app: &App, new: &mut NewJob) -> Result<Terms, Problem> {
         }
         (None, None) => None,
     };
-    let gate = new.gate.take().map(|gate| match gate {
-        GateField::Name(name) => GateTerm { name, ..GateTerm::default() },
-        GateField::Whole { name, limit } => GateTerm { name, limit, id: None },
-    });
+    let gate = new.gate.take().map(|gate| Box::new(gate.into()));
     let (queue, needs) = (new.queue.take(), std::mem::take(&mut new.needs));
-    Ok(Terms { start_in_ms, gate: gate.map(Box::new), queue, needs, tell: None })
+    Ok(Terms { start_in_ms, gate, queue, needs, tell: None })
+}
+
+/// The same terms where they are those of every job to come: a moment would make no sense there.
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schema(as = JobTerms)]
+pub(super) struct TermsOf {
+    /// A job starts no sooner than so many seconds after it was made.
+    start_in_seconds: Option<u64>,
+    /// The gate it has to pass: a name, or `{"name": …, "limit": …}`.
+    #[schema(value_type = Option<Object>)]
+    gate: Option<GateWish>,
+    /// The named queue it stands in.
+    queue: Option<String>,
+    /// What its worker has to have, at most 4 labels.
+    needs: Vec<String>,
+}
+
+impl From<TermsOf> for Terms {
+    fn from(asked: TermsOf) -> Self {
+        Terms {
+            start_in_ms: asked.start_in_seconds.map(|s| s.saturating_mul(1_000)),
+            gate: asked.gate.map(|gate| Box::new(gate.into())),
+            queue: asked.queue,
+            needs: asked.needs,
+            tell: None,
+        }
+    }
 }
 
 /// How long to wait.
@@ -195,13 +205,10 @@ pub(super) async fn submit(
     let version = match &collected {
         Some((_, mode)) => {
             let alone = batches::alone(*mode, input.clone());
-            check_input(&app, desk, &tenant, &flow, new.version, &alone).await?
+            check_submission(&app, desk, &tenant, &flow, new.version, &alone).await?
         }
-        None => check_input(&app, desk, &tenant, &flow, new.version, &input).await?,
+        None => check_submission(&app, desk, &tenant, &flow, new.version, &input).await?,
     };
-    if flow == plan::FLOW {
-        plans::check(&app, &tenant, &input).await?;
-    }
     let submission = Submission {
         flow,
         version: Some(version),
@@ -242,8 +249,24 @@ async fn planned(
     Ok((plan::FLOW.to_owned(), input))
 }
 
-/// The version that the job will have, if its input fits.
-pub(super) async fn check_input(
+/// The version that the job will have, if it can run. Everything that makes jobs asks here first: submissions, batches,
+/// schedules, and wishes that came by SQL.
+pub(super) async fn check_submission(
+    app: &App,
+    desk: &Desk,
+    tenant: &str,
+    flow: &str,
+    version: Option<u32>,
+    input: &Value,
+) -> Result<u32, Problem> {
+    let version = check_input(app, desk, tenant, flow, version, input).await?;
+    if flow == plan::FLOW {
+        plans::check(app, tenant, input).await?;
+    }
+    Ok(version)
+}
+
+async fn check_input(
     app: &App,
     desk: &Desk,
     tenant: &str,

@@ -1,7 +1,9 @@
 //! Plans over HTTP: everything that is wrong is listed at once, and nothing is written; what is right runs.
 
 use super::jobs_support::start;
+use reqwest::Method;
 use serde_json::{Value, json};
+use tenure_server::keys::Scope;
 
 fn plan(steps: Value) -> Value {
     json!({"version": 1, "steps": steps})
@@ -86,4 +88,52 @@ async fn what_is_wrong_around_a_plan_is_said_with_its_field() {
     let none = server.post("/v1/jobs", json!({"flow": "plan", "input": {}})).await;
     assert_eq!((none.status, none.text("code")), (422, "schema_violation"), "{none:?}");
     assert_eq!(server.written().await, before, "nothing was written");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_of_a_schedule_or_of_a_debounce_is_checked_like_any_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    let before = server.written().await;
+    let unknown = plan(json!({"a": {"tool": "echo"}, "b": {"tool": "chrge", "after": ["a"]}}));
+    let circle =
+        plan(json!({"a": {"tool": "echo", "after": ["b"]}, "b": {"tool": "echo", "after": ["a"]}}));
+    let inside = plan(json!({"a": {"job": {"flow": "plan", "input": {"plan": unknown.clone()}}}}));
+    for wrong in [unknown, circle, inside] {
+        let body = json!({"every_seconds": 60, "flow": "plan", "input": {"plan": wrong.clone()}});
+        let headers = [("content-type", "application/json")];
+        let path = "/v1/schedules/nightly";
+        let set = server.send(Method::PUT, path, &headers, Some(body.to_string())).await;
+        assert_eq!((set.status, set.text("code")), (422, "plan_invalid"), "{set:?}");
+        assert_eq!(server.get(path).await.status, 404);
+        let debounce = json!({"key": "k", "quiet_seconds": 60, "within_seconds": 60});
+        let collected = server.post("/v1/jobs", json!({"plan": wrong, "debounce": debounce})).await;
+        assert_eq!((collected.status, collected.text("code")), (422, "plan_invalid"));
+    }
+    assert_eq!(server.written().await, before, "nothing was written");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plan_is_checked_against_the_tools_of_the_tenant_it_would_run_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    let acme = server.key(Some("acme"), &[Scope::Worker]).await;
+    let offer = json!({"name": "w", "tools": [{"name": "acme-only"}]});
+    let opened = server.with_key(Method::POST, "/v1/calls/sessions", &acme, offer).await;
+    assert_eq!(opened.status, 201, "{opened:?}");
+    let wanted = plan(json!({"a": {"tool": "acme-only"}}));
+    // What is fine here is fine as a submission, and the other way round.
+    for (tenant, fine) in [(None, false), (Some("acme"), true), (Some("other"), false)] {
+        let query = tenant.map_or_else(String::new, |t| format!("?tenant={t}"));
+        let checked = server.post(&format!("/v1/plans/check{query}"), wanted.clone()).await;
+        assert_eq!(checked.body["ok"], json!(fine), "{tenant:?}: {checked:?}");
+        let mut body = json!({"plan": wanted.clone()});
+        if let Some(tenant) = tenant {
+            body["tenant"] = json!(tenant);
+        }
+        let submitted = server.post("/v1/jobs", body).await;
+        assert_eq!(submitted.status == 202, fine, "{tenant:?}: {submitted:?}");
+    }
+    server.stop().await;
 }

@@ -211,6 +211,7 @@ async fn terms_that_can_not_be_kept_name_their_field_and_create_nothing() {
         ("start_at", both),
         ("gate", json!({ "gate": "Narrow Gate" })),
         ("gate", json!({ "gate": { "name": "narrow", "limit": 0 } })),
+        ("gate", json!({ "gate": { "name": "narrow", "limt": 5 } })),
         ("gate", json!({ "gate": 7 })),
         ("queue", json!({ "queue": "a/b" })),
         ("queue", json!({ "queue": "" })),
@@ -222,7 +223,27 @@ async fn terms_that_can_not_be_kept_name_their_field_and_create_nothing() {
         assert!((400..500).contains(&answer.status), "{terms}: {:?}", answer.body);
         assert!(answer.text("field").contains(field), "{terms}: {:?}", answer.body);
     }
+    // Of a schedule they are the same, with the same names.
+    for (field, terms) in [
+        ("terms.need", json!({ "need": ["gpu"] })),
+        ("terms.start_in_ms", json!({ "start_in_ms": 5 })),
+        ("terms.tell", json!({ "tell": "0190b5e0-1234-7abc-8def-001122334455" })),
+        ("terms.gate", json!({ "gate": { "name": "narrow", "limt": 5 } })),
+        ("terms.gate", json!({ "gate": "Narrow Gate" })),
+        ("terms.queue", json!({ "queue": "a/b" })),
+        ("terms.start", json!({ "start_in_seconds": 366_u64 * 24 * 3_600 + 1 })),
+    ] {
+        let body = json!({ "every_seconds": 60, "flow": "greet", "input": { "name": "ada" }, "terms": terms });
+        let answer = put(&jobs, "/v1/schedules/s", body.clone()).await;
+        assert_eq!((answer.status, answer.text("field")), (422, field), "{:?}", answer.body);
+    }
     assert_eq!(jobs.written().await, before);
     assert_eq!(jobs.get("/v1/gates").await.body["gates"], json!([]));
+    let terms =
+        json!({ "start_in_seconds": 5, "gate": "narrow", "queue": "night", "needs": ["gpu"] });
+    let body =
+        json!({ "every_seconds": 60, "flow": "greet", "input": { "name": "ada" }, "terms": terms });
+    let set = put(&jobs, "/v1/schedules/s", body).await;
+    assert_eq!((set.status, &set.body["terms"]), (200, &terms), "{:?}", set.body);
     jobs.stop().await;
 }

@@ -120,6 +120,24 @@ fn what_can_not_run_is_a_failed_job_and_holds_up_nobody() {
             "",
         ),
     ];
+    let plan =
+        |steps: &str| format!("'plan', '{{\"plan\": {{\"version\": 1, \"steps\": {steps}}}}}'");
+    let wishes: Vec<_> = wishes
+        .into_iter()
+        .chain([
+            (
+                plan(r#"{"a": {"value": 1}, "b": {"tool": "chrge", "after": ["a"]}}"#),
+                "failed",
+                "plan_invalid",
+            ),
+            (
+                plan(r#"{"a": {"value": 1, "after": ["b"]}, "b": {"value": 1, "after": ["a"]}}"#),
+                "failed",
+                "plan_invalid",
+            ),
+            (plan(r#"{"a": {"value": 1}}"#), "completed", ""),
+        ])
+        .collect();
     let rows: Vec<String> = wishes
         .iter()
         .enumerate()
@@ -132,6 +150,10 @@ fn what_can_not_run_is_a_failed_job_and_holds_up_nobody() {
         let id = ask(url, &format!("SELECT job FROM mine WHERE n = {i}"));
         wait_until("its outcome", PATIENCE, || outcome(&db, &id).0 == *status);
         assert_eq!(outcome(&db, &id).1, *reason, "{wish}");
+        if *reason == "plan_invalid" {
+            let sql = format!("SELECT count(*) FROM tenure.records WHERE entity = '{id}'");
+            assert_eq!(ask(url, &sql), "1", "{wish}: it ended where it was born");
+        }
     }
     drop(server);
     // Every chain is sound, that of the failed ones too.

@@ -8,7 +8,7 @@ from ._agent import Agent, Calls, Finish, GiveBack, Turn, TurnFailed, call
 from ._agents import SentTurn
 from ._async_client import AsyncClient
 from ._client import Client
-from ._results import Event, Job, Step
+from ._results import Batch, Collected, Event, Job, Step
 from ._tool import Call, Happened, NotHappened, Tool, Unclear, tool
 from ._worker import Worker
 from .errors import (
@@ -28,10 +28,12 @@ __version__ = "0.1.0"
 __all__ = [
     "Agent",
     "AsyncClient",
+    "Batch",
     "Call",
     "Calls",
     "Cancelled",
     "Client",
+    "Collected",
     "Compensatable",
     "Event",
     "Finish",

@@ -1,20 +1,32 @@
 """The same client for asyncio. Its requests are made in threads of their own: the standard library has no HTTP for asyncio, and a
-dependency for this would be one for everybody."""
+dependency for this would be one for everybody.
+
+A thread can not be interrupted, so nothing that may last holds one: a wait is a loop in the coroutine of requests that last seconds,
+and they have threads of their own. Were they those of all others, an approval could stand in line behind the very jobs that wait for
+it; and a wait that was given up would keep its thread for ever.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, AsyncIterator, Callable, Iterator, TypeVar
+import dataclasses
+import threading
+import time
+from typing import Any, AsyncIterator, Callable, Iterator, Mapping, TypeVar
 
 from ._client import _UNSAID, Client, Verdict
 from ._crew import Crew
-from ._results import Event, Job, Step
+from ._results import Batch, Collected, Event, Job, Step
 
 T = TypeVar("T")
 _END: Any = object()
 
 REQUESTS_MAX = 64
 """Requests under way at once; more wait for their turn."""
+WAITS_MAX = 64
+"""Requests that wait for the end of a job, at once. More waits than that take turns."""
+WAIT_SECONDS_MAX = 5.0
+"""One request waits no longer: for so long a wait that was given up still has its thread."""
 
 
 class AsyncClient:
@@ -23,10 +35,15 @@ class AsyncClient:
     def __init__(self, url: str | None = None, api_key: str | None = None, *, timeout: float = 30.0, retry_for: float = 30.0) -> None:
         self._client = Client(url, api_key, timeout=timeout, retry_for=retry_for)
         self._crew = Crew(REQUESTS_MAX, "tenure-client")
+        self._waiters = Crew(WAITS_MAX, "tenure-client-wait")
+        self._waits = 0
+        self._closed = threading.Event()
 
     async def close(self) -> None:
         """Lets go of its connections."""
+        self._closed.set()
         self._crew.close()
+        self._waiters.close()
         self._client.close()
 
     async def __aenter__(self) -> "AsyncClient":
@@ -35,9 +52,17 @@ class AsyncClient:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
-    async def _do(self, work: Callable[[], T]) -> T:
-        done: T = await asyncio.wrap_future(self._crew.submit(work))
+    async def _do(self, work: Callable[[], T], crew: Crew | None = None) -> T:
+        done: T = await asyncio.wrap_future((crew or self._crew).submit(work))
         return done
+
+    async def _made(self, work: Callable[[], Job], wait: float | None) -> Job:
+        began = time.monotonic()
+        job = await self._do(work)
+        if wait is None or job.is_final:
+            return job
+        done = await self.wait(job.id, max(0.0, wait - (time.monotonic() - began)))
+        return dataclasses.replace(done, existed=job.existed)
 
     async def _each(self, iterator: Iterator[T]) -> AsyncIterator[T]:
         while (item := await self._do(lambda: next(iterator, _END))) is not _END:
@@ -59,13 +84,45 @@ class AsyncClient:
         **terms: Any,
     ) -> Job:
         """See `Client.submit`."""
-        return await self._do(
+        return await self._made(
             lambda: self._client.submit(
                 flow,
                 input,
                 plan=plan,
                 key=key,
-                wait=wait,
+                version=version,
+                priority=priority,
+                must_end_in=must_end_in,
+                tenant=tenant,
+                by=by,
+                **terms,
+            ),
+            wait,
+        )
+
+    async def collect(
+        self,
+        flow: str,
+        input: Any = None,
+        *,
+        batch: Mapping[str, Any] | None = None,
+        debounce: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        version: int | None = None,
+        priority: int | None = None,
+        must_end_in: float | None = None,
+        tenant: str | None = None,
+        by: str | None = None,
+        **terms: Any,
+    ) -> Collected:
+        """See `Client.collect`."""
+        return await self._do(
+            lambda: self._client.collect(
+                flow,
+                input,
+                batch=batch,
+                debounce=debounce,
+                key=key,
                 version=version,
                 priority=priority,
                 must_end_in=must_end_in,
@@ -75,15 +132,19 @@ class AsyncClient:
             )
         )
 
+    async def batch(self, batch: str) -> Batch:
+        """See `Client.batch`."""
+        return await self._do(lambda: self._client.batch(batch))
+
     async def retry(self, job: str, *, version: int | None = None, key: str | None = None, wait: float | None = None) -> Job:
         """See `Client.retry`."""
-        return await self._do(lambda: self._client.retry(job, version=version, key=key, wait=wait))
+        return await self._made(lambda: self._client.retry(job, version=version, key=key), wait)
 
     async def fork(
         self, job: str, step: str, *, version: int | None = None, key: str | None = None, wait: float | None = None
     ) -> Job:
         """See `Client.fork`."""
-        return await self._do(lambda: self._client.fork(job, step, version=version, key=key, wait=wait))
+        return await self._made(lambda: self._client.fork(job, step, version=version, key=key), wait)
 
     async def get(self, job: str) -> Job:
         """See `Client.get`."""
@@ -91,7 +152,19 @@ class AsyncClient:
 
     async def wait(self, job: str, timeout: float | None = None) -> Job:
         """See `Client.wait`."""
-        return await self._do(lambda: self._client.wait(job, timeout))
+        until = None if timeout is None else time.monotonic() + timeout
+        self._waits += 1
+        try:
+            while True:
+                # All of them within those seconds, also where there are more than threads.
+                left = WAIT_SECONDS_MAX * min(1.0, WAITS_MAX / self._waits)
+                if until is not None:
+                    left = min(left, max(0.0, until - time.monotonic()))
+                found = await self._do(lambda: self._client.wait(job, left), self._waiters)
+                if found.is_final or (until is not None and time.monotonic() >= until):
+                    return found
+        finally:
+            self._waits -= 1
 
     async def why(self, job: str) -> str:
         """See `Client.why`."""
@@ -105,9 +178,37 @@ class AsyncClient:
         """See `Client.events`."""
         return self._each(self._client.events(job))
 
-    def watch(self, job: str, *, from_version: int = 1) -> AsyncIterator[Event]:
-        """See `Client.watch`."""
-        return self._each(self._client.watch(job, from_version=from_version))
+    async def watch(self, job: str, *, from_version: int = 1, quiet_seconds: float = 60.0) -> AsyncIterator[Event]:
+        """See `Client.watch`. Each has a thread of its own, which ends soon after nobody looks any more."""
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[Any] = asyncio.Queue()
+        given_up = threading.Event()
+
+        def stopped() -> bool:
+            return given_up.is_set() or self._closed.is_set()
+
+        def tell(what: Any) -> None:
+            try:
+                loop.call_soon_threadsafe(events.put_nowait, what)
+            except RuntimeError:  # the loop is closed: nobody looks any more
+                given_up.set()
+
+        def follow() -> None:
+            try:
+                for event in self._client._watch(job, from_version, quiet_seconds, stopped):
+                    tell(event)
+                tell(_END)
+            except BaseException as problem:  # whoever looks is told
+                tell(problem)
+
+        threading.Thread(target=follow, name="tenure-client-watch", daemon=True).start()
+        try:
+            while (item := await events.get()) is not _END:
+                if isinstance(item, BaseException):
+                    raise item
+                yield item
+        finally:
+            given_up.set()
 
     def list(
         self,

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from typing import Any, Iterator, Literal
+from typing import Any, Callable, Iterator, Literal, Mapping
 
 from ._agents import Agents
 from ._http import RETRIED, Answer, Http, backoff, path, query
-from ._results import Event, Job, Raw, Step
+from ._results import Batch, Collected, Event, Job, Raw, Step
 from ._schema import encode
 from .errors import TenureError, Unreachable
 
@@ -69,22 +69,40 @@ class Client:
         (`existed`).
 
         With `wait`, returns when the job is final or after so many seconds. `terms` are further members of the request, as
-        `docs/api.md` of the server lists them.
+        `docs/api.md` of the server lists them: `start_at`, `gate`, `queue`, … What is collected with others is for `collect`.
         """
-        body = {
-            "flow": flow,
-            "plan": encode(plan, "plan"),
-            "input": encode(input, "input"),
-            "key": key or str(uuid.uuid4()),
-            "version": version,
-            "priority": priority,
-            "must_end_in_seconds": None if must_end_in is None else max(1, round(must_end_in)),
-            "tenant": tenant,
-            "by": by,
-            **{name: encode(value, name) for name, value in terms.items()},
-        }
-        body = {name: value for name, value in body.items() if value is not None}
+        for name in ("batch", "debounce"):
+            if name in terms:
+                raise TypeError(f"{name}: what is collected is no job yet; use collect(…, {name}=…)")
+        body = _wish(flow, input, plan, key, version, priority, must_end_in, tenant, by, terms)
         return self._made(path("jobs"), body, wait)
+
+    def collect(
+        self,
+        flow: str,
+        input: Any = None,
+        *,
+        batch: Mapping[str, Any] | None = None,
+        debounce: Mapping[str, Any] | None = None,
+        key: str | None = None,
+        version: int | None = None,
+        priority: int | None = None,
+        must_end_in: float | None = None,
+        tenant: str | None = None,
+        by: str | None = None,
+        **terms: Any,
+    ) -> Collected:
+        """Hands in what becomes one job together with others: `batch={"key", "max", "within_seconds"}`, or
+        `debounce={"key", "quiet_seconds", "within_seconds"}`, of which the last one counts. The same `key` is taken in once."""
+        if (batch is None) == (debounce is None):
+            raise TypeError("give either batch or debounce")
+        terms = {**terms, "batch": batch, "debounce": debounce}
+        body = _wish(flow, input, None, key, version, priority, must_end_in, tenant, by, terms)
+        return Collected.of(self._ask("POST", path("jobs"), body).body)
+
+    def batch(self, batch: str) -> Batch:
+        """What became of what was collected: what is open, and the last jobs."""
+        return Batch.of(self._ask("GET", path("batches", batch)).body)
 
     def retry(self, job: str, *, version: int | None = None, key: str | None = None, wait: float | None = None) -> Job:
         """Tries a job again that is over: a new job that goes on with what failed. Asked again, the same new job."""
@@ -138,10 +156,14 @@ class Client:
     def watch(self, job: str, *, from_version: int = 1, quiet_seconds: float = 60.0) -> Iterator[Event]:
         """What happens, as it happens, until the job is final. Goes on by itself after a lost connection, and misses and
         repeats nothing."""
+        return self._watch(job, from_version, quiet_seconds, lambda: False)
+
+    def _watch(self, job: str, from_version: int, quiet: float, stopped: Callable[[], bool]) -> Iterator[Event]:
+        """Until somebody has stopped it, too: that is seen with the next line, and the server sends one every few seconds."""
         seen, waits = from_version - 1, backoff()
-        while True:
+        while not stopped():
             try:
-                for name, data in self._live(job, seen, quiet_seconds):
+                for name, data in self._live(job, seen, quiet, stopped):
                     if name == "end":
                         return
                     if name == "closing":
@@ -154,13 +176,15 @@ class Client:
                     raise
             time.sleep(next(waits))
 
-    def _live(self, job: str, seen: int, quiet: float) -> Iterator[tuple[str, str]]:
+    def _live(self, job: str, seen: int, quiet: float, stopped: Callable[[], bool]) -> Iterator[tuple[str, str]]:
         """Server-sent events: lines until an empty one are an event. Lines with a colon in front keep the line open."""
         headers = {"Accept": "text/event-stream"}
         if seen > 0:
             headers["Last-Event-ID"] = str(seen)
         name, data = "", []
         for line in self._http.stream(path("jobs", job, "events"), headers=headers, timeout=quiet):
+            if stopped():
+                return
             word, _, value = line.decode("utf-8").rstrip("\r\n").partition(":")
             value = value[1:] if value.startswith(" ") else value
             if word == "event":
@@ -240,6 +264,32 @@ class Client:
     def _outcome(self, job: str, what: str, body: Raw) -> str:
         said = self._ask("POST", path("jobs", job, what), body).body
         return str(said["outcome"])
+
+
+def _wish(
+    flow: str | None,
+    input: Any,
+    plan: Any,
+    key: str | None,
+    version: int | None,
+    priority: int | None,
+    must_end_in: float | None,
+    tenant: str | None,
+    by: str | None,
+    terms: Mapping[str, Any],
+) -> dict[str, Any]:
+    return _given(
+        flow=flow,
+        plan=encode(plan, "plan"),
+        input=encode(input, "input"),
+        key=key or str(uuid.uuid4()),
+        version=version,
+        priority=priority,
+        must_end_in_seconds=None if must_end_in is None else max(1, round(must_end_in)),
+        tenant=tenant,
+        by=by,
+        **{name: encode(value, name) for name, value in terms.items()},
+    )
 
 
 def _given(**members: Any) -> dict[str, Any]:

@@ -65,6 +65,58 @@ class Job:
 
 
 @dataclass(frozen=True)
+class Collected:
+    """A submission that waits for others: `batch` becomes a job, this one within it. `job` instead, where it was too large to be
+    collected and became a job of its own at once."""
+
+    batch: str | None
+    """Look at it with `Client.batch`."""
+    item: str | None
+    existed: bool
+    """It was there already, under the same key."""
+    job: Job | None
+    raw: Raw = field(repr=False)
+
+    @staticmethod
+    def of(said: Raw) -> "Collected":
+        """From an answer."""
+        job = None if "batch" in said else Job.of(said)
+        return Collected(said.get("batch"), said.get("item"), bool(said.get("existed", False)), job, said)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What became of a batch."""
+
+    id: str
+    tenant: str
+    flow: str
+    key: str
+    open: int
+    """Submissions that are collected and no job yet; `unread` is what lies in the box and is not counted yet."""
+    unread: int
+    closes_at: int | None
+    made: tuple[Raw, ...]
+    """The last jobs, the newest first: `job`, `items`, …"""
+    raw: Raw = field(repr=False)
+
+    @staticmethod
+    def of(said: Raw) -> "Batch":
+        """From an answer."""
+        return Batch(
+            id=said["id"],
+            tenant=said.get("tenant", ""),
+            flow=said.get("flow", ""),
+            key=said.get("key", ""),
+            open=said.get("open", 0),
+            unread=said.get("unread", 0),
+            closes_at=said.get("closes_at"),
+            made=tuple(said.get("made", ())),
+            raw=said,
+        )
+
+
+@dataclass(frozen=True)
 class Event:
     """One event of a job."""
 

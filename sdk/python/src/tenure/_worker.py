@@ -122,7 +122,8 @@ class Worker(SessionWorker[Running]):
             log.error("what became of %s could not be told: %s", what, problem)
         except TenureError as problem:
             if problem.code == "stale_attempt":
-                log.warning("%s was another worker's by then; what became of it is kept as evidence", what)
+                kept = "is kept as evidence" if problem.problem.get("kept") == "evidence" else "counts for nothing"
+                log.warning("%s was another worker's by then; what became of it %s", what, kept)
                 return True
             elif outcome.verb == "complete":
                 # It happened, and its result can not be kept: too large, say. The next best truth is that nobody knows it.

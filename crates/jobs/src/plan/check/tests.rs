@@ -28,10 +28,16 @@ fn library() -> Library {
                 tool(json!({"type": "object", "properties": {"text": text}}), Value::Null),
             ),
         ]),
-        flows: BTreeMap::from([(
-            "trip".into(),
-            BTreeMap::from([(2, tool(json!({"type": "string"}), json!({"type": "integer"})))]),
-        )]),
+        flows: BTreeMap::from([
+            (
+                "trip".into(),
+                BTreeMap::from([(2, tool(json!({"type": "string"}), json!({"type": "integer"})))]),
+            ),
+            (
+                super::super::FLOW.into(),
+                BTreeMap::from([(1, tool(super::super::flow().input_schema, Value::Null))]),
+            ),
+        ]),
     }
 }
 
@@ -104,6 +110,61 @@ fn an_unknown_step_is_told_with_the_nearest_name() {
     plan["output"] = json!("${{ steps.q.output }}");
     let (wrong, at, _) = one(plan);
     assert_eq!((wrong, at.as_str()), (Wrong::UnknownStep, "/output"));
+}
+
+#[test]
+fn a_path_of_the_output_into_a_closed_schema_is_found_before_anything_runs() {
+    let mut plan = steps(json!({"flight": {"tool": "book", "input": {"to": "Oslo"}}}));
+    plan["output"] = json!({"is": ["${{ steps.flight.output.reff }}"]});
+    let (wrong, at, said) = one(plan.clone());
+    assert_eq!((wrong, at.as_str()), (Wrong::Schema, "/output"));
+    assert!(said.contains("`ref`"), "{said}");
+    plan["output"] =
+        json!({"is": ["${{ steps.flight.output.ref }}", "${{ steps.flight.status }}"]});
+    assert_eq!(all(plan.clone()), []);
+    plan["input_schema"] =
+        json!({"type": "object", "properties": {"n": {}}, "additionalProperties": false});
+    plan["output"] = json!("${{ input.m }}");
+    let (wrong, at, _) = one(plan);
+    assert_eq!((wrong, at.as_str()), (Wrong::Schema, "/output"));
+}
+
+#[test]
+fn a_plan_that_is_written_out_inside_of_a_plan_is_checked_as_well() {
+    let within = |job: Value| steps(json!({"a": {"job": {"flow": "plan", "input": job}}}));
+    let inner = steps(json!({
+        "x": {"tool": "bok", "input": {"to": "Oslo"}},
+        "y": {"value": "$${{ steps.z.output }}"}
+    }));
+    let expected = [
+        ("/steps/a/job/input/plan/steps/x/tool", Wrong::UnknownTool),
+        ("/steps/a/job/input/plan/steps/y/value", Wrong::UnknownStep),
+    ];
+    // Also where its input is not known yet, and two plans deep.
+    for job in [json!({"plan": inner}), json!({"plan": inner, "input": "${{ input.n }}"})] {
+        let found = all(within(job));
+        let found: Vec<_> = found.iter().map(|p| (p.at.as_str(), p.wrong)).collect();
+        assert_eq!(found, expected);
+    }
+    let deep =
+        all(within(json!({"plan": within(json!({"plan": steps(json!({"x": {"tool": "bok"}}))}))})));
+    let at = "/steps/a/job/input/plan/steps/a/job/input/plan/steps/x/tool";
+    assert_eq!(deep.iter().map(|p| p.at.as_str()).collect::<Vec<_>>(), [at]);
+    // What an expression gives is checked by the inner job.
+    assert_eq!(all(within(json!({"plan": "${{ input.plan }}"}))), []);
+    let mut typed = steps(json!({"x": {"value": "$${{ input.n }}"}}));
+    assert_eq!(all(within(json!({"plan": typed, "input": {"n": 1}}))), []);
+    typed["input_schema"] = json!({"type": "object", "required": ["n"]});
+    let (wrong, at, _) = one(within(json!({"plan": typed})));
+    assert_eq!((wrong, at.as_str()), (Wrong::Schema, "/steps/a/job/input/input"));
+    assert_eq!(all(within(json!({"plan": typed, "input": "${{ input }}"}))), []);
+}
+
+#[test]
+fn the_flow_that_acts_on_many_jobs_is_no_part_of_a_plan() {
+    let (wrong, at, said) = one(steps(json!({"a": {"job": {"flow": "bulk", "input": {}}}})));
+    assert_eq!((wrong, at.as_str()), (Wrong::UnknownFlow, "/steps/a/job/flow"));
+    assert!(said.contains("/v1/jobs/bulk"), "{said}");
 }
 
 #[test]
