@@ -602,7 +602,8 @@ impl Submitter {
             version,
             input: loaded.input,
             priority: head.priority,
-            must_end_in_ms: ms(self.must_end_in),
+            // As long as the first try was given, from now.
+            must_end_in_ms: loaded.must_end_in_ms,
             takeovers_max: self.takeovers_max,
             // The same gate, queue and needs; the time was for the first try.
             terms: Terms { start_in_ms: None, ..loaded.state.terms.clone() },

@@ -21,7 +21,7 @@ use std::{
 use tenure_engine::{due::ring_checks_of, pipeline::Pipeline};
 use tenure_kernel::{
     claims::{ClaimRequest, Planner},
-    commit::{Birth, Commit, CommitAnswer, Expect, MailStance, TenureChange},
+    commit::{Birth, Commit, CommitAnswer, Expect, MailStance, Refusal, TenureChange},
     error::StoreError,
     evidence::{EvidenceAnswer, NewEvidence},
     head::Head,
@@ -415,7 +415,7 @@ pub async fn say(
         let decision = finish(&state, said.event(epoch), Some(session)).regardless();
         match commit(pipeline, &head, state, decision, &Input::Mail(&[])).await? {
             CommitAnswer::Committed(_) => return Ok(Heard::Accepted),
-            CommitAnswer::Refused(why) => return Ok(Heard::Refused(why.to_string())),
+            CommitAnswer::Refused(why) => return refused(&why),
             // Somebody was faster: look again what is true now.
             _ => {}
         }
@@ -458,11 +458,19 @@ pub(super) async fn release_of(
             Decision::event(CallEvent::CallReleased { why, had: Some((session, epoch)) });
         match commit(pipeline, &head, state, decision, &Input::TenureEnded("released")).await? {
             CommitAnswer::Committed(_) => return Ok(Heard::Accepted),
-            CommitAnswer::Refused(why) => return Ok(Heard::Refused(why.to_string())),
+            CommitAnswer::Refused(why) => return refused(&why),
             _ => {}
         }
     }
     Err(StoreError::Unavailable(format!("call {call} is written by too many at once")))
+}
+
+/// Only what is too large is the worker's to make smaller.
+fn refused(why: &Refusal) -> Result<Heard, StoreError> {
+    match why {
+        Refusal::Limit { .. } => Ok(Heard::Refused(why.to_string())),
+        other => Err(StoreError::Refused(other.to_string())),
+    }
 }
 
 async fn call_head(pipeline: &Pipeline, call: EntityId) -> Result<Option<Head>, StoreError> {
@@ -528,7 +536,7 @@ async fn too_late(
     let kept = match pipeline.evidence(evidence).await? {
         EvidenceAnswer::Recorded { .. } | EvidenceAnswer::Duplicate => true,
         EvidenceAnswer::Unknown => false,
-        EvidenceAnswer::Refused(why) => return Ok(Heard::Refused(why.to_string())),
+        EvidenceAnswer::Refused(why) => return refused(&why),
     };
     Ok(Heard::Stale { status, epoch, kept })
 }
@@ -551,5 +559,18 @@ async fn holder_under(
                 return Ok(meta.take);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_too_large_is_said_to_be() {
+        let large = Refusal::Limit { what: "events of a commit in bytes", actual: 9, limit: 8 };
+        assert!(matches!(refused(&large), Ok(Heard::Refused(why)) if why.contains("limit")));
+        let other = Refusal::Deadline("a deadline that is not there");
+        assert!(matches!(refused(&other), Err(StoreError::Refused(_))));
     }
 }

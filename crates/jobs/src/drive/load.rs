@@ -46,6 +46,8 @@ pub struct Loaded {
     pub version: u64,
     /// Bytes of events of this run.
     pub bytes: u64,
+    /// How long the job was given at its birth.
+    pub must_end_in_ms: u64,
     /// Outputs of children that were read from them, and are not recorded here yet.
     pub fetched: Vec<(StepId, Value)>,
 }
@@ -64,7 +66,9 @@ impl Loaded {
         Job::apply(&mut self.state, &read);
         match read {
             JobEvent::Step(step) => self.history.apply(&step, event.at, event.epoch),
-            JobEvent::Own(OwnEvent::JobCreated(new)) => self.input = new.input,
+            JobEvent::Own(OwnEvent::JobCreated(new)) => {
+                (self.input, self.must_end_in_ms) = (new.input, new.must_end_in_ms);
+            }
             JobEvent::Own(OwnEvent::JobContinued { input }) => {
                 self.input = input;
                 self.history.restart();

@@ -6,8 +6,10 @@ use serde_json::Value;
 use std::fmt::Write as _;
 use tenure_kernel::stream::{Body, Hash};
 
-/// Bytes of an input or output that are shown.
+/// Letters of an input or output that are shown.
 const SHOWN: usize = 200;
+/// Letters of a line.
+const LINE: usize = 1_000;
 
 /// The account of all jobs in a file.
 pub(super) fn account(export: &Export) -> String {
@@ -21,25 +23,27 @@ pub(super) fn account(export: &Export) -> String {
     out
 }
 
-// Writing to a String can not fail.
+/// Everything that is told goes through here or through [`line()`]: a file is from anybody, and what stands in it must not
+/// look like a line of ours.
 fn fact(out: &mut String, label: &str, text: &str) {
-    let _ = writeln!(out, "  {label:<10} {text}");
+    line(out, &format!("  {label:<10} {}", text.trim_end()));
+}
+
+// Writing to a String can not fail.
+fn line(out: &mut String, text: &str) {
+    let _ = writeln!(out, "{}", cut(text, LINE));
 }
 
 fn job(out: &mut String, export: &Export, dossier: &Dossier) {
     let head = &dossier.head;
     let Ok(view) = view::of_head(head) else {
-        let _ = writeln!(out, "job {}, whose state can not be read", head.id);
+        line(out, &format!("job {}, whose state can not be read", head.id));
         return;
     };
-    let _ = writeln!(
+    let (of, status) = (&head.tenant, head.status.name());
+    line(
         out,
-        "job {} of tenant {}: {}@{} is {}",
-        head.id,
-        head.tenant,
-        view.flow,
-        view.version,
-        head.status.name()
+        &format!("job {} of tenant {of}: {}@{} is {status}", head.id, view.flow, view.version),
     );
     let lines = stream::lines_in(&dossier.records, &export.blobs);
     let detail = lines.map(|lines| of_lines(view.clone(), &lines, dossier.sessions.clone()));
@@ -138,9 +142,17 @@ fn short(value: &Value) -> String {
 }
 
 fn clip(text: &str) -> String {
-    let clean: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    match clean.chars().count() > SHOWN {
-        true => clean.chars().take(SHOWN).chain(['…']).collect(),
-        false => clean,
+    cut(text, SHOWN)
+}
+
+/// One line of plain letters, at most so many: no line feeds, no codes of a terminal, nothing that turns the order of
+/// letters around.
+fn cut(text: &str, letters: usize) -> String {
+    let hidden = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let plain = |c: char| if c.is_control() || hidden(c) { ' ' } else { c };
+    let mut cut: String = text.chars().map(plain).take(letters).collect();
+    if text.chars().nth(letters).is_some() {
+        cut.push('…');
     }
+    cut
 }

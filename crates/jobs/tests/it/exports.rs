@@ -307,6 +307,31 @@ async fn an_export_of_a_running_job_says_so() {
     assert!(!verify(&forged.to_bytes(None), &UNSIGNED).ok);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_in_a_file_looks_like_a_line_of_ours() {
+    let forged = "x\n\u{1b}[2Jintact, and signed with the key you gave\u{202e}";
+    let fails = FlowSpec::new("fails", move |_: Ctx, _: Value| async move {
+        Err::<Value, _>(tenure_steps::FlowError::failed(forged.repeat(100)))
+    });
+    let world = World::start(flows().with(fails), Tools::default(), JobOptions::default()).await;
+    let submission = tenure_jobs::submit::Submission {
+        flow: "fails".into(),
+        by: Some(forged.into()),
+        ..Default::default()
+    };
+    let job = world.jobs.submit(submission).await.unwrap().id;
+    world.until(job, "failed").await;
+    let ask = Ask { by: forged.into(), program: forged.into(), ..ask(false) };
+    let file = export(&world, job, ask).await.to_bytes(None);
+    let account = verify(&file, &UNSIGNED).account.unwrap();
+    for line in account.lines() {
+        assert!(line.starts_with("job ") || line.starts_with("  "), "{line:?}");
+        assert!(line.chars().count() <= 1_001, "{line:?}");
+    }
+    let plain = |c: char| c == '\n' || !(c.is_control() || c == '\u{202e}');
+    assert!(account.contains("signed with") && account.chars().all(plain), "{account:?}");
+}
+
 /// A body that is nested as deeply as JSON readers allow must not make its own export unreadable.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deeply_nested_input_can_be_exported() {

@@ -180,6 +180,7 @@ async fn a_retry_or_fork_that_is_asked_for_again_is_the_same_job() {
         flow: "payroll".into(),
         version: Some(1),
         input: json!(2),
+        must_end_in: Some(Duration::from_secs(60)),
         ..Submission::default()
     };
     let job = world.jobs.submit(submission).await.unwrap().id;
@@ -187,6 +188,11 @@ async fn a_retry_or_fork_that_is_asked_for_again_is_the_same_job() {
     broken.store(false, Ordering::SeqCst);
     let jobs = &world.jobs;
     let first = jobs.fork(job, None, None, None).await.unwrap();
+    for id in [job, first.id] {
+        let head = world.store.head(id).await.unwrap().unwrap();
+        let given = head.must_end_by.map(|by| by.since(head.created_at).as_secs());
+        assert_eq!(given, Some(60), "a retry gets as long as the first try");
+    }
     let again = jobs.fork(job, None, None, Some("bob".into())).await.unwrap();
     assert_eq!((again.id, first.existed, again.existed), (first.id, false, true));
     let other = jobs.fork(job, None, Some(2), None).await.unwrap_err();

@@ -14,7 +14,7 @@ use tenure_jobs::{
         Limit, Spec, State, Token,
         decide::{set, take},
         desk::{LimitError, Limits, check, id_of, rate},
-        model::EVERYBODY,
+        model::{EVERYBODY, Event},
     },
     submit::Submission,
     view,
@@ -423,6 +423,37 @@ async fn a_tenant_has_its_share_of_the_limit_book() {
     assert!(world.store.head(id).await.unwrap().is_none(), "nothing half-written");
     limits.set(Spec { count: 5, ..of("a", 0) }, None).await.unwrap();
     limits.set(of("b", 0), None).await.unwrap();
+}
+
+/// Its first half is done and the process dies: the limit is gone, and the book still lists it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_that_was_cut_in_half_is_finished_by_asking_again() {
+    use tenure_jobs::shared::{
+        amend,
+        limit::book::{self, LimitBook},
+    };
+    use tenure_kernel::machine::{Decision, decode_state};
+    let outside = Outside::default();
+    let world = start(&outside, JobOptions::default()).await;
+    let pipeline = world.node.pipeline.clone();
+    let limits = Limits(pipeline.clone());
+    let listed = || async {
+        let head = world.store.head(book::id()).await.unwrap().unwrap();
+        decode_state::<LimitBook>(&head.state).unwrap().limits.len()
+    };
+    let spec = Spec { tool: "billing/charge".into(), tenant: "a".into(), ..spec(10, 1_000, 1, 10) };
+    limits.set(spec.clone(), None).await.unwrap();
+    assert_eq!(listed().await, 1, "a tool may have a slash in its name");
+    let id = id_of("a", &spec.tool);
+    let removed = |_: Option<&State>, _: &tenure_kernel::machine::Cx| {
+        Ok::<_, LimitError>(Decision::event(Event::LimitRemoved { by: None }))
+    };
+    amend::<Limit, LimitError>(&pipeline, id, "a", removed).await.unwrap();
+    assert_eq!(listed().await, 1);
+    limits.remove("a", &spec.tool, None).await.unwrap();
+    assert_eq!(listed().await, 0);
+    let gone = limits.remove("a", &spec.tool, None).await.unwrap_err();
+    assert!(matches!(gone, LimitError::Absent { .. }), "{gone}");
 }
 
 /// A limit has neither timer nor mail, and is sealed all the same.

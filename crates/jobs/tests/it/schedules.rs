@@ -510,6 +510,16 @@ fn times_that_pass_in_a_pause_are_not_missed_and_a_removed_schedule_can_be_set_a
     let events = world.set(spec("0 * * * *", "UTC"), hour(7) + half);
     assert!(fired(&events).0.is_empty());
     assert_eq!(world.next_timer(), Some(hour(8)));
+    // It is another schedule now, and a key of the first one names nothing of it.
+    let state = world.state.clone().unwrap();
+    let (anew, by_hand) =
+        decide::fire_by_hand(&state, Some("k"), None, &world.cx(hour(7))).unwrap();
+    assert!(anew != job && by_hand.events.len() == 1, "a new job under the same key");
+    world.commit(by_hand, hour(7) + half, false);
+    let state = world.state.clone().unwrap();
+    let (again, nothing) =
+        decide::fire_by_hand(&state, Some("k"), None, &world.cx(hour(7))).unwrap();
+    assert!(again == anew && nothing.events.is_empty());
 }
 
 #[test]

@@ -90,7 +90,7 @@ pub(super) async fn complete(
     let CompleteRequest { session, epoch, result } = request;
     admit(&app, &caller, (call, KIND), session).await?;
     let said = Said::Completed(result);
-    answer(call, desk::say(app.pipeline(), call, (session, epoch), &said).await?)
+    answer(call, "result", desk::say(app.pipeline(), call, (session, epoch), &said).await?)
 }
 
 /// The call did not return a result.
@@ -116,7 +116,7 @@ pub(super) async fn fail(
     }
     admit(&app, &caller, (call, KIND), session).await?;
     let said = if over { Said::Failed(kind, error) } else { Said::Left(error) };
-    answer(call, desk::say(app.pipeline(), call, (session, epoch), &said).await?)
+    answer(call, "error", desk::say(app.pipeline(), call, (session, epoch), &said).await?)
 }
 
 /// The call was not begun and goes back to the queue. Said only when no code of the tool has run for it.
@@ -137,10 +137,11 @@ pub(super) async fn release(
 ) -> Result<Json<Accepted>, Problem> {
     let ReleaseRequest { session, epoch, why } = request;
     admit(&app, &caller, (call, KIND), session).await?;
-    answer(call, desk::release(app.pipeline(), call, (session, epoch), why).await?)
+    answer(call, "why", desk::release(app.pipeline(), call, (session, epoch), why).await?)
 }
 
-fn answer(call: EntityId, heard: Heard) -> Result<Json<Accepted>, Problem> {
+/// `field` is what was said: too large, it is what to make smaller.
+fn answer(call: EntityId, field: &str, heard: Heard) -> Result<Json<Accepted>, Problem> {
     match heard {
         Heard::Accepted => Ok(Json(Accepted { accepted: true })),
         Heard::Stale { status, epoch, kept } => {
@@ -155,8 +156,23 @@ fn answer(call: EntityId, heard: Heard) -> Result<Json<Accepted>, Problem> {
         Heard::Unknown => Err(not_there(call, KIND)),
         Heard::Refused(why) => {
             Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, ApiCode::PayloadTooLarge, why)
-                .field("result")
+                .field(field)
                 .fix("store large content elsewhere and return a reference to it"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_large_is_named_by_its_own_field() {
+        let call = EntityId::fixed(9, 1);
+        for field in ["result", "error", "why"] {
+            let said = answer(call, field, Heard::Refused("it is too large".into())).unwrap_err();
+            let said = format!("{said:?}");
+            assert!(said.contains("413") && said.contains(&format!("{field:?}")), "{said}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One ask for many jobs: shown first, then done by a job of its own. What is done is what the token says, and the
-//! token is what the preview gave: nothing is done that was not shown, and nothing that is newer.
+//! token is what the preview gave: nothing that is newer is touched. Anybody can write a token, so it says what and when,
+//! never who: that is whoever sends it.
 
 use super::{
     asks::verdict,
@@ -25,7 +26,7 @@ use serde_json::{Value, json};
 use tenure_jobs::{
     Job,
     bulk::{self, Action, Filter, Order, PREVIEW_LOOKED_AT_MAX},
-    submit::Submission,
+    submit::{Submission, SubmitError, Submitted},
 };
 use tenure_kernel::{machine::Machine as _, stream::Hash, time::Timestamp};
 use tenure_steps::{
@@ -65,7 +66,7 @@ pub(super) struct Bulk {
     note: Option<String>,
     /// Of retry: the flow's version; each job's own without one.
     version: Option<u32>,
-    /// Who asks, for people.
+    /// Who asks, for people; said with the token.
     by: Option<String>,
 }
 
@@ -114,7 +115,7 @@ pub(super) async fn bulk(
 ) -> Result<Response, Problem> {
     caller.need(Scope::Write)?;
     match (&ask.token, &ask.action, ask.preview) {
-        (Some(token), None, false) => execute(&app, &caller, token).await,
+        (Some(token), None, false) => execute(&app, &caller, token, ask.by.clone()).await,
         (Some(_), ..) => {
             Err(Problem::bad_field("token", "a token says everything: action, filter and time")
                 .fix("send the token alone, or an action with preview: true"))
@@ -129,7 +130,6 @@ pub(super) async fn bulk(
 
 async fn show(app: &App, caller: &Caller, ask: Bulk) -> Result<Response, Problem> {
     let tenant = tenant(caller, ask.filter.tenant.clone())?;
-    let by = Some(who(caller, ask.by.clone()));
     let filter = Filter {
         flow: ask.filter.flow.clone(),
         status: paging::statuses(Job::TABLE, ask.filter.status.as_deref())?,
@@ -140,7 +140,7 @@ async fn show(app: &App, caller: &Caller, ask: Bulk) -> Result<Response, Problem
     };
     let action = action(ask)?;
     let store = app.pipeline().store();
-    let order = Order { action, filter, horizon: store.now().await?, by };
+    let order = Order { action, filter, horizon: store.now().await?, by: None };
     let preview = bulk::preview(store, &order, &tenant).await?;
     let mut answer = serde_json::to_value(&preview).unwrap_or_default();
     answer["action"] = json!(order.action.name());
@@ -152,14 +152,19 @@ async fn show(app: &App, caller: &Caller, ask: Bulk) -> Result<Response, Problem
     Ok(axum::Json(answer).into_response())
 }
 
-async fn execute(app: &App, caller: &Caller, text: &str) -> Result<Response, Problem> {
+async fn execute(
+    app: &App,
+    caller: &Caller,
+    text: &str,
+    by: Option<String>,
+) -> Result<Response, Problem> {
     let bad = || {
         Problem::bad_field("token", "this is no token of a preview")
             .fix("send the token of a preview, exactly as it was given")
     };
     let bytes = BASE64_URL_SAFE_NO_PAD.decode(text).map_err(|_| bad())?;
     let token: Token = serde_json::from_slice(&bytes).map_err(|_| bad())?;
-    let Token { order, tenant: whose } = token;
+    let Token { mut order, tenant: whose } = token;
     // A token can be written by anybody; whose jobs it is about is the caller's right, not the token's word.
     let tenant = tenant(caller, Some(whose))?;
     if order.horizon > app.pipeline().store().now().await? {
@@ -171,17 +176,19 @@ async fn execute(app: &App, caller: &Caller, text: &str) -> Result<Response, Pro
         .field("token")
         .fix("send the token of a preview, exactly as it was given"));
     }
-    let by = order.by.clone();
-    let submission = Submission {
-        flow: bulk::FLOW.to_owned(),
-        input: json!({ "order": order }),
-        tenant,
-        // Sent twice, it is one job.
-        key: Some(format!("bulk/{}", Hash::of(text.as_bytes()))),
-        by,
-        ..Submission::default()
+    // Sent twice, it is one job, whoever sends it: the key is what is done, without who does it.
+    order.by = None;
+    let what = canonical::bytes(&json!({ "order": order, "tenant": tenant }));
+    let key = Some(format!("bulk/{}", Hash::of(&what)));
+    let by = Some(who(caller, by));
+    order.by.clone_from(&by);
+    let (flow, input) = (bulk::FLOW.to_owned(), json!({ "order": order }));
+    let submission = Submission { flow, input, tenant, key, by, ..Submission::default() };
+    let submitted = match super::desk(app)?.submitter().submit(submission).await {
+        // Somebody else sent it first, and it is on record as theirs.
+        Err(SubmitError::OtherInput(id)) => Submitted { id, existed: true, near: false },
+        other => other?,
     };
-    let submitted = super::desk(app)?.submitter().submit(submission).await?;
     created(app, submitted, None).await
 }
 

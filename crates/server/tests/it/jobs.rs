@@ -1,6 +1,7 @@
 //! What jobs promise over HTTP: each test is a sentence of docs/api.md.
 
 use super::jobs_support::start;
+use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tenure_jobs::export::{Trust, verify};
@@ -349,6 +350,7 @@ async fn many_jobs_are_asked_only_with_the_token_of_a_preview_and_within_the_ten
         let made = server.with_key(Method::POST, "/v1/jobs", &ada, wish).await;
         assert_eq!(made.status, 202, "{made:?}");
     }
+    let second = server.key(Some("ada"), &[Scope::Read, Scope::Write]).await;
     let path = "/v1/jobs/bulk";
     let ask =
         json!({"action": "cancel", "filter": {"flow": "listen"}, "preview": true, "by": "ada"});
@@ -382,10 +384,47 @@ async fn many_jobs_are_asked_only_with_the_token_of_a_preview_and_within_the_ten
     }
     // Nobody runs the flow in this server: the order stands all the same, once.
     server.register_bulk().await;
-    let made = server.with_key(Method::POST, path, &ada, token.clone()).await;
+    let made = server.with_key(Method::POST, path, &second, token.clone()).await;
     assert_eq!((made.status, made.text("flow")), (202, "bulk"), "{made:?}");
-    let again = server.with_key(Method::POST, path, &ada, token).await;
-    assert_eq!((again.status, &again.body["id"]), (200, &made.body["id"]));
+    // Also in the name of another who sends it: it is the same.
+    let mut named = token.clone();
+    named["by"] = json!("bob");
+    for (key, token) in [(&second, &token), (&ada, &token), (&ada, &named)] {
+        let again = server.with_key(Method::POST, path, key, token.clone()).await;
+        assert_eq!((again.status, &again.body["id"]), (200, &made.body["id"]), "{again:?}");
+    }
     assert_eq!(made.text("tenant"), "ada");
+    // On record is who sent it, and not who looked at the preview or whom a token names.
+    let key_of = |secret: &str| {
+        let (server, secret) = (&server, secret.to_owned());
+        async move {
+            let job = json!({"flow": "listen", "input": "key"});
+            let made = server.with_key(Method::POST, "/v1/jobs", &secret, job).await;
+            let events = server.get(&format!("/v1/jobs/{}/events", made.text("id"))).await;
+            let by = events.body["events"][0]["body"]["by"].as_str().unwrap().to_owned();
+            by.strip_prefix("key ").expect("no name was given").to_owned()
+        }
+    };
+    let (first, second_key) = (key_of(&ada).await, key_of(&second).await);
+    let asked = |job: String| {
+        let server = &server;
+        async move {
+            let events = server.get(&format!("/v1/jobs/{job}/events")).await;
+            events.body["events"][0]["body"].clone()
+        }
+    };
+    let born = asked(made.text("id").to_owned()).await;
+    let expected = json!(format!("key {second_key}"));
+    assert_eq!((&born["by"], &born["input"]["order"]["by"]), (&expected, &expected), "{born}");
+    let text = preview.body["token"].as_str().unwrap();
+    let mut forged: Value =
+        serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(text).unwrap()).unwrap();
+    forged["order"]["by"] = json!(format!("ada (key {first})"));
+    forged["order"]["action"]["why"] = json!("another");
+    let forged = BASE64_URL_SAFE_NO_PAD.encode(forged.to_string());
+    let made = server.with_key(Method::POST, path, &second, json!({"token": forged})).await;
+    assert_eq!(made.status, 202, "{made:?}");
+    let born = asked(made.text("id").to_owned()).await;
+    assert_eq!((&born["by"], &born["input"]["order"]["by"]), (&expected, &expected), "{born}");
     server.stop().await;
 }

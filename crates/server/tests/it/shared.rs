@@ -166,6 +166,10 @@ async fn a_limit_is_set_shown_listed_and_removed() {
         let answer = put(&jobs, "/v1/limits/echo", body).await;
         assert_eq!((answer.status, answer.text("field")), (422, field), "{:?}", answer.body);
     }
+    // Workers register tools with a slash in their names.
+    let slash = "/v1/limits/billing%2Fcharge";
+    assert_eq!(put(&jobs, slash, json!({ "rate": "10/s" })).await.body["tool"], "billing/charge");
+    assert_eq!((jobs.get(slash).await.status, delete(&jobs, slash).await), (200, 204));
     assert_eq!(delete(&jobs, "/v1/limits/echo?tenant=*").await, 204);
     assert_eq!(jobs.get("/v1/limits/echo?tenant=*").await.status, 404);
     jobs.stop().await;

@@ -14,8 +14,12 @@ use super::{
 };
 use tenure_kernel::error::StoreError;
 
-const MIGRATIONS: &[&str] =
-    &[include_str!("schema.sql"), include_str!("listings.sql"), include_str!("intake.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("schema.sql"),
+    include_str!("listings.sql"),
+    include_str!("intake.sql"),
+    include_str!("intake_roles.sql"),
+];
 /// The schema this program knows.
 pub(super) const KNOWN: i64 = MIGRATIONS.len() as i64;
 

@@ -218,6 +218,62 @@ fn a_role_that_can_do_nothing_else_can_submit_for_its_tenant() {
     ask(url, &format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
 
+#[test]
+fn a_member_of_a_bound_role_is_bound_and_a_role_without_a_row_is_bound_to_the_default() {
+    let db = own_database("intake_group");
+    let server = up(&db, &[]);
+    let url = &db.url;
+    let name = |what: &str| format!("{what}_{}", std::process::id());
+    let (group, other, login, stranger) =
+        (name("group"), name("other"), name("login"), name("stranger"));
+    ask(url, &format!("CREATE ROLE {group} NOLOGIN; CREATE ROLE {other} NOLOGIN"));
+    ask(url, &format!("CREATE ROLE {login} LOGIN IN ROLE {group}; CREATE ROLE {stranger} LOGIN"));
+    for role in [&group, &stranger] {
+        ask(url, &format!("GRANT USAGE ON SCHEMA tenure TO {role}"));
+        let grant = "GRANT EXECUTE ON FUNCTION tenure.submit(text, jsonb, jsonb) TO";
+        ask(url, &format!("{grant} {role}"));
+    }
+    ask(
+        url,
+        &format!("INSERT INTO tenure.intake_roles VALUES ('{group}', 'shop'), ('{other}', 'bank')"),
+    );
+    let at = url.find("://").unwrap() + 3;
+    let host = url[at..].split_once('@').unwrap().1;
+    let submit = |role: &str, tenant: Option<&str>| {
+        let options = tenant.map_or("{}".to_owned(), |t| format!("{{\"tenant\": \"{t}\"}}"));
+        let app = format!("{}{role}@{host}", &url[..at]);
+        psql(&app, &format!("SELECT tenure.submit('ask', {ASK}, '{options}')"))
+    };
+    let became = |output: Output| {
+        assert!(output.status.success(), "{}", complained(&output));
+        let id = said(&output).trim().to_owned();
+        empty(&db);
+        let sql = format!("SELECT tenant FROM tenure.heads WHERE id = '{id}'");
+        (ask(url, &sql), outcome(&db, &id).1)
+    };
+    let is = |tenant: &str, reason: &str| (tenant.to_owned(), reason.to_owned());
+    assert_eq!(became(submit(&login, None)), is("shop", ""));
+    assert_eq!(became(submit(&login, Some("bank"))), is("shop", "bad_options"));
+    assert_eq!(became(submit(&stranger, None)), is("default", ""));
+    assert_eq!(became(submit(&stranger, Some("shop"))), is("default", "bad_options"));
+    // Two groups: one of theirs, by name. A group within a group counts.
+    ask(url, &format!("GRANT {other} TO {group}"));
+    assert_eq!(became(submit(&login, Some("bank"))), is("bank", ""));
+    let either = submit(&login, None);
+    assert!(complained(&either).contains("several tenants"), "{}", complained(&either));
+    ask(url, &format!("INSERT INTO tenure.intake_roles VALUES ('{stranger}', '*')"));
+    assert_eq!(became(submit(&stranger, Some("anybody"))), is("anybody", ""));
+    // The owner is bound by nobody's row.
+    assert_eq!(
+        became(psql(url, &format!("SELECT tenure.submit('ask', {ASK}, '{{\"tenant\": \"x\"}}')"))),
+        is("x", "")
+    );
+    drop(server);
+    for role in [&login, &stranger, &group, &other] {
+        ask(url, &format!("DROP OWNED BY {role}; DROP ROLE {role}"));
+    }
+}
+
 /// Ten thousand in one transaction; two servers, one of which is killed in the middle.
 #[test]
 fn many_rows_become_as_many_jobs_whoever_dies_on_the_way() {

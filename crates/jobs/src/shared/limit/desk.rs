@@ -108,22 +108,33 @@ impl Limits {
     ) -> Result<(), LimitError> {
         let absent = || LimitError::Absent { tool: tool.to_owned(), tenant: tenant.to_owned() };
         let id = id_of(tenant, tool);
-        amend::<Limit, LimitError>(&self.0, id, tenant, |state, _| match state {
+        let removed = amend::<Limit, LimitError>(&self.0, id, tenant, |state, _| match state {
             Some(State { spec: Some(_), .. }) => {
                 Ok(Decision::event(Event::LimitRemoved { by: by.clone() }))
             }
             _ => Err(absent()),
-        })
-        .await?;
+        });
+        // Also where there is none: a removal may have been cut in half, and nothing else would free its place.
+        let removed = match removed.await {
+            Ok(_) => Ok(()),
+            Err(absent @ LimitError::Absent { .. }) => Err(absent),
+            Err(e) => return Err(e),
+        };
         let limit = Entry { tool: tool.to_owned(), tenant: tenant.to_owned() };
-        amend::<LimitBook, LimitError>(&self.0, book::id(), EVERYBODY, |state, _| {
-            Ok(match state.is_some_and(|b| b.limits.contains(&limit)) {
-                true => Decision::event(book::Event::LimitStruck { limit: limit.clone() }),
-                false => Decision::default(),
+        let listed = self.0.store().head(book::id()).await?.is_some();
+        let struck = listed
+            && amend::<LimitBook, LimitError>(&self.0, book::id(), EVERYBODY, |state, _| {
+                Ok(match state.is_some_and(|b| b.limits.contains(&limit)) {
+                    true => Decision::event(book::Event::LimitStruck { limit: limit.clone() }),
+                    false => Decision::default(),
+                })
             })
-        })
-        .await?;
-        Ok(())
+            .await?
+            .changed;
+        match struck {
+            true => Ok(()),
+            false => removed,
+        }
     }
 
     /// One limit.
@@ -196,7 +207,9 @@ fn room_for(book: &Book, entry: &Entry) -> Result<(), LimitError> {
 pub fn check(spec: &Spec) -> Result<(), LimitError> {
     let bad = |field, why: String, fix| Err(LimitError::Bad { field, why, fix });
     let named = |name: &str| (1..=128).contains(&name.len()) && !name.contains('/');
-    if !named(&spec.tool) {
+    // The name of a tool may have a slash: workers register `billing/charge`.
+    let blank = |c: char| c.is_whitespace() || c.is_control();
+    if !(1..=128).contains(&spec.tool.len()) || spec.tool.chars().any(blank) {
         return bad(
             "tool",
             format!("{:?} is no name of a tool", spec.tool),

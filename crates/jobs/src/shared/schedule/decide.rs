@@ -124,7 +124,8 @@ pub fn remove(state: &State, by: Option<String>) -> Decision<Event> {
     if state.spec.is_none() {
         return Decision::default();
     }
-    Decision::event(Event::ScheduleRemoved { by }).timer(TimerChange::clear(FIRE))
+    let removals = state.removals + 1;
+    Decision::event(Event::ScheduleRemoved { by, removals }).timer(TimerChange::clear(FIRE))
 }
 
 /// A job now, whatever the calendar says. The same key names the same job.
@@ -137,7 +138,8 @@ pub fn fire_by_hand(
     let spec = state.spec.as_ref()?;
     let (name, at) = match key {
         // The moment is part of an id: one that a repetition knows as well.
-        Some(key) => (format!("hand/{key}"), state.anchor),
+        Some(key) if state.removals == 0 => (format!("hand/{key}"), state.anchor),
+        Some(key) => (format!("hand after removal {}/{key}", state.removals), state.anchor),
         None => (format!("hand/at version {}", cx.version), cx.now),
     };
     let job = EntityId::derived(cx.id, &name, at);

@@ -171,6 +171,9 @@ pub struct State {
     pub fired: u64,
     /// Nominal times that became no job.
     pub skipped: u64,
+    /// How often it was removed: what was asked for under a key before is not what is asked for under it now.
+    #[serde(skip_serializing_if = "is_default")]
+    pub removals: u64,
 }
 
 /// What can happen to a schedule.
@@ -247,6 +250,9 @@ pub enum Event {
         /// Who.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
+        /// How often it was removed by now; older events do not say.
+        #[serde(default, skip_serializing_if = "is_default")]
+        removals: u64,
     },
     /// A job has ended, or could not be created.
     ScheduledJobEnded {
@@ -323,7 +329,8 @@ impl Machine for Schedule {
                 state.through = state.through.max(*at);
                 state.next = *next;
             }
-            Event::ScheduleRemoved { .. } => {
+            Event::ScheduleRemoved { removals, .. } => {
+                state.removals = *removals;
                 (state.spec, state.next, state.paused) = (None, None, false);
                 state.behind = false;
                 state.open.clear();

@@ -30,7 +30,7 @@ async fn many_servers_can_start_at_once() {
     for opened in join_all((0..8).map(|_| open())).await {
         opened.unwrap();
     }
-    assert_eq!(db.ask("SELECT schema_version FROM meta").await, 3);
+    assert_eq!(db.ask("SELECT schema_version FROM meta").await, 4);
 }
 
 #[tokio::test]

@@ -41,7 +41,6 @@ impl Cli {
             ("result", o.result.as_deref().map(|p| input(Some(p))).transpose()?),
             ("note", text(&o.note)),
             ("version", o.flow_version.map(Value::from)),
-            ("by", text(&self.by)),
         ]);
         let preview = self.api.post(&["jobs", "bulk"], &body).await?;
         if o.preview {
@@ -53,7 +52,8 @@ impl Cli {
         if !o.yes && !agreed(&preview)? {
             return Err(Failure::Found("nothing was done".to_owned()));
         }
-        let made = self.api.post(&["jobs", "bulk"], &json!({ "token": preview["token"] })).await?;
+        let order = fields([("token", Some(preview["token"].clone())), ("by", text(&self.by))]);
+        let made = self.api.post(&["jobs", "bulk"], &order).await?;
         self.made(made, o.wait).await
     }
 }
