@@ -2,6 +2,7 @@
 //! it renews stays as small as it was.
 
 use crate::terms::{Serves, UNNAMED};
+use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -9,8 +10,11 @@ use tenure_kernel::{error::StoreError, ids::SessionId, sessions::Session, store:
 
 /// The member of a session's first event.
 pub const MEMBER: &str = "serves";
-/// Live sessions that are looked at; what is more is not counted.
-pub const LOOKED_AT_MAX: usize = 200;
+/// Live sessions that are looked at. Those that only take calls are among them: what a session is stands in its first
+/// event.
+pub const LOOKED_AT_MAX: usize = 5_000;
+/// Sessions whose first events are read at once.
+const AT_ONCE: usize = 32;
 /// Bytes of flow names that a session says. A worker with more says none, and is taken for one of any flow: that it
 /// is there is never hidden.
 const FLOWS_BYTES_MAX: usize = 8 * 1024;
@@ -98,13 +102,34 @@ impl Hand {
     }
 }
 
-/// Live sessions that may run jobs. Workers that only have tools for calls are none.
-pub async fn hands(store: &Arc<dyn Store>) -> Result<Vec<Hand>, StoreError> {
-    let mut hands = Vec::new();
-    for session in store.live_sessions().await?.into_iter().take(LOOKED_AT_MAX) {
-        hands.extend(hand(store, session).await?);
+/// Live sessions that may run jobs.
+#[derive(Clone, Debug, Default)]
+pub struct Hands {
+    /// Those that were found.
+    pub hands: Vec<Hand>,
+    /// Whether all sessions were looked at. Where not, that nobody was found says nothing.
+    pub all: bool,
+}
+
+impl Hands {
+    /// So many of them; `None` where nobody was found and not all were looked at.
+    pub fn count(&self, which: impl Fn(&Hand) -> bool) -> Option<u64> {
+        let found = self.hands.iter().filter(|h| which(h)).count() as u64;
+        (self.all || found > 0).then_some(found)
     }
-    Ok(hands)
+}
+
+/// Live sessions that may run jobs. Workers that only have tools for calls are none.
+pub async fn hands(store: &Arc<dyn Store>) -> Result<Hands, StoreError> {
+    let mut live = store.live_sessions().await?;
+    let all = live.len() <= LOOKED_AT_MAX;
+    live.truncate(LOOKED_AT_MAX);
+    let mut hands = Vec::new();
+    for some in live.chunks(AT_ONCE) {
+        let read = some.iter().map(|session| hand(store, session.clone()));
+        hands.extend(try_join_all(read).await?.into_iter().flatten());
+    }
+    Ok(Hands { hands, all })
 }
 
 async fn hand(store: &Arc<dyn Store>, session: Session) -> Result<Option<Hand>, StoreError> {

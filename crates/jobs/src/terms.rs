@@ -154,9 +154,8 @@ impl Terms {
             said.insert("start_in_seconds".into(), (ms / 1_000).into());
         }
         if let Some(gate) = &self.gate {
-            let whole =
-                gate.limit.map(|limit| serde_json::json!({"name": gate.name, "limit": limit}));
-            said.insert("gate".into(), whole.unwrap_or_else(|| gate.name.clone().into()));
+            let whole = GateTerm { id: None, ..GateTerm::clone(gate) };
+            said.insert("gate".into(), serde_json::to_value(whole).unwrap_or_default());
         }
         if let Some(queue) = &self.queue {
             said.insert("queue".into(), queue.clone().into());

@@ -33,11 +33,26 @@ pub const BOOK_GOOD_FOR: Duration = Duration::from_secs(2);
 /// How often a block is asked for when others are faster.
 const TRIES: u32 = 16;
 
+/// Books of tenants that a worker keeps in mind; with more it begins anew.
+const BOOKS_MAX: usize = 10_000;
+
 /// The limits that a worker knows of.
 #[derive(Default)]
 pub struct Limits {
-    /// Whether there are any.
+    /// Those for all together.
+    common: Arc<Known>,
+    /// Those of tenants, where there are such.
+    own: RwLock<HashMap<String, Arc<Known>>>,
+    pools: Mutex<HashMap<EntityId, Arc<tokio::sync::Mutex<Pool>>>>,
+}
+
+/// What is known of one book.
+#[derive(Default)]
+struct Known {
+    /// Whether it lists any.
     any: AtomicBool,
+    /// Whether tenants have books of their own.
+    tenants: AtomicBool,
     /// When the book was read last, in microseconds of this process's clock; 0 before the first look.
     read_at: AtomicU64,
     /// When to look again.
@@ -45,7 +60,6 @@ pub struct Limits {
     /// One reads, the others wait for it.
     looking: tokio::sync::Mutex<()>,
     by_tool: RwLock<HashMap<String, Vec<(String, EntityId)>>>,
-    pools: Mutex<HashMap<EntityId, Arc<tokio::sync::Mutex<Pool>>>>,
 }
 
 /// Tokens of one limit.
@@ -86,31 +100,72 @@ pub(crate) async fn of(
     tool: &str,
 ) -> Result<Vec<EntityId>, StoreError> {
     let limits = &reach.shop.limits;
-    let now = micros(reach.pipeline.rt().mono());
-    let look = |now| look(limits.read_at.load(Relaxed), limits.look_at.load(Relaxed), now);
-    let seen = look(now);
-    if seen == Look::First {
-        let _one = limits.looking.lock().await;
-        if look(now) == Look::First {
-            limits.look_at.store(now + micros(BOOK_GOOD_FOR), Relaxed);
-            limits.refresh(&reach.pipeline).await?;
-        }
+    limits.common.know(reach, EVERYBODY).await?;
+    let mut found = limits.common.of(tenant, tool);
+    if limits.common.tenants.load(Relaxed) {
+        let own = limits.own(tenant);
+        own.know(reach, tenant).await?;
+        found.extend(own.of(tenant, tool));
     }
-    if seen == Look::Beside {
-        limits.look_at.store(now + micros(BOOK_GOOD_FOR), Relaxed);
-        let reach = reach.clone();
-        reach.pipeline.rt().clone().spawn(Box::pin(async move {
-            if let Err(e) = reach.shop.limits.refresh(&reach.pipeline).await {
-                tracing::debug!(error = %e, "which limits there are can not be read now");
+    Ok(found)
+}
+
+impl Known {
+    /// Makes sure that what is known is good enough. `whose` book it is.
+    async fn know(self: &Arc<Self>, reach: &Reach, whose: &str) -> Result<(), StoreError> {
+        let now = micros(reach.pipeline.rt().mono());
+        let look = |now| look(self.read_at.load(Relaxed), self.look_at.load(Relaxed), now);
+        let seen = look(now);
+        if seen == Look::First {
+            let _one = self.looking.lock().await;
+            if look(now) == Look::First {
+                self.look_at.store(now + micros(BOOK_GOOD_FOR), Relaxed);
+                self.refresh(&reach.pipeline, whose).await?;
             }
-        }));
+        }
+        if seen == Look::Beside {
+            self.look_at.store(now + micros(BOOK_GOOD_FOR), Relaxed);
+            let (known, pipeline) = (self.clone(), reach.pipeline.clone());
+            let whose = whose.to_owned();
+            reach.pipeline.rt().clone().spawn(Box::pin(async move {
+                if let Err(e) = known.refresh(&pipeline, &whose).await {
+                    tracing::debug!(error = %e, "which limits there are can not be read now");
+                }
+            }));
+        }
+        Ok(())
     }
-    if !limits.any.load(Relaxed) {
-        return Ok(Vec::new());
+
+    fn of(&self, tenant: &str, tool: &str) -> Vec<EntityId> {
+        if !self.any.load(Relaxed) {
+            return Vec::new();
+        }
+        let by_tool = self.by_tool.read().unwrap_or_else(PoisonError::into_inner);
+        let found = by_tool.get(tool).into_iter().flatten();
+        found.filter(|(t, _)| t == tenant || t == EVERYBODY).map(|(_, id)| *id).collect()
     }
-    let by_tool = limits.by_tool.read().unwrap_or_else(PoisonError::into_inner);
-    let found = by_tool.get(tool).into_iter().flatten();
-    Ok(found.filter(|(t, _)| t == tenant || t == EVERYBODY).map(|(_, id)| *id).collect())
+
+    /// Looks into the book.
+    async fn refresh(&self, pipeline: &Pipeline, whose: &str) -> Result<(), StoreError> {
+        // From before the read: what is set while it runs may not be in it.
+        let began = micros(pipeline.rt().mono()).max(1);
+        let head = pipeline.store().head(book::id_of(whose)).await?;
+        let book = match head {
+            Some(head) => decode_state::<LimitBook>(&head.state)
+                .map_err(|e| StoreError::Corrupt(e.to_string()))?,
+            None => book::Book::default(),
+        };
+        let mut known: HashMap<String, Vec<(String, EntityId)>> = HashMap::new();
+        for book::Entry { tool, tenant } in book.limits {
+            let id = desk::id_of(&tenant, &tool);
+            known.entry(tool).or_default().push((tenant, id));
+        }
+        self.any.store(!known.is_empty(), Relaxed);
+        self.tenants.store(book.tenants, Relaxed);
+        *self.by_tool.write().unwrap_or_else(PoisonError::into_inner) = known;
+        self.read_at.fetch_max(began, Relaxed);
+        Ok(())
+    }
 }
 
 /// What to do about the limit book before a call.
@@ -140,25 +195,21 @@ fn micros(d: Duration) -> u64 {
 }
 
 impl Limits {
-    /// Looks into the limit book.
+    /// Looks into the common book, and forgets what it knew of the tenants' own.
     pub async fn refresh(&self, pipeline: &Pipeline) -> Result<(), StoreError> {
-        // From before the read: what is set while it runs may not be in it.
-        let began = micros(pipeline.rt().mono()).max(1);
-        let head = pipeline.store().head(book::id()).await?;
-        let book = match head {
-            Some(head) => decode_state::<LimitBook>(&head.state)
-                .map_err(|e| StoreError::Corrupt(e.to_string()))?,
-            None => book::Book::default(),
-        };
-        let mut known: HashMap<String, Vec<(String, EntityId)>> = HashMap::new();
-        for book::Entry { tool, tenant } in book.limits {
-            let id = desk::id_of(&tenant, &tool);
-            known.entry(tool).or_default().push((tenant, id));
+        self.own.write().unwrap_or_else(PoisonError::into_inner).clear();
+        self.common.refresh(pipeline, EVERYBODY).await
+    }
+
+    fn own(&self, tenant: &str) -> Arc<Known> {
+        if let Some(known) = self.own.read().unwrap_or_else(PoisonError::into_inner).get(tenant) {
+            return known.clone();
         }
-        self.any.store(!known.is_empty(), Relaxed);
-        *self.by_tool.write().unwrap_or_else(PoisonError::into_inner) = known;
-        self.read_at.fetch_max(began, Relaxed);
-        Ok(())
+        let mut own = self.own.write().unwrap_or_else(PoisonError::into_inner);
+        if own.len() >= BOOKS_MAX {
+            own.clear();
+        }
+        own.entry(tenant.to_owned()).or_default().clone()
     }
 
     /// From when on a token of this limit would be good. `None`: the limit is gone.

@@ -49,6 +49,9 @@ pub enum Said {
         limit: u32,
         /// Who.
         by: String,
+        /// They are of no tenant.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_operator: bool,
     },
     /// A job is over.
     Release {
@@ -157,7 +160,9 @@ impl<'a> Desk<'a> {
                 self.note(&format!("gate_set: {limit} is not between 1 and {}", limits::LIMIT_MAX));
             }
             // Less takes nothing away: grants wait until enough have come back.
-            Said::Set { limit, by, .. } => self.push(GateEvent::GateLimitSet { limit, by }),
+            Said::Set { limit, by, by_operator, .. } => {
+                self.push(GateEvent::GateLimitSet { limit, by, by_operator });
+            }
             Said::Release { job } => self.release(job, "it ended"),
         }
         self.settle();

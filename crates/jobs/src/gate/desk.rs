@@ -22,8 +22,6 @@ use tenure_kernel::{
 
 /// Waiters that are shown by name.
 const SHOWN_MAX: usize = 20;
-/// Gates that are listed.
-const LISTED_MAX: usize = 1_000;
 
 /// A gate as people see it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +34,9 @@ pub struct GateView {
     pub limit: u32,
     /// The person who said so; without one it is what the first job asked for.
     pub set_by: Option<String>,
+    /// That person is of no tenant: only such a one changes it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_operator: bool,
     /// Jobs that have a permit.
     pub holders: Vec<Standing>,
     /// Everybody in the line.
@@ -74,6 +75,7 @@ impl GateView {
             tenant: head.tenant.clone(),
             limit: state.limit,
             set_by: state.set_by,
+            by_operator: state.by_operator,
             holders: state.holders.iter().map(holder).collect(),
             waiting,
             next: line.iter().take(SHOWN_MAX).map(waiter).collect(),
@@ -88,6 +90,9 @@ pub enum GateError {
     /// A name or limit that can not be used.
     #[error(transparent)]
     Bad(#[from] BadTerm),
+    /// An operator set its limit, and a tenant wants to change it.
+    #[error("the limit of gate {0} was set by an operator")]
+    Operators(String),
     /// Nobody has named it yet.
     #[error("there is no gate {0}")]
     Absent(String),
@@ -101,13 +106,15 @@ pub enum GateError {
 pub struct Gates(pub Pipeline);
 
 impl Gates {
-    /// Says how many may pass, for the first time or anew. The gate itself decides; it may be read a moment later.
+    /// Says how many may pass, for the first time or anew. The gate itself decides; it may be read a moment later. What an
+    /// operator (somebody of no tenant) has said, a tenant leaves alone.
     pub async fn set(
         &self,
         tenant: &str,
         name: &str,
         limit: u32,
         by: &str,
+        by_operator: bool,
     ) -> Result<(), GateError> {
         terms::name("name", name)?;
         if !(1..=limits::LIMIT_MAX).contains(&limit) {
@@ -115,8 +122,14 @@ impl Gates {
             return Err(BadTerm { field: "limit", why }.into());
         }
         let by = tenure_kernel::limits::clip(by, 128).to_owned();
-        let body = Body::json(&Said::Set { name: name.to_owned(), limit, by });
+        let body = Body::json(&Said::Set { name: name.to_owned(), limit, by, by_operator });
         let id = gate_id(tenant, name);
+        let head = self.0.store().head(id).await?.filter(|h| h.kind() == Gate::TABLE.kind);
+        if !by_operator
+            && head.as_ref().map(GateView::of).transpose()?.is_some_and(|g| g.by_operator)
+        {
+            return Err(GateError::Operators(name.to_owned()));
+        }
         // One that is created between the two is there for the next try.
         for _ in 0..3 {
             let mail_id = MailId(format!("set/{:016x}", self.0.rt().random()));
@@ -156,16 +169,23 @@ impl Gates {
         Ok(GateView::of(&head)?)
     }
 
-    /// All gates of a tenant, or of everybody.
-    pub async fn list(&self, tenant: Option<&str>) -> Result<Vec<GateView>, GateError> {
+    /// A page of the gates of a tenant, or of everybody, and where the next one begins.
+    pub async fn page(
+        &self,
+        tenant: Option<&str>,
+        after: Option<EntityId>,
+        limit: usize,
+    ) -> Result<(Vec<GateView>, Option<EntityId>), GateError> {
         let filter = HeadFilter {
             kind: Some(Gate::TABLE.kind.to_owned()),
             tenant: tenant.map(str::to_owned),
+            after,
             ..HeadFilter::default()
         };
-        let heads = self.0.store().heads(filter, LISTED_MAX).await?;
+        let heads = self.0.store().heads(filter, limit).await?;
+        let next = heads.last().map(|h| h.id).filter(|_| heads.len() == limit);
         let mut all = heads.iter().map(GateView::of).collect::<Result<Vec<_>, StoreError>>()?;
         all.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
-        Ok(all)
+        Ok((all, next))
     }
 }

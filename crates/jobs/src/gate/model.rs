@@ -61,6 +61,9 @@ pub struct GateState {
     /// The person who said so; without one it is what the first job asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub set_by: Option<String>,
+    /// That person is of no tenant.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub by_operator: bool,
     /// Who has a permit, in the order of their grants.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Holder>,
@@ -125,6 +128,9 @@ pub enum GateEvent {
         limit: u32,
         /// Who.
         by: String,
+        /// They are of no tenant.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_operator: bool,
     },
     /// A job stands in the window.
     GateAsked {
@@ -216,9 +222,10 @@ impl Machine for Gate {
                 state.name.clone_from(name);
                 state.limit = *limit;
             }
-            GateEvent::GateLimitSet { limit, by } => {
+            GateEvent::GateLimitSet { limit, by, by_operator } => {
                 state.limit = *limit;
                 state.set_by = Some(by.clone());
+                state.by_operator = *by_operator;
             }
             GateEvent::GateAsked { waiter } => state.window.push(*waiter),
             GateEvent::GatePaged { page, waiters } => {

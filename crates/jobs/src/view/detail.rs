@@ -118,8 +118,8 @@ pub async fn detail(store: &Arc<dyn Store>, id: EntityId) -> Result<Option<JobDe
     lines.retain(|l| l.event.version <= head.version);
     if job.status == "queued" {
         let hands = crate::serving::hands(store).await?;
-        let workers = hands.iter().filter(|h| h.takes(&head.queue, &head.tenant)).count();
-        job.workers = Some(u32::try_from(workers).unwrap_or(u32::MAX));
+        let workers = hands.count(|h| h.takes(&head.queue, &head.tenant));
+        job.workers = workers.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
     }
     let mut sessions: Vec<(SessionId, String)> = Vec::new();
     for session in lines.iter().filter_map(|l| l.took) {

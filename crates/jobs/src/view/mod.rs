@@ -13,7 +13,7 @@
 pub(crate) mod detail;
 mod fork;
 mod handed;
-mod queues;
+pub mod queues;
 mod replay;
 mod rules;
 pub(crate) mod steps;

@@ -1,7 +1,7 @@
 //! What stands in the ready queues, and who serves them. Every look is bounded; where it stopped, it says so.
 
 use super::Job;
-use crate::serving::{self, Hand};
+use crate::serving::{self, Hand, Hands};
 use serde::{Deserialize, Serialize};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,17 +9,31 @@ use std::{
 };
 use tenure_kernel::{
     error::StoreError,
-    ids::SessionId,
+    head::Head,
+    ids::{EntityId, SessionId},
     machine::Machine as _,
     store::{HeadFilter, Store},
     time::Timestamp,
 };
 
-/// Ready jobs of a queue by tenant and priority: how many, and since when the oldest.
-type Groups = BTreeMap<(String, i16), (u64, Timestamp)>;
+/// Ready jobs of a queue by tenant and priority: how many, and since when the oldest, where that is known.
+type Groups = BTreeMap<(String, i16), (u64, Option<Timestamp>)>;
 
-/// Queued jobs that one look reads.
-pub const JOBS_MAX: usize = 2_000;
+/// Queued jobs that one look reads from each end: the oldest, and the newest.
+pub const JOBS_MAX: usize = 1_000;
+/// Queues of which the store is asked who waits there, where not all jobs were read.
+const ASKED_MAX: usize = 200;
+/// Workers of a queue that are named.
+const NAMED_MAX: usize = 200;
+
+/// What waits where.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Queues {
+    /// By name.
+    pub queues: Vec<QueueView>,
+    /// Whether no other queue can have jobs that wait: all of them were read.
+    pub complete: bool,
+}
 
 /// A ready queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,8 +54,8 @@ pub struct QueueView {
     pub oldest: Option<Timestamp>,
     /// The same by tenant and priority, of what was read.
     pub groups: Vec<GroupView>,
-    /// Live workers that serve it.
-    pub workers: u64,
+    /// Live workers that serve it; none where there are more sessions than are looked at, and nobody was found.
+    pub workers: Option<u64>,
     /// Those of them that may be named.
     pub served_by: Vec<ServedBy>,
 }
@@ -55,8 +69,8 @@ pub struct GroupView {
     pub priority: i16,
     /// How many.
     pub depth: u64,
-    /// Since when the oldest waits.
-    pub oldest: Timestamp,
+    /// Since when the oldest waits; none where it was not among those that were read.
+    pub oldest: Option<Timestamp>,
 }
 
 /// A worker that serves a queue.
@@ -68,31 +82,29 @@ pub struct ServedBy {
     pub name: String,
 }
 
-/// The queues with ready jobs, or with a worker that serves them. With a tenant only its own jobs, and only its own
-/// workers by name; a worker that serves everybody is counted. Idle queues are shown without labels: a worker with
-/// four capabilities looks into sixteen for each flow.
+/// The queues with ready jobs, or with a worker that serves them; with a name, that one. With a tenant only its own jobs,
+/// and only its own workers by name; a worker that serves everybody is counted. Idle queues are shown without labels: a
+/// worker with four capabilities looks into sixteen for each flow.
+///
+/// Only so many jobs are read, so a long queue may stand in front of all others. Whether anybody waits in a queue whose
+/// name is known, the store says all the same: such a queue is never shown as empty.
 pub async fn queues(
     store: &Arc<dyn Store>,
     tenant: Option<&str>,
-) -> Result<Vec<QueueView>, StoreError> {
+    queue: Option<&str>,
+) -> Result<Queues, StoreError> {
     let hands = serving::hands(store).await?;
-    let filter = HeadFilter {
-        kind: Some(Job::TABLE.kind.into()),
-        status: Some("queued".into()),
-        tenant: tenant.map(str::to_owned),
-        ..HeadFilter::default()
-    };
-    let heads = store.heads(filter, JOBS_MAX).await?;
-    let counted_all = heads.len() < JOBS_MAX;
+    let (heads, complete) = queued(store, tenant).await?;
     let mut groups: BTreeMap<String, Groups> = BTreeMap::new();
-    for head in heads {
+    for head in heads.into_values() {
         let at = head.ready_at.unwrap_or(head.changed_at);
         let of_queue = groups.entry(head.queue).or_default();
-        let group = of_queue.entry((head.tenant, head.priority)).or_insert((0, at));
-        *group = (group.0 + 1, group.1.min(at));
+        let group = of_queue.entry((head.tenant, head.priority)).or_insert((0, Some(at)));
+        *group = (group.0 + 1, group.1.min(Some(at)));
     }
     let mut names: BTreeSet<String> = groups.keys().cloned().collect();
-    for serving in hands.iter().filter(|h| visible(h, tenant)).filter_map(|h| h.serving.as_ref()) {
+    let seen = hands.hands.iter().filter(|h| visible(h, tenant));
+    for serving in seen.filter_map(|h| h.serving.as_ref()) {
         for flow in serving.flows.iter().flatten() {
             names.extend(serving.queues.iter().map(|queue| match queue.as_str() {
                 crate::terms::UNNAMED => flow.clone(),
@@ -100,11 +112,48 @@ pub async fn queues(
             }));
         }
     }
+    if let Some(queue) = queue {
+        names.retain(|name| name == queue);
+        if !complete || !hands.all {
+            names.insert(queue.to_owned());
+        }
+    }
+    for (asked, name) in names.iter().enumerate().filter(|_| !complete) {
+        if asked == ASKED_MAX {
+            break;
+        }
+        for (priority, whose) in store.ready_groups(name).await? {
+            if tenant.is_none_or(|mine| mine == whose) {
+                let of_queue = groups.entry(name.clone()).or_default();
+                of_queue.entry((whose, priority)).or_insert((1, None));
+            }
+        }
+    }
     let one = |queue: String| {
         let of_queue = groups.remove(&queue).unwrap_or_default();
-        view(queue, of_queue, counted_all, &hands, tenant)
+        view(queue, of_queue, complete, &hands, tenant)
     };
-    Ok(names.into_iter().map(one).collect())
+    Ok(Queues { queues: names.into_iter().map(one).collect(), complete })
+}
+
+/// Jobs that wait, the oldest and the newest; and whether these are all.
+async fn queued(
+    store: &Arc<dyn Store>,
+    tenant: Option<&str>,
+) -> Result<(BTreeMap<EntityId, Head>, bool), StoreError> {
+    let filter = HeadFilter {
+        kind: Some(Job::TABLE.kind.into()),
+        status: Some("queued".into()),
+        tenant: tenant.map(str::to_owned),
+        ..HeadFilter::default()
+    };
+    let mut heads = store.heads(filter.clone(), JOBS_MAX).await?;
+    let complete = heads.len() < JOBS_MAX;
+    if !complete {
+        let newest = HeadFilter { newest_first: true, ..filter };
+        heads.extend(store.heads(newest, JOBS_MAX).await?);
+    }
+    Ok((heads.into_iter().map(|head| (head.id, head)).collect(), complete))
 }
 
 fn visible(hand: &Hand, tenant: Option<&str>) -> bool {
@@ -113,19 +162,19 @@ fn visible(hand: &Hand, tenant: Option<&str>) -> bool {
 
 fn view(
     queue: String,
-    groups: BTreeMap<(String, i16), (u64, Timestamp)>,
-    counted_all: bool,
-    hands: &[Hand],
+    groups: Groups,
+    complete: bool,
+    hands: &Hands,
     tenant: Option<&str>,
 ) -> QueueView {
-    let serve = |hand: &&Hand| {
+    let serves = |hand: &Hand| {
         visible(hand, tenant) && hand.serving.as_ref().is_none_or(|s| s.covers(&queue))
     };
-    let serve: Vec<&Hand> = hands.iter().filter(serve).collect();
-    let named = |hand: &&&Hand| tenant.is_none_or(|mine| mine == hand.tenant);
-    let served_by = serve.iter().filter(named);
+    let named = |hand: &&Hand| serves(hand) && tenant.is_none_or(|mine| mine == hand.tenant);
+    let served_by = hands.hands.iter().filter(named).take(NAMED_MAX);
     let served_by = served_by.map(|h| ServedBy { session: h.session, name: h.name.clone() });
     let served_by = served_by.collect();
+    let workers = hands.count(serves);
     let flow = serving::flow_of(&queue).to_owned();
     let parts = serving::parts(&queue, &flow);
     let (name, needs) = parts.map_or((None, Vec::new()), |p| {
@@ -137,13 +186,13 @@ fn view(
     groups.sort_by_key(|g| std::cmp::Reverse(g.priority));
     QueueView {
         depth: groups.iter().map(|g| g.depth).sum(),
-        oldest: groups.iter().map(|g| g.oldest).min(),
-        workers: serve.len() as u64,
+        oldest: groups.iter().filter_map(|g| g.oldest).min(),
+        workers,
         served_by,
         named: name,
         needs,
         flow,
-        counted_all,
+        counted_all: complete,
         groups,
         queue,
     }

@@ -189,9 +189,9 @@ async fn a_retry_or_fork_that_is_asked_for_again_is_the_same_job() {
     let jobs = &world.jobs;
     let first = jobs.fork(job, None, None, None).await.unwrap();
     for id in [job, first.id] {
-        let head = world.store.head(id).await.unwrap().unwrap();
-        let given = head.must_end_by.map(|by| by.since(head.created_at).as_secs());
-        assert_eq!(given, Some(60), "a retry gets as long as the first try");
+        let detail = tenure_jobs::view::detail(&world.store, id).await.unwrap().unwrap();
+        let given = &detail.events[0].body["must_end_in_ms"];
+        assert_eq!(given, &json!(60_000), "a retry gets as long as the first try");
     }
     let again = jobs.fork(job, None, None, Some("bob".into())).await.unwrap();
     assert_eq!((again.id, first.existed, again.existed), (first.id, false, true));

@@ -325,7 +325,10 @@ fn walk(limit: u32, steps: &[Step], priorities: bool) -> Result<World, String> {
                 if world.state.is_some() {
                     top = top.max(*limit);
                     let (name, by) = ("g".into(), "ann".into());
-                    world.mail(mail::SET, Body::json(&Said::Set { name, limit: *limit, by }));
+                    world.mail(
+                        mail::SET,
+                        Body::json(&Said::Set { name, limit: *limit, by, by_operator: true }),
+                    );
                 }
             }
             Step::Check => world.check_timer(),
@@ -435,7 +438,7 @@ fn a_larger_limit_grants_at_once_and_a_smaller_one_takes_nothing_away() {
     world.settle(|_| 0);
     let set = |world: &mut World, limit| {
         let (name, by) = ("g".into(), "ann".into());
-        world.mail(mail::SET, Body::json(&Said::Set { name, limit, by }));
+        world.mail(mail::SET, Body::json(&Said::Set { name, limit, by, by_operator: true }));
         world.settle(|_| 0);
     };
     let held = |world: &World| world.state.as_ref().unwrap().holders.len();

@@ -33,7 +33,8 @@ use tenure_steps::{
 };
 
 fn spec(count: u32, per_ms: u64, burst: u32, block: u32) -> Spec {
-    Spec { tool: "raise".into(), tenant: EVERYBODY.into(), count, per_ms, burst, block }
+    let (tool, tenant) = ("raise".into(), EVERYBODY.into());
+    Spec { tool, tenant, count, per_ms, burst, block, by_operator: false }
 }
 
 fn at(ms: i64) -> Timestamp {
@@ -305,7 +306,7 @@ async fn a_limit_that_is_removed_holds_nobody_back() {
     let limits = Limits(world.node.pipeline.clone());
     limited(&world, spec(1, 3_600_000, 1, 1)).await;
     assert_eq!(limits.list(None).await.unwrap().len(), 1);
-    limits.remove(EVERYBODY, "raise", None).await.unwrap();
+    limits.remove(EVERYBODY, "raise", None, true).await.unwrap();
     assert!(matches!(limits.show(EVERYBODY, "raise").await, Err(LimitError::Absent { .. })));
     assert!(limits.list(None).await.unwrap().is_empty());
     // Not refreshed: the worker still believes in it, asks, and learns.
@@ -422,7 +423,28 @@ async fn a_tenant_has_its_share_of_the_limit_book() {
     let id = id_of("a", &format!("tool{LIMITS_PER_TENANT_MAX}"));
     assert!(world.store.head(id).await.unwrap().is_none(), "nothing half-written");
     limits.set(Spec { count: 5, ..of("a", 0) }, None).await.unwrap();
+    // Whoever limits the tenant has room all the same, and what they set stays.
+    let operators = Spec { by_operator: true, ..of("a", LIMITS_PER_TENANT_MAX) };
+    limits.set(operators.clone(), None).await.unwrap();
+    let (tool, mine) =
+        (&operators.tool, Spec { count: 11, by_operator: false, ..operators.clone() });
+    for refused in
+        [limits.set(mine, None).await.err(), limits.remove("a", tool, None, false).await.err()]
+    {
+        assert!(matches!(refused, Some(LimitError::Operators { .. })), "{refused:?}");
+    }
+    assert_eq!(limits.show("a", tool).await.unwrap().spec, operators);
+    // No number of tenants fills the book of another, or the common one.
+    for tenant in 0..10 {
+        for n in 0..LIMITS_PER_TENANT_MAX {
+            limits.set(of(&format!("t{tenant}"), n), None).await.unwrap();
+        }
+    }
+    limits.set(Spec { by_operator: true, ..of(EVERYBODY, 0) }, None).await.unwrap();
     limits.set(of("b", 0), None).await.unwrap();
+    assert_eq!(limits.list(None).await.unwrap().len(), 11 * LIMITS_PER_TENANT_MAX + 3);
+    assert_eq!(limits.list(Some("b")).await.unwrap().len(), 2);
+    limits.remove("a", tool, None, true).await.unwrap();
 }
 
 /// Its first half is done and the process dies: the limit is gone, and the book still lists it.
@@ -438,7 +460,7 @@ async fn a_removal_that_was_cut_in_half_is_finished_by_asking_again() {
     let pipeline = world.node.pipeline.clone();
     let limits = Limits(pipeline.clone());
     let listed = || async {
-        let head = world.store.head(book::id()).await.unwrap().unwrap();
+        let head = world.store.head(book::id_of("a")).await.unwrap().unwrap();
         decode_state::<LimitBook>(&head.state).unwrap().limits.len()
     };
     let spec = Spec { tool: "billing/charge".into(), tenant: "a".into(), ..spec(10, 1_000, 1, 10) };
@@ -450,9 +472,9 @@ async fn a_removal_that_was_cut_in_half_is_finished_by_asking_again() {
     };
     amend::<Limit, LimitError>(&pipeline, id, "a", removed).await.unwrap();
     assert_eq!(listed().await, 1);
-    limits.remove("a", &spec.tool, None).await.unwrap();
+    limits.remove("a", &spec.tool, None, false).await.unwrap();
     assert_eq!(listed().await, 0);
-    let gone = limits.remove("a", &spec.tool, None).await.unwrap_err();
+    let gone = limits.remove("a", &spec.tool, None, false).await.unwrap_err();
     assert!(matches!(gone, LimitError::Absent { .. }), "{gone}");
 }
 

@@ -5,7 +5,7 @@ use super::{
     catalogue::Name,
     documents::{GateDocument, GateSetDocument, GatesDocument},
     find::who,
-    owned::{Whose, listed},
+    owned::{Listing, Whose, listed, operators},
     submit::tenant,
 };
 use crate::{
@@ -42,6 +42,7 @@ impl From<GateError> for Problem {
             GateError::Absent(name) => Problem::not_found(format!("gate {name}"))
                 .field("name")
                 .fix("GET /v1/gates lists them; the first job that names a gate creates it"),
+            e @ GateError::Operators(_) => operators(e.to_string(), "name"),
             GateError::Store(e) => e.into(),
         }
     }
@@ -55,7 +56,7 @@ fn gates(app: &App) -> Gates {
 #[utoipa::path(
     put, path = "/v1/gates/{name}", tag = "gates", request_body = NewGate,
     params(("name" = String, Path, description = "Its name, within the tenant.")),
-    responses((status = 200, description = "It will be so; the gate reads it at once.", body = GateSetDocument), (status = 422, body = ProblemDocument))
+    responses((status = 200, description = "It will be so; the gate reads it at once.", body = GateSetDocument), (status = 403, description = "An operator set it.", body = ProblemDocument), (status = 422, body = ProblemDocument))
 )]
 pub(super) async fn set(
     State(app): State<App>,
@@ -66,7 +67,8 @@ pub(super) async fn set(
     caller.need(Scope::Write)?;
     let tenant = tenant(&caller, new.tenant)?;
     let limit = required("limit", new.limit)?;
-    gates(&app).set(&tenant, &name, limit, &who(&caller, new.by)).await?;
+    let by_operator = caller.tenant.is_none();
+    gates(&app).set(&tenant, &name, limit, &who(&caller, new.by), by_operator).await?;
     Ok(axum::Json(json!({ "name": name, "tenant": tenant, "limit": limit })))
 }
 
@@ -87,16 +89,18 @@ pub(super) async fn show(
     Ok(axum::Json(gates(&app).show(&tenant, &name).await?))
 }
 
-/// All gates that the caller may see.
+/// Gates that the caller may see, by pages: go on with `after` while there is `next`.
 #[utoipa::path(
-    get, path = "/v1/gates", tag = "gates", params(Whose), responses((status = 200, body = GatesDocument))
+    get, path = "/v1/gates", tag = "gates", params(Listing), responses((status = 200, body = GatesDocument))
 )]
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
-    Params(query): Params<Whose>,
+    Params(query): Params<Listing>,
 ) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Read)?;
+    let (after, limit) = query.page()?;
     let mine = listed(&caller, query.tenant)?;
-    Ok(axum::Json(json!({ "gates": gates(&app).list(mine.as_deref()).await? })))
+    let (found, next) = gates(&app).page(mine.as_deref(), after, limit).await?;
+    Ok(axum::Json(json!({ "gates": found, "next": next })))
 }

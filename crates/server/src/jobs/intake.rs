@@ -51,7 +51,6 @@ struct Options {
     by: Option<String>,
 }
 
-
 /// The longest delay of a start.
 const START_SECONDS_MAX: u64 = START_IN_MS_MAX / 1_000;
 

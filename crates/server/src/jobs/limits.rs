@@ -5,7 +5,7 @@ use super::{
     catalogue::Name,
     documents::{LimitDocument, LimitsDocument},
     find::who,
-    owned::{Whose, listed},
+    owned::{Whose, listed, operators},
     submit::tenant,
 };
 use crate::{
@@ -50,6 +50,7 @@ impl From<LimitError> for Problem {
                     .field("tool")
                     .fix("GET /v1/limits lists them")
             }
+            e @ LimitError::Operators { .. } => operators(e.to_string(), "tool"),
             LimitError::Store(e) => e.into(),
         }
     }
@@ -76,7 +77,11 @@ fn limits(app: &App) -> Limits {
 #[utoipa::path(
     put, path = "/v1/limits/{tool}", tag = "limits", request_body = NewLimit,
     params(("tool" = String, Path, description = "The tool.")),
-    responses((status = 200, body = LimitDocument), (status = 422, body = ProblemDocument))
+    responses(
+        (status = 200, body = LimitDocument),
+        (status = 403, description = "An operator set it.", body = ProblemDocument),
+        (status = 422, body = ProblemDocument),
+    )
 )]
 pub(super) async fn set(
     State(app): State<App>,
@@ -94,6 +99,7 @@ pub(super) async fn set(
         per_ms,
         burst: new.burst.unwrap_or(1),
         block: new.block.unwrap_or_else(|| Spec::block_for(count, per_ms)),
+        by_operator: caller.tenant.is_none(),
     };
     limits(&app).set(spec, Some(who(&caller, new.by))).await?;
     Ok(axum::Json(limits(&app).show(&tenant, &tool).await?))
@@ -148,6 +154,7 @@ pub(super) async fn remove(
 ) -> Result<StatusCode, Problem> {
     caller.need(Scope::Write)?;
     let tenant = whose(&caller, query.tenant)?;
-    limits(&app).remove(&tenant, &tool, Some(who(&caller, None))).await?;
+    let by = Some(who(&caller, None));
+    limits(&app).remove(&tenant, &tool, by, caller.tenant.is_none()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,7 +1,7 @@
 //! Many jobs: listings, newest first, by pages. A cursor is the id of the last job looked at, so a page
 //! that was asked for twice is the same page, whatever was created meanwhile.
 
-use super::{documents::PageDocument, read::JobAnswer};
+use super::{documents::PageDocument, owned::listed, read::JobAnswer};
 use crate::{
     App, Caller, Problem,
     extract::Params,
@@ -27,6 +27,8 @@ pub(super) struct Which {
     status: Option<String>,
     /// Only this flow.
     flow: Option<String>,
+    /// Only this tenant, for callers whose key has none.
+    tenant: Option<String>,
     /// `true`: only those that a person has to look at.
     attention: Option<bool>,
     /// Only ids that begin so, dashes or not: how a short form of an id is found.
@@ -67,11 +69,12 @@ pub(super) async fn jobs(
 ) -> Result<Json<Page>, Problem> {
     caller.need(Scope::Read)?;
     let limit = paging::limit(which.limit)?;
+    let tenant = listed(&caller, which.tenant.clone())?;
     let (after, before) = paging::between(which.id.as_deref(), which.before.as_deref())?;
     let filter = HeadFilter {
         kind: Some(Job::TABLE.kind.into()),
         statuses: paging::statuses(Job::TABLE, which.status.as_deref())?,
-        tenant: caller.tenant.clone(),
+        tenant,
         after,
         before,
         newest_first: true,

@@ -19,7 +19,8 @@ pub(super) struct Which {
     tenant: Option<String>,
 }
 
-/// Queues with jobs that wait for a worker, or with a worker that serves them. `workers` is 0 where nobody does.
+/// Queues with jobs that wait for a worker, or with a worker that serves them. `workers` is 0 where nobody does, and not
+/// there where there are too many to look at.
 #[utoipa::path(
     get, path = "/v1/queues", tag = "jobs", params(Which), responses((status = 200, body = QueuesDocument))
 )]
@@ -30,9 +31,7 @@ pub(super) async fn list(
 ) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Read)?;
     let mine = listed(&caller, which.tenant)?;
-    let mut found = queues(app.pipeline().store(), mine.as_deref()).await?;
-    if let Some(queue) = which.queue {
-        found.retain(|q| q.queue == queue);
-    }
-    Ok(axum::Json(json!({ "queues": found })))
+    let store = app.pipeline().store();
+    let found = queues(store, mine.as_deref(), which.queue.as_deref()).await?;
+    Ok(axum::Json(json!({ "queues": found.queues, "complete": found.complete })))
 }

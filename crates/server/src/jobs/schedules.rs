@@ -6,7 +6,7 @@ use super::{
     catalogue::Name,
     documents::{ScheduleDocument, ScheduleFiredDocument, SchedulesDocument},
     find::who,
-    owned::{Whose, listed},
+    owned::{Listing, Whose, listed},
     submit::{TermsOf, check_submission, idempotency_key, must_end_in, tenant},
 };
 use crate::{
@@ -229,21 +229,22 @@ pub(super) async fn show(
     shown(&app, &tenant, &name, next).await
 }
 
-/// All schedules that the caller may see, by name.
+/// Schedules that the caller may see, by pages: go on with `after` while there is `next`.
 #[utoipa::path(
-    get, path = "/v1/schedules", tag = "schedules", params(Whose),
+    get, path = "/v1/schedules", tag = "schedules", params(Listing),
     responses((status = 200, body = SchedulesDocument))
 )]
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
-    Params(whose): Params<Whose>,
+    Params(query): Params<Listing>,
 ) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Read)?;
-    let mine = listed(&caller, whose.tenant)?;
-    let found = schedules(&app).list(mine.as_deref()).await?;
+    let (after, limit) = query.page()?;
+    let mine = listed(&caller, query.tenant)?;
+    let (found, next) = schedules(&app).page(mine.as_deref(), after, limit).await?;
     let found: Vec<Value> = found.iter().map(said).collect();
-    Ok(axum::Json(json!({ "schedules": found })))
+    Ok(axum::Json(json!({ "schedules": found, "next": next })))
 }
 
 /// Removes a schedule. Jobs that it has created go on.

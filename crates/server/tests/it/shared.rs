@@ -176,6 +176,83 @@ async fn a_limit_is_set_shown_listed_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_has_set_for_a_tenant_is_not_the_tenants_to_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let acme = jobs.key(Some("acme"), &[Scope::Read, Scope::Write]).await;
+    let with = |method: Method, path: &str, body: Value| {
+        let (jobs, acme, path) = (&jobs, acme.clone(), path.to_owned());
+        async move { jobs.with_key(method, &path, &acme, body).await }
+    };
+    for (path, body, more) in [
+        ("/v1/limits/http", json!({ "rate": "10/s" }), json!({ "rate": "999/s" })),
+        ("/v1/gates/db", json!({ "limit": 1 }), json!({ "limit": 99 })),
+    ] {
+        // Of its own it is.
+        assert_eq!(with(Method::PUT, path, more.clone()).await.status, 200);
+        let mut operators = body.clone();
+        operators["tenant"] = json!("acme");
+        assert_eq!(put(&jobs, path, operators).await.status, 200);
+        let set = loop {
+            let shown = with(Method::GET, path, Value::Null).await.body;
+            // A gate reads it a moment later.
+            if shown["by_operator"] == true {
+                break shown;
+            }
+            tokio::task::yield_now().await;
+        };
+        let raised = with(Method::PUT, path, more).await;
+        assert_eq!((raised.status, raised.text("code")), (403, "forbidden"), "{raised:?}");
+        let shown = with(Method::GET, path, Value::Null).await.body;
+        assert_eq!((&shown["limit"], &shown["count"]), (&set["limit"], &set["count"]));
+    }
+    let removed = with(Method::DELETE, "/v1/limits/http", Value::Null).await;
+    assert_eq!((removed.status, removed.text("code")), (403, "forbidden"), "{removed:?}");
+    assert_eq!(delete(&jobs, "/v1/limits/http?tenant=acme").await, 204);
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gates_and_schedules_are_listed_by_pages_and_jobs_by_tenant() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    for n in 0..5 {
+        assert_eq!(put(&jobs, &format!("/v1/gates/g{n}"), json!({ "limit": 1 })).await.status, 200);
+        let body = json!({ "cron": "@daily", "flow": "greet", "input": { "name": "a" } });
+        assert_eq!(put(&jobs, &format!("/v1/schedules/s{n}"), body).await.status, 200);
+    }
+    for what in ["gates", "schedules"] {
+        let (mut names, mut after) = (Vec::new(), String::new());
+        loop {
+            let page = jobs.get(&format!("/v1/{what}?limit=2{after}")).await.body;
+            let of = page[what].as_array().unwrap().clone();
+            assert!(of.len() <= 2, "{page}");
+            names.extend(of.iter().map(|g| g["name"].as_str().unwrap().to_owned()));
+            match page["next"].as_str() {
+                Some(next) => after = format!("&after={next}"),
+                None => break,
+            }
+        }
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 5, "{what}: {names:?}");
+        let bad = jobs.get(&format!("/v1/{what}?after=banana")).await;
+        assert_eq!((bad.status, bad.text("field")), (400, "after"));
+    }
+    for tenant in ["a", "b"] {
+        let body = json!({ "flow": "greet", "input": { "name": "x" }, "tenant": tenant });
+        assert_eq!(jobs.post("/v1/jobs", body).await.status, 202);
+    }
+    let page = jobs.get("/v1/jobs?tenant=b").await.body;
+    let of = page["jobs"].as_array().unwrap();
+    assert!(of.len() == 1 && of[0]["tenant"] == "b", "{page}");
+    let a = jobs.key(Some("a"), &[Scope::Read]).await;
+    let theirs = jobs.with_key(Method::GET, "/v1/jobs?tenant=b", &a, Value::Null).await;
+    assert_eq!(theirs.status, 403);
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_batch_collects_and_its_page_says_what_became_of_it() {
     let dir = tempfile::tempdir().unwrap();
     let jobs = start(dir.path()).await;

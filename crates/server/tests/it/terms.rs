@@ -239,11 +239,67 @@ async fn terms_that_can_not_be_kept_name_their_field_and_create_nothing() {
     }
     assert_eq!(jobs.written().await, before);
     assert_eq!(jobs.get("/v1/gates").await.body["gates"], json!([]));
-    let terms =
-        json!({ "start_in_seconds": 5, "gate": "narrow", "queue": "night", "needs": ["gpu"] });
+    let terms = json!({ "start_in_seconds": 5, "gate": { "name": "narrow", "limit": 2 }, "queue": "night", "needs": ["gpu"] });
     let body =
         json!({ "every_seconds": 60, "flow": "greet", "input": { "name": "ada" }, "terms": terms });
     let set = put(&jobs, "/v1/schedules/s", body).await;
     assert_eq!((set.status, &set.body["terms"]), (200, &terms), "{:?}", set.body);
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_queue_hides_no_other() {
+    use tenure_jobs::view::queues::JOBS_MAX;
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let many = |queue: &str, count: usize| {
+        let (jobs, queue) = (&jobs, json!({ "queue": queue }));
+        async move {
+            for _ in 0..count.div_ceil(100) {
+                let some = (0..count.min(100)).map(|_| submit(jobs, "greet", queue.clone()));
+                for made in futures_util::future::join_all(some).await {
+                    assert_eq!(made.status, 202, "{made:?}");
+                }
+            }
+        }
+    };
+    // Where nobody reads: in the middle. And where one look comes to.
+    many("long", JOBS_MAX).await;
+    many("hidden", 1).await;
+    many("long", JOBS_MAX).await;
+    many("short", 1).await;
+    let all = jobs.get("/v1/queues").await.body;
+    assert_eq!(all["complete"], json!(false));
+    let long = queue(&jobs, "greet@1/long").await.unwrap();
+    assert!(long["depth"].as_u64().unwrap() >= JOBS_MAX as u64, "{long}");
+    assert_eq!(long["counted_all"], json!(false));
+    assert_eq!(queue(&jobs, "greet@1/short").await.unwrap()["depth"], json!(1));
+    let named = |query: &str| {
+        let (jobs, path) = (&jobs, format!("/v1/queues?queue={query}"));
+        async move { jobs.get(&path).await.body["queues"][0].clone() }
+    };
+    let hidden = named("greet@1/hidden").await;
+    assert_eq!((&hidden["depth"], &hidden["counted_all"]), (&json!(1), &json!(false)), "{hidden}");
+    assert_eq!(hidden["workers"], json!(0));
+    assert_eq!(named("greet@1/nowhere").await["depth"], json!(0));
+    // Of a tenant with less, everything is read.
+    submit(&jobs, "greet", json!({ "queue": "short", "tenant": "b" })).await;
+    let theirs = named("greet@1/short&tenant=b").await;
+    assert_eq!((&theirs["depth"], &theirs["counted_all"]), (&json!(1), &json!(true)), "{theirs}");
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_is_seen_behind_hundreds_that_only_take_calls() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    for n in 0..201 {
+        let offer = json!({ "name": format!("w{n}"), "tools": [{ "name": "far" }] });
+        assert_eq!(jobs.post("/v1/calls/sessions", offer).await.status, 201);
+    }
+    let mut late = jobs.hire("late", Serves::new(words(&["night"]), vec![]).unwrap()).await;
+    let seen = queue(&jobs, "greet@1/night").await.unwrap();
+    assert_eq!((&seen["workers"], &seen["served_by"][0]["name"]), (&json!(1), &json!("late")));
+    late.stop().await;
     jobs.stop().await;
 }

@@ -63,7 +63,7 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
             })
         }
         Action::List => {
-            let answer = api.get(&["gates"], &query).await?;
+            let answer = api.all("gates", &query).await?;
             if json {
                 return Ok(format!("{answer}\n"));
             }

@@ -52,7 +52,11 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
         Action::List if all.is_empty() => {
             "Nothing waits for a worker, and no worker is alive.\n".to_owned()
         }
-        Action::List => all.iter().map(line).collect(),
+        Action::List => {
+            let more = "More jobs wait than were looked at: queues that nobody serves may be missing here.\n";
+            let more = if answer["complete"] == false { more } else { "" };
+            all.iter().map(line).chain([more.to_owned()]).collect()
+        }
         Action::Show { name } if all.is_empty() => {
             format!("Nothing waits in {name}, and no live worker serves it.\n")
         }
@@ -64,9 +68,10 @@ fn line(q: &QueueView) -> String {
     let at_least = if q.counted_all { "" } else { "at least " };
     let oldest = q.oldest.map_or(String::new(), |at| format!(", the first since {at}"));
     let workers = match q.workers {
-        0 => "NO LIVE WORKER SERVES IT".to_owned(),
-        1 => "1 worker".to_owned(),
-        n => format!("{n} workers"),
+        Some(0) => "NO LIVE WORKER SERVES IT".to_owned(),
+        Some(1) => "1 worker".to_owned(),
+        Some(n) => format!("{n} workers"),
+        None => "who serves it is not known: there are too many workers to look at".to_owned(),
     };
     format!("{:<40} {at_least}{} waiting{oldest}; {workers}\n", q.queue, q.depth)
 }
@@ -76,11 +81,10 @@ fn whole(q: &QueueView) -> String {
     // Writing to a String can not fail.
     for g in &q.groups {
         let (tenant, priority) = (&g.tenant, g.priority);
-        let _ = writeln!(
-            text,
-            "  waits    {} of {tenant}, priority {priority}, the first since {}",
-            g.depth, g.oldest
-        );
+        let least = if q.counted_all { "" } else { "at least " };
+        let first = g.oldest.map_or(String::new(), |at| format!(", the first since {at}"));
+        let _ =
+            writeln!(text, "  waits    {least}{} of {tenant}, priority {priority}{first}", g.depth);
     }
     for w in &q.served_by {
         let _ = writeln!(text, "  served   by {} ({})", w.name, w.session);

@@ -3,10 +3,11 @@
 use super::{
     Failure,
     job::{args::Server, client::Api, fields, input, text::read},
+    plan::read_text,
 };
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use std::fmt::Write as _;
+use std::{fmt::Write as _, path::PathBuf};
 use tenure_jobs::shared::schedule::view::ScheduleView;
 use tenure_kernel::time::Timestamp;
 
@@ -89,8 +90,20 @@ pub struct Set {
     #[arg(long, default_value = "UTC")]
     pub zone: String,
     /// The flow
+    #[arg(long, required_unless_present = "plan", conflicts_with = "plan")]
+    pub flow: Option<String>,
+    /// A plan in this file instead of a flow; the input is then the plan's
+    #[arg(long, value_name = "FILE")]
+    pub plan: Option<PathBuf>,
+    /// The gate that every job has to pass
     #[arg(long)]
-    pub flow: String,
+    pub gate: Option<String>,
+    /// The named queue that the jobs stand in
+    #[arg(long)]
+    pub queue: Option<String>,
+    /// What their worker has to have; may be given several times
+    #[arg(long, value_name = "LABEL")]
+    pub needs: Vec<String>,
     /// Its version; the newest at this moment without it, and so until the schedule is set again
     #[arg(long = "flow-version", value_name = "NUMBER")]
     pub flow_version: Option<u32>,
@@ -128,7 +141,7 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
     let answer = match &options.action {
         Action::Set(o) => api.put(&["schedules", &o.name], &body(o, who)?).await?,
         Action::List => {
-            let answer = api.get(&["schedules"], &query).await?;
+            let answer = api.all("schedules", &query).await?;
             return if json { Ok(format!("{answer}\n")) } else { listed(&answer) };
         }
         Action::Show { name } => {
@@ -167,13 +180,28 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
 
 fn body(o: &Set, who: [(&str, Option<Value>); 2]) -> Result<Value, Failure> {
     let [tenant, by] = who;
+    let given = input(o.input.as_deref())?;
+    let (flow, given) = match &o.plan {
+        None => (o.flow.clone(), given),
+        Some(file) => {
+            let plan: Value = serde_json::from_str(&read_text(file)?)
+                .map_err(|e| Failure::System(format!("{} is not JSON: {e}", file.display())))?;
+            (Some("plan".to_owned()), json!({ "plan": plan, "input": given }))
+        }
+    };
+    let terms = fields([
+        ("gate", o.gate.clone().map(Value::from)),
+        ("queue", o.queue.clone().map(Value::from)),
+        ("needs", (!o.needs.is_empty()).then(|| json!(o.needs))),
+    ]);
     Ok(fields([
+        ("terms", Some(terms)),
         ("cron", o.cron.clone().map(Value::from)),
         ("every_seconds", o.every.map(Value::from)),
         ("zone", Some(json!(o.zone))),
-        ("flow", Some(json!(o.flow))),
+        ("flow", flow.map(Value::from)),
         ("version", o.flow_version.map(Value::from)),
-        ("input", Some(input(o.input.as_deref())?)),
+        ("input", Some(given)),
         ("priority", Some(json!(o.priority))),
         ("must_end_in_seconds", o.must_end_in.map(Value::from)),
         ("missed", Some(json!(o.missed))),

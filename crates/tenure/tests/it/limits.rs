@@ -21,6 +21,7 @@ async fn eight(lab: Lab) {
         per_ms: 1_000,
         burst: 5,
         block: 20,
+        by_operator: false,
     };
     limits.set(spec.clone(), None).await.unwrap();
     let mut hands: Vec<Hand> = (0..8).map(|_| lab.worker(None)).collect();

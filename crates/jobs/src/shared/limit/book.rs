@@ -1,5 +1,10 @@
-//! The limit book: which limits there are. One row, so that a worker, also one in another process, learns of all of
-//! them with one read. It says nothing about rates: those stand in the limits.
+//! Limit books: which limits there are. One row each, so that a worker, also one in another process, learns of all of
+//! them with one read. They say nothing about rates: those stand in the limits.
+//!
+//! There is a common book, of the limits for all together, and one for each tenant that has limits. Were it one book,
+//! some tenants could fill it, and nobody else, not even the operator, could limit anything any more. That any tenant has
+//! a book stands in the common one: a store without such limits is read as rarely as before. (Older programs listed the
+//! limits of tenants in the common book; there they stay until they are removed.)
 
 use crate::shared::named;
 use serde::{Deserialize, Serialize};
@@ -10,9 +15,9 @@ use tenure_kernel::{
     table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table},
 };
 
-/// Limits of a store at once. The book lies in one head.
+/// Limits of one book. It lies in one head.
 pub const LIMITS_MAX: usize = 200;
-/// Of these, limits of one tenant; those for all together are not counted.
+/// Of these, limits that a tenant can set for itself: the rest is the operator's.
 pub const LIMITS_PER_TENANT_MAX: usize = 25;
 /// Bytes of their names together.
 pub const NAMES_BYTES_MAX: usize = 12 * 1024;
@@ -34,6 +39,9 @@ pub struct Entry {
 pub struct Book {
     /// In order.
     pub limits: BTreeSet<Entry>,
+    /// Of the common book: tenants have books of their own.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub tenants: bool,
 }
 
 /// What can happen to the book.
@@ -50,6 +58,8 @@ pub enum Event {
         /// Which.
         limit: Entry,
     },
+    /// A tenant got a book of its own.
+    TenantsListed {},
     /// Mail came that changes nothing.
     BookMailNoted {
         /// How much.
@@ -69,10 +79,12 @@ pub static TABLE: Table = Table {
         name: "kept",
         class: Class::Resting,
         claimable: Claimable::No,
-        doc: "Lists all limits.",
+        doc: "Lists limits.",
     }],
     moves: &[
         Move { from: BIRTH, event: "limit_listed", to: "kept" },
+        Move { from: BIRTH, event: "tenants_listed", to: "kept" },
+        Move { from: &["kept"], event: "tenants_listed", to: SAME },
         Move { from: &["kept"], event: "limit_listed", to: SAME },
         Move { from: &["kept"], event: "limit_struck", to: SAME },
         Move { from: &["kept"], event: "book_mail_noted", to: SAME },
@@ -89,6 +101,7 @@ impl Machine for LimitBook {
         match event {
             Event::LimitListed { .. } => "limit_listed",
             Event::LimitStruck { .. } => "limit_struck",
+            Event::TenantsListed {} => "tenants_listed",
             Event::BookMailNoted { .. } => "book_mail_noted",
         }
     }
@@ -101,6 +114,7 @@ impl Machine for LimitBook {
             Event::LimitStruck { limit } => {
                 state.limits.remove(limit);
             }
+            Event::TenantsListed {} => state.tenants = true,
             Event::BookMailNoted { .. } => {}
         }
     }
@@ -119,7 +133,7 @@ impl Machine for LimitBook {
     }
 }
 
-/// The entity of the book.
-pub fn id() -> EntityId {
-    named("limit_book", super::model::EVERYBODY, "all")
+/// The entity of a tenant's book; of [`super::model::EVERYBODY`], of the common one.
+pub fn id_of(tenant: &str) -> EntityId {
+    named("limit_book", tenant, "all")
 }

@@ -7,12 +7,13 @@ use super::{
 };
 use crate::shared::{amend, named};
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 use tenure_engine::pipeline::Pipeline;
 use tenure_kernel::{
     error::StoreError,
     ids::EntityId,
-    machine::{Decision, decode_state},
+    machine::{Decision, Machine as _, decode_state},
+    store::HeadFilter,
     time::Timestamp,
 };
 
@@ -32,6 +33,14 @@ pub enum LimitError {
     /// There is none.
     #[error("there is no limit for {tool} of {tenant}")]
     Absent {
+        /// The tool.
+        tool: String,
+        /// Whose.
+        tenant: String,
+    },
+    /// An operator set it, and a tenant wants to change it.
+    #[error("the limit for {tool} of {tenant} was set by an operator")]
+    Operators {
         /// The tool.
         tool: String,
         /// Whose.
@@ -68,51 +77,71 @@ pub struct LimitView {
 pub struct Limits(pub Pipeline);
 
 impl Limits {
-    /// Sets a limit, for the first time or anew. Workers know of it within a few seconds.
+    /// Sets a limit, for the first time or anew. Workers know of it within a few seconds. One that an operator set is not
+    /// changed by a tenant.
     pub async fn set(&self, spec: Spec, by: Option<String>) -> Result<bool, LimitError> {
         check(&spec)?;
         let id = id_of(&spec.tenant, &spec.tool);
         let entry = Entry { tool: spec.tool.clone(), tenant: spec.tenant.clone() };
+        let common = self.book(EVERYBODY).await?;
+        // Where an older program listed it, it stays.
+        let known = common.limits.contains(&entry);
+        let book = if known { EVERYBODY } else { spec.tenant.as_str() };
         // The limit first: what stands in the book is there.
-        if let Some(head) = self.0.store().head(book::id()).await? {
-            let book = decode_state::<LimitBook>(&head.state)
-                .map_err(|e| StoreError::Corrupt(e.to_string()))?;
-            room_for(&book, &entry)?;
+        if !known {
+            room_for(&self.book(book).await?, &entry, spec.by_operator)?;
         }
         let changed = amend::<Limit, LimitError>(&self.0, id, &spec.tenant, |state, cx| {
+            mine(state, &entry, spec.by_operator)?;
             if state.is_some_and(|s| s.spec.as_ref() == Some(&spec)) {
                 return Ok(Decision::default());
             }
             Ok(Decision::event(decide::set(state, spec.clone(), by.clone(), cx.now)))
         });
         let changed = changed.await?.changed;
-        amend::<LimitBook, LimitError>(&self.0, book::id(), EVERYBODY, |state, _| {
+        // Before the book: what is listed in one that nobody looks for would hold nobody back.
+        if book != EVERYBODY && !common.tenants {
+            let common = book::id_of(EVERYBODY);
+            amend::<LimitBook, LimitError>(&self.0, common, EVERYBODY, |state, _| {
+                Ok(match state.is_some_and(|b| b.tenants) {
+                    true => Decision::default(),
+                    false => Decision::event(book::Event::TenantsListed {}),
+                })
+            })
+            .await?;
+        }
+        amend::<LimitBook, LimitError>(&self.0, book::id_of(book), book, |state, _| {
             let none = Book::default();
             let book = state.unwrap_or(&none);
             if book.limits.contains(&entry) {
                 return Ok(Decision::default());
             }
-            room_for(book, &entry)?;
+            room_for(book, &entry, spec.by_operator)?;
             Ok(Decision::event(book::Event::LimitListed { limit: entry.clone() }))
         })
         .await?;
         Ok(changed)
     }
 
-    /// Removes a limit.
+    /// Removes a limit. `by_operator` as in [`Spec`].
     pub async fn remove(
         &self,
         tenant: &str,
         tool: &str,
         by: Option<String>,
+        by_operator: bool,
     ) -> Result<(), LimitError> {
+        let limit = Entry { tool: tool.to_owned(), tenant: tenant.to_owned() };
         let absent = || LimitError::Absent { tool: tool.to_owned(), tenant: tenant.to_owned() };
         let id = id_of(tenant, tool);
-        let removed = amend::<Limit, LimitError>(&self.0, id, tenant, |state, _| match state {
-            Some(State { spec: Some(_), .. }) => {
-                Ok(Decision::event(Event::LimitRemoved { by: by.clone() }))
+        let removed = amend::<Limit, LimitError>(&self.0, id, tenant, |state, _| {
+            mine(state, &limit, by_operator)?;
+            match state {
+                Some(State { spec: Some(_), .. }) => {
+                    Ok(Decision::event(Event::LimitRemoved { by: by.clone() }))
+                }
+                _ => Err(absent()),
             }
-            _ => Err(absent()),
         });
         // Also where there is none: a removal may have been cut in half, and nothing else would free its place.
         let removed = match removed.await {
@@ -120,21 +149,30 @@ impl Limits {
             Err(absent @ LimitError::Absent { .. }) => Err(absent),
             Err(e) => return Err(e),
         };
-        let limit = Entry { tool: tool.to_owned(), tenant: tenant.to_owned() };
-        let listed = self.0.store().head(book::id()).await?.is_some();
-        let struck = listed
-            && amend::<LimitBook, LimitError>(&self.0, book::id(), EVERYBODY, |state, _| {
-                Ok(match state.is_some_and(|b| b.limits.contains(&limit)) {
-                    true => Decision::event(book::Event::LimitStruck { limit: limit.clone() }),
-                    false => Decision::default(),
-                })
-            })
-            .await?
-            .changed;
+        let mut struck = false;
+        for book in [EVERYBODY, tenant] {
+            if !self.book(book).await?.limits.contains(&limit) {
+                continue;
+            }
+            let amended =
+                amend::<LimitBook, LimitError>(&self.0, book::id_of(book), book, |state, _| {
+                    Ok(match state.is_some_and(|b| b.limits.contains(&limit)) {
+                        true => Decision::event(book::Event::LimitStruck { limit: limit.clone() }),
+                        false => Decision::default(),
+                    })
+                });
+            struck |= amended.await?.changed;
+        }
         match struck {
             true => Ok(()),
             false => removed,
         }
+    }
+
+    async fn book(&self, tenant: &str) -> Result<Book, StoreError> {
+        let head = self.0.store().head(book::id_of(tenant)).await?;
+        let book = head.map(|head| decode_state::<LimitBook>(&head.state)).transpose();
+        Ok(book.map_err(|e| StoreError::Corrupt(e.to_string()))?.unwrap_or_default())
     }
 
     /// One limit.
@@ -165,39 +203,71 @@ impl Limits {
 
     /// All limits of a tenant and those for everybody, or all of all.
     pub async fn list(&self, tenant: Option<&str>) -> Result<Vec<LimitView>, StoreError> {
-        let store = self.0.store();
-        let now = store.now().await?;
-        let Some(head) = store.head(book::id()).await? else { return Ok(Vec::new()) };
-        let book = decode_state::<LimitBook>(&head.state)
-            .map_err(|e| StoreError::Corrupt(e.to_string()))?;
+        let now = self.0.store().now().await?;
+        let mut entries = self.book(EVERYBODY).await?.limits;
+        match tenant {
+            Some(tenant) => entries.extend(self.book(tenant).await?.limits),
+            None => self.of_all_books(&mut entries).await?,
+        }
         let mut found = Vec::new();
-        for Entry { tool, tenant: whose } in book.limits {
+        for Entry { tool, tenant: whose } in entries {
             if tenant.is_none_or(|t| t == whose || whose == EVERYBODY) {
                 found.extend(self.read(&whose, &tool, now).await?);
             }
         }
         Ok(found)
     }
+
+    async fn of_all_books(&self, entries: &mut BTreeSet<Entry>) -> Result<(), StoreError> {
+        let mut after = None;
+        loop {
+            let kind = Some(LimitBook::TABLE.kind.to_owned());
+            let filter = HeadFilter { kind, after, ..HeadFilter::default() };
+            let heads = self.0.store().heads(filter, PAGE).await?;
+            let Some(last) = heads.last() else { return Ok(()) };
+            after = Some(last.id);
+            for head in &heads {
+                let book = decode_state::<LimitBook>(&head.state)
+                    .map_err(|e| StoreError::Corrupt(e.to_string()))?;
+                entries.extend(book.limits);
+            }
+        }
+    }
 }
 
-/// Whether one more can be listed. A tenant has its share, or one could leave no place for the others.
-fn room_for(book: &Book, entry: &Entry) -> Result<(), LimitError> {
+/// Books that are read at once.
+const PAGE: usize = 200;
+
+/// What an operator set, a tenant leaves alone.
+fn mine(state: Option<&State>, limit: &Entry, by_operator: bool) -> Result<(), LimitError> {
+    let theirs = state.and_then(|s| s.spec.as_ref()).is_some_and(|s| s.by_operator);
+    match theirs && !by_operator {
+        true => {
+            Err(LimitError::Operators { tool: limit.tool.clone(), tenant: limit.tenant.clone() })
+        }
+        false => Ok(()),
+    }
+}
+
+/// Whether one more can be listed. A tenant has its share of its own book: the rest is for those who limit it.
+fn room_for(book: &Book, entry: &Entry, by_operator: bool) -> Result<(), LimitError> {
     let known = &book.limits;
     if known.contains(entry) {
         return Ok(());
     }
     let full = |why: String| LimitError::Bad { field: "tool", why, fix: "remove one first" };
     let bytes: usize = known.iter().map(|e| e.tool.len() + e.tenant.len() + 16).sum();
+    let whose = &entry.tenant;
     if known.len() >= LIMITS_MAX || bytes > NAMES_BYTES_MAX {
         return Err(full(format!(
-            "there are {} limits already, which is all there can be",
+            "there are {} limits of {whose} already, which is all there can be",
             known.len()
         )));
     }
-    let (mine, most) = (&entry.tenant, LIMITS_PER_TENANT_MAX);
-    if mine != EVERYBODY && known.iter().filter(|e| e.tenant == *mine).count() >= most {
+    if !by_operator && whose != EVERYBODY && known.len() >= LIMITS_PER_TENANT_MAX {
         return Err(full(format!(
-            "{mine} has {most} limits already, which is all a tenant can have"
+            "{whose} has {} limits already, and a tenant can add to {LIMITS_PER_TENANT_MAX} at most",
+            known.len()
         )));
     }
     Ok(())

@@ -44,6 +44,9 @@ pub struct Spec {
     pub burst: u32,
     /// The most tokens that a worker takes at once.
     pub block: u32,
+    /// Somebody who is of no tenant set it: then only such a one changes or removes it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_operator: bool,
 }
 
 impl Spec {

@@ -158,29 +158,49 @@ impl Schedules {
         shown.ok_or_else(|| ScheduleError::Absent(name.to_owned()))
     }
 
-    /// All schedules of a tenant, or of all of them, by tenant and name.
-    pub async fn list(&self, tenant: Option<&str>) -> Result<Vec<ScheduleView>, StoreError> {
+    /// A page of the schedules of a tenant, or of all of them, and where the next one begins. It may be short and not be
+    /// the last: what was removed is passed over.
+    pub async fn page(
+        &self,
+        tenant: Option<&str>,
+        after: Option<EntityId>,
+        limit: usize,
+    ) -> Result<(Vec<ScheduleView>, Option<EntityId>), StoreError> {
         let store = self.0.store();
         let now = store.now().await?;
-        let (mut found, mut after) = (Vec::new(), None);
-        loop {
-            let filter = HeadFilter {
-                kind: Some(Schedule::TABLE.kind.into()),
-                tenant: tenant.map(str::to_owned),
-                after,
-                ..HeadFilter::default()
-            };
-            let heads = store.heads(filter, 200).await?;
-            let Some(last) = heads.last() else { break };
-            after = Some(last.id);
-            for head in &heads {
-                found.extend(read(head, now, 0)?);
-            }
+        let filter = HeadFilter {
+            kind: Some(Schedule::TABLE.kind.into()),
+            tenant: tenant.map(str::to_owned),
+            after,
+            ..HeadFilter::default()
+        };
+        let heads = store.heads(filter, limit).await?;
+        let next = heads.last().map(|h| h.id).filter(|_| heads.len() == limit);
+        let mut found = Vec::new();
+        for head in &heads {
+            found.extend(read(head, now, 0)?);
         }
         found.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
-        Ok(found)
+        Ok((found, next))
+    }
+
+    /// All of them.
+    pub async fn list(&self, tenant: Option<&str>) -> Result<Vec<ScheduleView>, StoreError> {
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let (found, next) = self.page(tenant, after, PAGE).await?;
+            all.extend(found);
+            after = next;
+            if after.is_none() {
+                all.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
+                return Ok(all);
+            }
+        }
     }
 }
+
+/// Schedules that are read at once.
+const PAGE: usize = 200;
 
 fn read(head: &Head, now: Timestamp, next: usize) -> Result<Option<ScheduleView>, StoreError> {
     let state =

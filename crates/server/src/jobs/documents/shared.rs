@@ -23,8 +23,8 @@ pub(in crate::jobs) struct QueueDocument {
     oldest: Option<i64>,
     /// The same by tenant and priority.
     groups: Vec<QueueGroupDocument>,
-    /// Live workers that serve it.
-    workers: u64,
+    /// Live workers that serve it; null where that is not known.
+    workers: Option<u64>,
     /// Those of them that may be named.
     served_by: Vec<QueueServerDocument>,
 }
@@ -40,7 +40,7 @@ pub(in crate::jobs) struct QueueGroupDocument {
     /// How many.
     depth: u64,
     /// Since when the oldest waits.
-    oldest: i64,
+    oldest: Option<i64>,
 }
 
 /// A worker that serves a queue.
@@ -59,6 +59,8 @@ pub(in crate::jobs) struct QueueServerDocument {
 pub(in crate::jobs) struct QueuesDocument {
     /// With jobs that wait, or with a worker that serves them.
     queues: Vec<QueueDocument>,
+    /// All jobs that wait were looked at: no other queue has any.
+    complete: bool,
 }
 
 /// What was said about a gate.
@@ -85,6 +87,8 @@ pub(in crate::jobs) struct GateDocument {
     limit: u32,
     /// The person who said so; without one it is what the first job asked for.
     set_by: Option<String>,
+    /// That person is of no tenant, and only such a one changes it; false without it.
+    by_operator: Option<bool>,
     /// Jobs that have a permit.
     holders: Vec<GateStandingDocument>,
     /// Everybody in the line.
@@ -113,6 +117,8 @@ pub(in crate::jobs) struct GateStandingDocument {
 pub(in crate::jobs) struct GatesDocument {
     /// All that the caller may see.
     gates: Vec<GateDocument>,
+    /// Where the next page begins.
+    next: Option<String>,
 }
 
 /// A submission that is collected.
@@ -187,6 +193,8 @@ pub(in crate::jobs) struct LimitDocument {
     burst: u32,
     /// The most tokens that a worker takes at once.
     block: u32,
+    /// Somebody of no tenant set it, and only such a one changes it; false without it.
+    by_operator: Option<bool>,
     /// Tokens given out so far.
     taken: u64,
     /// When a token that is asked for now would be good. Later than now: calls wait.
@@ -281,6 +289,8 @@ pub(in crate::jobs) struct ScheduleFireDocument {
 pub(in crate::jobs) struct SchedulesDocument {
     /// By name.
     schedules: Vec<ScheduleDocument>,
+    /// Where the next page begins.
+    next: Option<String>,
 }
 
 /// A job that a schedule was asked for.

@@ -102,7 +102,7 @@ async fn change(c: Clients) {
         c.wait(c.some(Duration::from_secs(60))).await;
         let limit = 1 + u32::try_from(c.below(u64::from(ANY_MAX))).unwrap_or(0);
         loop {
-            match Gates(c.pipeline.clone()).set(TENANT, ANY, limit, "ann").await {
+            match Gates(c.pipeline.clone()).set(TENANT, ANY, limit, "ann", true).await {
                 Ok(()) => break,
                 Err(GateError::Store(e)) if StoreError::is_transient(&e) => {}
                 Err(e) => return c.env.world.fail(format!("a limit was refused: {e}")),

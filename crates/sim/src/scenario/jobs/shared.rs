@@ -72,6 +72,7 @@ pub(crate) fn play_limits(clients: &Clients, width: Option<u64>) {
                 per_ms,
                 burst: 1 + u32::try_from(c.below(3)).unwrap_or(0),
                 block: 1 + u32::try_from(c.below(4)).unwrap_or(0),
+                by_operator: true,
             };
             insist!(c, Limits(c.pipeline.clone()).set(spec.clone(), None));
         }

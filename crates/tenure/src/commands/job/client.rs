@@ -97,6 +97,22 @@ impl Api {
         self.read(self.send(request).await?).await
     }
 
+    /// Everything of a listing that goes forwards, page after page.
+    pub async fn all(&self, what: &str, query: &[(&str, String)]) -> Result<Value, Failure> {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page: Vec<_> = query.iter().cloned().chain(after.map(|id| ("after", id))).collect();
+            let mut answer = self.get(&[what], &page).await?;
+            if let Value::Array(items) = answer[what].take() {
+                found.extend(items);
+            }
+            after = answer["next"].as_str().map(str::to_owned);
+            if after.is_none() {
+                return Ok(serde_json::json!({ what: found }));
+            }
+        }
+    }
+
     /// A `PUT`.
     pub async fn put(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
         let request = self.request(Method::PUT, path).timeout(ANSWER);
