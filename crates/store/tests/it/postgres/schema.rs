@@ -43,7 +43,7 @@ async fn a_newer_schema_is_refused() {
         PostgresStore::connect_read_only(&db.url, judge(), db.options()).await,
     ] {
         let refused = opened.err().unwrap();
-        assert_eq!(refused, StoreError::NewerSchema { found: 99, known: 3 });
+        assert_eq!(refused, StoreError::NewerSchema { found: 99, known: 4 });
     }
 }
 
