@@ -6,13 +6,18 @@
 //! - [`nats`], [`redis`]: servers of a test's own, to be killed.
 //! - [`layer`]: a store with something laid over it.
 //! - `stores` (a feature): one test on every store, and waiting for what it is about.
+//! - [`small`]: the smallest world in which the machines of a product can be tested.
 //! - [`checkers`]: reads a whole store and says everything that is wrong with it.
 
 pub mod checkers;
 pub mod conformance;
 pub mod layer;
 pub mod machines;
+// The kernel's own tests use the same model; a second copy would drift.
+#[path = "../../kernel/tests/it/model.rs"]
+pub mod model;
 pub mod nats;
 pub mod redis;
+pub mod small;
 #[cfg(feature = "stores")]
 pub mod stores;

@@ -435,7 +435,7 @@ fn a_wait_of_a_job_is_not_answered_from_outside() {
     w.settle();
     assert_eq!(w.status(turn), "suspended");
     assert_eq!(w.turn(turn).dead, 1);
-    let job = *w.jobs.keys().next().expect("a job");
+    let job = *w.outside.jobs.keys().next().expect("a job");
     w.job_ends(job, "completed");
     w.settle();
     assert_eq!(w.status(turn), "ready");
@@ -460,7 +460,7 @@ fn a_stop_ends_an_active_turn_and_takes_its_jobs_back() {
     let end = w.end_of(turn);
     assert_eq!(end.turn_epoch, 2);
     assert!(end.deliverable.expect("a fallback").fallback);
-    assert_eq!(w.cancelled.len(), 1);
+    assert_eq!(w.outside.cancelled.len(), 1);
     w.check();
 }
 

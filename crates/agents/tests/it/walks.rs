@@ -147,7 +147,7 @@ impl Walk {
     }
 
     fn answer(&mut self) {
-        let jobs: Vec<EntityId> = self.w.jobs.keys().copied().collect();
+        let jobs: Vec<EntityId> = self.w.outside.jobs.keys().copied().collect();
         if let Some(job) = self.w.pick(&jobs)
             && self.w.random().is_multiple_of(2)
         {

@@ -20,19 +20,30 @@ use tenure_kernel::{
 /// A store in a pocket.
 #[derive(Clone)]
 pub struct Model {
+    /// Decides.
     pub judge: Judge,
+    /// Its time, which stands still.
     pub now: Timestamp,
+    /// Heads.
     pub heads: BTreeMap<EntityId, Head>,
+    /// Records, by entity.
     pub streams: BTreeMap<EntityId, Vec<Record>>,
+    /// Mail, by receiver.
     pub mail: BTreeMap<EntityId, Vec<Mail>>,
+    /// Evidence, as it came.
     pub evidence: Vec<NewEvidence>,
+    /// Keys that are taken.
     pub keys: BTreeMap<String, (EntityId, Hash)>,
+    /// Messages that have not been delivered.
     pub outbox: BTreeMap<MessageId, Posted>,
+    /// Sessions.
     pub sessions: BTreeMap<EntityId, Session>,
+    /// Heads that another batch has locked.
     pub busy: HashSet<EntityId>,
 }
 
 impl Model {
+    /// An empty one.
     pub fn new(judge: Judge) -> Self {
         Model {
             judge,

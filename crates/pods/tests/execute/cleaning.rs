@@ -14,9 +14,7 @@ use tenure_pods::{
 async fn ends(world: &World, cleanup: Cleanup, exit_code: i32) -> (EntityId, String) {
     let retry = RetryPolicy::never();
     let task = world.task(NewTask { cleanup, retry, ..new_task() }).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
+    let pod = world.started(1).await;
     let reason = if exit_code == 0 { "Completed" } else { "Error" };
     world.cluster.terminate(&pod, exit_code, reason, "");
     world.status(task, if exit_code == 0 { "SUCCEEDED" } else { "FAILED" }).await;

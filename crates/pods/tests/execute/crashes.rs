@@ -81,9 +81,7 @@ async fn an_executor_dies_while_its_request_is_carried_out() {
     until("it is asked for", || !world.asked("create").is_empty()).await;
     first.kill();
     let _second = world.executor().await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
+    let pod = world.started(1).await;
     world.cluster.terminate(&pod, 0, "Completed", "");
     world.status(task, "SUCCEEDED").await;
     world.status(world.tended(task, 1), "cleared").await;
@@ -95,10 +93,7 @@ async fn a_pod_that_ends_while_no_executor_lives_is_told_by_the_next() {
     let world = World::new().await;
     let first = world.executor().await;
     let task = world.task(new_task()).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    let pod = world.running(task, 1).await;
     first.kill();
     world.cluster.log(&pod, "main", "unheard");
     world.cluster.terminate(&pod, 0, "Completed", "done");
@@ -116,10 +111,7 @@ async fn an_executor_that_is_asked_to_end_gives_its_pods_back_and_they_run_on() 
     let world = World::new().await;
     let first = world.executor().await;
     let task = world.task(new_task()).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    let pod = world.running(task, 1).await;
     first.stop().await;
     let tended = world.tended(task, 1);
     world.status(tended, "wanted").await;
@@ -171,10 +163,7 @@ async fn the_next_executor_finds_the_pod_although_nothing_more_can_be_made() {
     first.kill();
     world.cluster.fault(On::create("pods"), Fault::quota_exceeded(), Times::Always);
     let second = world.executor().await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    world.running(task, 1).await;
     assert_eq!(second.shop().counts.adopted.get(), 1);
     assert_eq!(world.made().len(), 1);
 }

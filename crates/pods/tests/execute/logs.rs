@@ -7,10 +7,7 @@ use tenure_pods::pod::{PodEvent, model::limits};
 
 async fn running(world: &World) -> (EntityId, EntityId, String) {
     let task = world.task(new_task()).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    let pod = world.running(task, 1).await;
     (task, world.tended(task, 1), pod)
 }
 

@@ -43,9 +43,7 @@ async fn a_failed_attempt_gets_a_pod_of_its_own() {
     let world = World::new().await;
     let _executor = world.executor().await;
     let task = world.task(new_task()).await;
-    let first = world.pod(1).await;
-    world.cluster.bind(&first, "node-1");
-    world.cluster.running(&first);
+    let first = world.started(1).await;
     world.cluster.terminate(&first, 3, "Error", "no luck");
     let second = world.pod(2).await;
     assert_ne!(first, second);
@@ -74,10 +72,7 @@ async fn a_quota_that_is_used_up_is_waited_for_and_said() {
     until("it waits", || executor.shop().counts.waits().get("quota").is_some_and(|n| *n > 2)).await;
     assert!(world.made().is_empty());
     world.cluster.clear_fault(full);
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    world.running(task, 1).await;
     let notes: Vec<_> = world.pod_events(tended).await;
     let notes: Vec<_> = notes
         .iter()
@@ -96,10 +91,7 @@ async fn trouble_that_passes_is_waited_out() {
     }
     let _executor = world.executor().await;
     let task = world.task(new_task()).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    world.running(task, 1).await;
     assert_eq!(world.made().len(), 1);
 }
 
@@ -109,10 +101,7 @@ async fn an_answer_that_was_lost_makes_no_second_pod() {
     world.cluster.fault(On::create("pods"), Fault::AnswerLost, Times::Next(1));
     let executor = world.executor().await;
     let task = world.task(new_task()).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    let pod = world.running(task, 1).await;
     assert_eq!(world.made().len(), 1);
     assert_eq!(executor.shop().counts.adopted.get(), 1);
     let uid = world.cluster.pod(&pod).unwrap()["metadata"]["uid"].clone();
@@ -195,10 +184,7 @@ async fn a_missing_right_is_the_operators_to_give_and_no_fault_of_the_task() {
     let task = world.task(new_task()).await;
     until("it waits", || executor.shop().counts.waits().contains_key("forbidden")).await;
     world.cluster.allow("create", "pods");
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    world.running(task, 1).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -207,14 +193,9 @@ async fn a_pod_that_is_deleted_by_others_is_replaced() {
     let _executor = world.executor().await;
     let retry = RetryPolicy { deleted: 1, ..new_task().retry };
     let task = world.task(NewTask { retry, ..new_task() }).await;
-    let first = world.pod(1).await;
-    world.cluster.bind(&first, "node-1");
-    world.cluster.running(&first);
-    world.status(task, "RUNNING").await;
+    let first = world.running(task, 1).await;
     world.cluster.force_delete(&first);
-    let second = world.pod(2).await;
-    world.cluster.bind(&second, "node-1");
-    world.cluster.running(&second);
+    let second = world.started(2).await;
     world.cluster.terminate(&second, 0, "Completed", "");
     world.status(task, "SUCCEEDED").await;
     let failed = world.task_events(task).await;
@@ -234,10 +215,7 @@ async fn a_label_that_is_taken_away_does_not_end_a_pod() {
     let world = World::new().await;
     let _executor = world.executor().await;
     let task = world.task(new_task()).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    let pod = world.running(task, 1).await;
     let gone = json!({ "metadata": { "labels": { "app.kubernetes.io/managed-by": null } } });
     world.cluster.patch(&pod, &gone);
     // It is asked for by name from now on.
@@ -255,10 +233,7 @@ async fn a_pod_that_was_made_unheard_is_found_although_the_quota_is_full() {
     world.cluster.fault(On::create("pods"), Fault::quota_exceeded(), Times::Always);
     let executor = world.executor().await;
     let task = world.task(new_task()).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    world.running(task, 1).await;
     assert_eq!(executor.shop().counts.adopted.get(), 1);
     assert_eq!(world.made().len(), 1);
 }
@@ -273,10 +248,7 @@ async fn a_refusal_is_not_believed_while_an_earlier_request_is_open() {
     world.cluster.fault(On::create("pods"), denied, Times::Always);
     let executor = world.executor().await;
     let task = world.task(new_task()).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    world.running(task, 1).await;
     assert_eq!(executor.shop().counts.adopted.get(), 1);
     assert_eq!(executor.shop().counts.refused.get(), 0);
 }

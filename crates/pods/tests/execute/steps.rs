@@ -44,9 +44,7 @@ async fn a_step_runs_as_a_pod_fails_once_and_returns_what_the_container_wrote() 
     world.cluster.bind(&first, "node-1");
     world.cluster.running(&first);
     world.cluster.terminate(&first, 1, "Error", "");
-    let second = world.pod(2).await;
-    world.cluster.bind(&second, "node-1");
-    world.cluster.running(&second);
+    let second = world.started(2).await;
     world.cluster.terminate(&second, 0, "Completed", "{\"rows\": 7}");
     let output = world.output(job).await;
     assert_eq!(output["exit_code"], 0);
@@ -60,9 +58,7 @@ async fn a_job_that_waits_for_a_pod_says_so_and_is_held_by_nobody() {
     let world = World::new().await;
     let _executor = world.executor().await;
     let job = world.job(json!({ "image": "busybox" })).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
+    let pod = world.started(1).await;
     let task = world.task_of(&pod).await;
     world.status(task, "RUNNING").await;
     world.status(job, "waiting").await;
@@ -83,9 +79,7 @@ async fn the_end_of_a_job_is_the_end_of_its_pod() {
     world.cluster.on_delete(OnDelete::WhenTold);
     let _executor = world.executor().await;
     let job = world.job(json!({ "image": "busybox" })).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
+    let pod = world.started(1).await;
     let task = world.task_of(&pod).await;
     world.status(task, "RUNNING").await;
     world.cancel(job).await;
@@ -106,9 +100,7 @@ async fn a_pod_that_fails_for_good_fails_the_step_in_its_own_words() {
     let world = World::new().await;
     let _executor = world.executor().await;
     let job = world.job(json!({ "image": "busybox", "retry": 0 })).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
+    let pod = world.started(1).await;
     world.cluster.terminate(&pod, 3, "Error", "no such table");
     world.status(job, "failed").await;
     let state: JobState = decode_state::<Job>(&world.head(job).await.unwrap().state).unwrap();
@@ -134,9 +126,7 @@ async fn a_step_whose_time_is_up_stops_its_pod() {
     let world = World::new().await;
     let _executor = world.executor().await;
     let job = world.job(json!({ "image": "busybox", "timeout": 0.2 })).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
+    let pod = world.started(1).await;
     world.status(job, "failed").await;
     let cluster = world.cluster.clone();
     until("its pod is gone", || cluster.pod(&pod).is_none()).await;

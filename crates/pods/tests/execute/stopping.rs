@@ -5,6 +5,7 @@ use serde_json::json;
 use std::time::Duration;
 use tenure_kubedouble::{Fault, On, OnDelete, Times};
 use tenure_pods::{
+    execute::PodShop,
     pod::PodEvent,
     task::{
         NewTask, TaskEvent,
@@ -19,17 +20,9 @@ async fn a_cancel_is_written_on_the_pod_before_it_is_deleted() {
     world.cluster.on_delete(OnDelete::WhenTold);
     let _executor = world.executor().await;
     let task = world.task(new_task()).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    let pod = world.running(task, 1).await;
     world.cancel(task).await;
-    let cluster = world.cluster.clone();
-    until("it is deleted", || {
-        cluster.pod(&pod).is_some_and(|p| p["metadata"]["deletionTimestamp"].is_string())
-    })
-    .await;
-    let marked = world.cluster.pod(&pod).unwrap();
+    let marked = world.deleted(&pod).await;
     assert_eq!(marked["metadata"]["annotations"]["flowforge.io/cancel"], "cancel");
     let order: Vec<String> = world
         .cluster
@@ -91,15 +84,8 @@ async fn a_timeout_reaches_the_pod() {
     world.cluster.on_delete(OnDelete::WhenTold);
     let _executor = world.executor().await;
     let task = world.task(NewTask { timeout_ms: Some(100), ..new_task() }).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    let cluster = world.cluster.clone();
-    until("it is deleted", || {
-        cluster.pod(&pod).is_some_and(|p| p["metadata"]["deletionTimestamp"].is_string())
-    })
-    .await;
-    let marked = world.cluster.pod(&pod).unwrap();
+    let pod = world.started(1).await;
+    let marked = world.deleted(&pod).await;
     assert_eq!(marked["metadata"]["annotations"]["flowforge.io/stopped"], "timeout");
     assert!(marked["metadata"]["annotations"]["flowforge.io/cancel"].is_null());
     world.cluster.finish_delete(&pod, 143);
@@ -115,10 +101,7 @@ async fn a_deletion_that_is_refused_for_now_is_asked_for_again() {
     world.cluster.fault(On::verb("delete", "pods"), Fault::unavailable(), Times::Next(2));
     let _executor = world.executor().await;
     let task = world.task(new_task()).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    let pod = world.running(task, 1).await;
     world.cancel(task).await;
     world.status(task, "CANCELED").await;
     assert!(world.cluster.pod(&pod).is_none());
@@ -131,10 +114,7 @@ async fn another_pod_that_took_the_name_is_never_touched() {
     let task = world
         .task(NewTask { retry: tenure_pods::task::policy::RetryPolicy::never(), ..new_task() })
         .await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    let pod = world.running(task, 1).await;
     world.cluster.silence_watches(true);
     world.cluster.force_delete(&pod);
     world.cluster.add_task(&pod, &[("flowforge.io/workload", "true")]);
@@ -151,23 +131,21 @@ fn impatient() -> serde_json::Value {
     json!({ "spec": { "terminationGracePeriodSeconds": 1, "containers": [{ "image": "busybox" }] } })
 }
 
+/// A node that is lost counts as lost at once.
+fn without_grace(mut shop: PodShop) -> PodShop {
+    shop.policy.terminating_grace_seconds = 0;
+    shop.policy.node_lost_grace_seconds = 0;
+    shop
+}
+
 /// A node that does not answer, seen as the pod shows it: for `on_lost: wait` nothing replaces the pod before it is known to be
 /// over; the node comes back, and the task goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_on_a_lost_node_is_replaced_only_when_it_is_over() {
     let world = World::new().await;
-    let _executor = world
-        .executor_with(|mut shop| {
-            shop.policy.terminating_grace_seconds = 0;
-            shop.policy.node_lost_grace_seconds = 0;
-            shop
-        })
-        .await;
+    let _executor = world.executor_with(without_grace).await;
     let task = world.task(NewTask { template: impatient(), ..new_task() }).await;
-    let first = world.pod(1).await;
-    world.cluster.bind(&first, "node-1");
-    world.cluster.running(&first);
-    world.status(task, "RUNNING").await;
+    world.running(task, 1).await;
     world.cluster.node_lost("node-1");
     world.status(task, "RETRYING").await;
     assert_eq!(world.task_state(task).await.ended.unwrap().cause, Some(Cause::NodeLost));
@@ -178,9 +156,7 @@ async fn a_pod_on_a_lost_node_is_replaced_only_when_it_is_over() {
     assert_eq!(world.made().len(), 1, "no other pod while the first may run");
     // It comes back, and ends what was deleted meanwhile.
     world.cluster.node_back("node-1");
-    let second = world.pod(2).await;
-    world.cluster.bind(&second, "node-1");
-    world.cluster.running(&second);
+    let second = world.started(2).await;
     world.cluster.terminate(&second, 0, "Completed", "");
     world.status(task, "SUCCEEDED").await;
     world.status(tended, "cleared").await;
@@ -189,21 +165,12 @@ async fn a_pod_on_a_lost_node_is_replaced_only_when_it_is_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_may_run_twice_does_not_wait_for_a_lost_node() {
     let world = World::new().await;
-    let _executor = world
-        .executor_with(|mut shop| {
-            shop.policy.terminating_grace_seconds = 0;
-            shop.policy.node_lost_grace_seconds = 0;
-            shop
-        })
-        .await;
+    let _executor = world.executor_with(without_grace).await;
     let times = TaskTimes { fence_ms: 200, ..TaskTimes::default() };
     let template = impatient();
     let new = NewTask { template, on_lost: OnLost::Replace, times, ..new_task() };
     let task = world.task(new).await;
-    let first = world.pod(1).await;
-    world.cluster.bind(&first, "node-1");
-    world.cluster.running(&first);
-    world.status(task, "RUNNING").await;
+    let first = world.running(task, 1).await;
     world.cluster.node_lost("node-1");
     world.cluster.add_node("node-2");
     let second = world.pod(2).await;
@@ -230,10 +197,7 @@ async fn a_sidecar_that_never_ends_is_stopped_when_the_main_container_has_ended(
     ] } });
     let retry = tenure_pods::task::policy::RetryPolicy::never();
     let task = world.task(NewTask { template, retry, ..new_task() }).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    let pod = world.running(task, 1).await;
     world.cluster.terminate_in(&pod, "main", 1, "Error", "");
     world.status(task, "FAILED").await;
     // Failed pods are left to be looked at; one that would run for ever is not.
@@ -253,10 +217,7 @@ async fn a_pod_whose_mark_is_refused_is_deleted_without_it() {
     world.cluster.fault(On::verb("patch", "pods"), Fault::forbidden(), Times::Always);
     let _executor = world.executor().await;
     let task = world.task(new_task()).await;
-    let pod = world.pod(1).await;
-    world.cluster.bind(&pod, "node-1");
-    world.cluster.running(&pod);
-    world.status(task, "RUNNING").await;
+    let pod = world.running(task, 1).await;
     world.cancel(task).await;
     world.status(task, "CANCELED").await;
     let tended = world.tended(task, 1);

@@ -178,6 +178,30 @@ impl World {
         self.made()[nth - 1].clone()
     }
 
+    /// The same, and it is begun on a node.
+    pub async fn started(&self, nth: usize) -> String {
+        let pod = self.pod(nth).await;
+        self.cluster.bind(&pod, "node-1");
+        self.cluster.running(&pod);
+        pod
+    }
+
+    /// The same, and its task knows.
+    pub async fn running(&self, task: EntityId, nth: usize) -> String {
+        let pod = self.started(nth).await;
+        self.status(task, "RUNNING").await;
+        pod
+    }
+
+    /// Waits until a pod is being deleted, and says how it is then.
+    pub async fn deleted(&self, pod: &str) -> Value {
+        let leaves = |cluster: &Cluster| {
+            cluster.pod(pod).is_some_and(|p| p["metadata"]["deletionTimestamp"].is_string())
+        };
+        self.cluster.until("it is deleted", leaves).await;
+        self.cluster.pod(pod).expect("it is there")
+    }
+
     pub async fn executor(&self) -> Mortal {
         self.executor_with(|shop| shop).await
     }

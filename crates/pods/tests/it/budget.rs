@@ -16,7 +16,7 @@ fn a_storm_of_failures_becomes_an_orderly_line() {
             let mut new = w.new_task();
             new.budget = terms;
             new.must_end_in_ms = 48 * 3_600_000;
-            w.create(new)
+            w.order(new)
         })
         .collect();
     for (n, task) in tasks.iter().enumerate() {
@@ -115,7 +115,7 @@ fn a_place_keeps_its_moment_however_often_it_is_asked_for() {
             let mut new = w.new_task();
             new.budget = terms;
             new.retry.backoff_ms = 1;
-            w.create(new)
+            w.order(new)
         })
         .collect();
     for (n, task) in tasks.iter().enumerate() {

@@ -33,7 +33,7 @@ fn f1_every_attempt_has_a_pod_name_of_its_own() {
 #[test]
 fn f1_names_are_valid_whatever_the_task_is_called() {
     let w = World::new();
-    let task = tended_id(w.job, 0);
+    let task = tended_id(w.outside.id, 0);
     for (name, workflow) in
         [("", ""), ("Ünï cödé", "--"), ("a_b.c", "WF_1"), (&"x".repeat(300), "1")]
     {
@@ -111,7 +111,7 @@ fn f3_labels_alone_do_not_speak_for_an_attempt() {
     let mut w = World::new();
     let mut new = w.new_task();
     new.namespace = Some("work".into());
-    let task = w.create(new);
+    let task = w.order(new);
     let mut other = Seen::app_error(task, 1, "stranger");
     other.0.pod.name = "somebody-elses".into();
     other.0.pod.namespace = "work".into();
@@ -138,7 +138,7 @@ fn f3_old_pods_of_a_watched_task_are_no_new_attempts() {
     let mut w = World::new();
     let mut new = w.new_task();
     new.template = serde_json::Value::Null;
-    let task = w.create(new);
+    let task = w.order(new);
     let unnumbered = |mut seen: Seen| {
         seen.0.attempt = None;
         seen

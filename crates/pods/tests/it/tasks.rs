@@ -2,17 +2,33 @@
 
 use crate::world::{Seen, World, secs};
 use serde_json::json;
-use tenure_kernel::mail::MailAnswer;
+use tenure_kernel::{ids::EntityId, mail::MailAnswer};
 use tenure_pods::{
     pod::{PodStop, StopWhy},
     task::{
-        RetryPolicy,
+        NewTask, RetryPolicy,
         decide::{RETRY_NOW, RetryNow},
         model::{Cleanup, CleanupWhen, OnLost, tended_id},
         policy::NoRetry,
     },
     verdict::{Cause, CauseClass, TaskStatus},
 };
+
+/// A world with one task, which is as the test says.
+fn ordered(says: impl FnOnce(&mut NewTask)) -> (World, EntityId) {
+    let mut w = World::new();
+    let mut new = w.new_task();
+    says(&mut new);
+    let task = w.order(new);
+    (w, task)
+}
+
+/// Its pod runs, on a node that is lost: nobody knows whether it still does.
+fn lose_its_node(w: &mut World, task: EntityId) {
+    w.make(tended_id(task, 1), "u1");
+    w.saw(Seen::running(task, 1, "u1"));
+    w.saw(Seen::failed(task, 1, "u1", Cause::NodeLost, CauseClass::Lost).alive());
+}
 
 #[test]
 fn a_task_runs_as_one_pod_and_its_result_is_told() {
@@ -28,7 +44,7 @@ fn a_task_runs_as_one_pod_and_its_result_is_told() {
     seen.0.result = Some("{\"rows\": 3}".into());
     w.saw(seen);
     assert_eq!(w.status(task), "SUCCEEDED");
-    let [told] = &w.answers[..] else { panic!("{:?}", w.answers) };
+    let [told] = &w.outside.answers[..] else { panic!("{:?}", w.outside.answers) };
     assert_eq!(told["end"], "completed");
     assert_eq!(told["step"], "1");
     assert_eq!(told["result"]["result"], json!({"rows": 3}));
@@ -68,10 +84,8 @@ fn a_failed_attempt_is_tried_again_after_a_pause_with_another_pod() {
 
 #[test]
 fn retries_of_one_class_do_not_use_up_those_of_another() {
-    let mut w = World::new();
-    let mut new = w.new_task();
-    new.retry = RetryPolicy { app: 1, infra: 5, ..RetryPolicy::default() };
-    let task = w.create(new);
+    let (mut w, task) =
+        ordered(|new| new.retry = RetryPolicy { app: 1, infra: 5, ..RetryPolicy::default() });
     for attempt in 1..=4 {
         let uid = format!("u{attempt}");
         w.saw(Seen::failed(task, attempt, &uid, Cause::Preempted, CauseClass::Infra));
@@ -82,7 +96,7 @@ fn retries_of_one_class_do_not_use_up_those_of_another() {
     w.saw(Seen::app_error(task, 6, "u6"));
     assert_eq!(w.status(task), "FAILED");
     assert_eq!(w.state(task).no_retry, Some(NoRetry::ClassSpent));
-    let told = w.answers.last().expect("told");
+    let told = w.outside.answers.last().expect("told");
     assert_eq!(told["end"], "permanent");
     let error = told["error"].as_str().expect("words");
     assert!(error.contains("app_error (exit code 1)") && error.contains("are spent"), "{error}");
@@ -91,10 +105,8 @@ fn retries_of_one_class_do_not_use_up_those_of_another() {
 
 #[test]
 fn want_of_room_past_the_threshold_is_a_dead_letter() {
-    let mut w = World::new();
-    let mut new = w.new_task();
-    new.retry = RetryPolicy { rejected_capacity: 2, ..RetryPolicy::default() };
-    let task = w.create(new);
+    let (mut w, task) =
+        ordered(|new| new.retry = RetryPolicy { rejected_capacity: 2, ..RetryPolicy::default() });
     for attempt in 1..=3 {
         let uid = format!("u{attempt}");
         let cause = Cause::RejectedCapacity;
@@ -158,25 +170,18 @@ fn a_pod_that_is_seen_gone_frees_the_next_attempt_too() {
 fn a_lost_pod_that_never_comes_back_fails_the_task_as_unknown() {
     let mut w = World::new();
     let task = w.task();
-    w.make(tended_id(task, 1), "u1");
-    w.saw(Seen::running(task, 1, "u1"));
-    w.saw(Seen::failed(task, 1, "u1", Cause::NodeLost, CauseClass::Lost).alive());
+    lose_its_node(&mut w, task);
     w.pass(secs(31 * 60));
     assert_eq!(w.status(task), "FAILED");
     assert_eq!(w.state(task).no_retry, Some(NoRetry::NotFenced));
-    assert_eq!(w.answers[0]["end"], "unknown");
+    assert_eq!(w.outside.answers[0]["end"], "unknown");
     w.check();
 }
 
 #[test]
 fn a_lost_pod_is_replaced_where_running_twice_does_no_harm() {
-    let mut w = World::new();
-    let mut new = w.new_task();
-    new.on_lost = OnLost::Replace;
-    let task = w.create(new);
-    w.make(tended_id(task, 1), "u1");
-    w.saw(Seen::running(task, 1, "u1"));
-    w.saw(Seen::failed(task, 1, "u1", Cause::NodeLost, CauseClass::Lost).alive());
+    let (mut w, task) = ordered(|new| new.on_lost = OnLost::Replace);
+    lose_its_node(&mut w, task);
     w.pass(secs(29 * 60));
     assert_eq!(w.state(task).attempt, 1);
     w.pass(secs(120));
@@ -204,9 +209,7 @@ fn a_person_can_vouch_for_it_that_a_lost_pod_is_over() {
 fn a_lost_pod_that_comes_back_with_its_work_done_is_a_success() {
     let mut w = World::new();
     let task = w.task();
-    w.make(tended_id(task, 1), "u1");
-    w.saw(Seen::running(task, 1, "u1"));
-    w.saw(Seen::failed(task, 1, "u1", Cause::NodeLost, CauseClass::Lost).alive());
+    lose_its_node(&mut w, task);
     w.saw(Seen::succeeded(task, 1, "u1"));
     assert_eq!(w.status(task), "SUCCEEDED");
     assert_eq!(w.count(task, "pod_wanted"), 1);
@@ -229,7 +232,7 @@ fn a_cancel_ends_the_task_when_its_pod_is_over() {
     assert_eq!(stop.why, StopWhy::Cancel);
     w.clear(&held);
     assert_eq!(w.status(task), "CANCELED");
-    assert_eq!(w.answers[0]["end"], "cancelled");
+    assert_eq!(w.outside.answers[0]["end"], "cancelled");
     assert!(!w.state(task).unfenced);
     w.check();
 }
@@ -288,10 +291,7 @@ fn a_marker_on_the_pod_cancels_the_task() {
 
 #[test]
 fn an_attempt_that_runs_too_long_is_stopped_and_fails_as_timeout() {
-    let mut w = World::new();
-    let mut new = w.new_task();
-    new.timeout_ms = Some(60_000);
-    let task = w.create(new);
+    let (mut w, task) = ordered(|new| new.timeout_ms = Some(60_000));
     w.saw(Seen::running(task, 1, "u1"));
     w.pass(secs(61));
     assert_eq!(w.status(task), "FAILED");
@@ -352,7 +352,7 @@ fn the_api_server_says_no_once_and_the_task_says_why() {
     w.mail(task, "x", POD_WORD, &word);
     w.settle();
     assert_eq!(w.status(task), "FAILED");
-    assert!(w.answers[0]["error"].as_str().is_some_and(|e| e.contains("PodSecurity")));
+    assert!(w.outside.answers[0]["error"].as_str().is_some_and(|e| e.contains("PodSecurity")));
     w.check();
 }
 
@@ -369,7 +369,7 @@ fn pods_that_are_over_are_kept_or_deleted_as_the_policy_says() {
         let mut new = w.new_task();
         new.retry = RetryPolicy::never();
         new.cleanup = Cleanup { when, delay_ms: 0 };
-        let task = w.create(new);
+        let task = w.order(new);
         let pod = tended_id(task, 1);
         w.make(pod, "u1");
         let seen = if well { Seen::succeeded } else { Seen::app_error };
@@ -383,11 +383,10 @@ fn pods_that_are_over_are_kept_or_deleted_as_the_policy_says() {
 
 #[test]
 fn pods_that_others_make_are_watched_and_their_attempts_counted() {
-    let mut w = World::new();
-    let mut new = w.new_task();
-    new.template = serde_json::Value::Null;
-    new.retry = RetryPolicy { app: 1, ..RetryPolicy::default() };
-    let task = w.create(new);
+    let (mut w, task) = ordered(|new| {
+        new.template = serde_json::Value::Null;
+        new.retry = RetryPolicy { app: 1, ..RetryPolicy::default() };
+    });
     assert_eq!(w.status(task), "PENDING");
     w.saw(Seen::running(task, 1, "u1"));
     w.saw(Seen::app_error(task, 1, "u1"));
@@ -404,10 +403,7 @@ fn pods_that_others_make_are_watched_and_their_attempts_counted() {
 
 #[test]
 fn nobody_makes_another_pod_and_the_task_ends() {
-    let mut w = World::new();
-    let mut new = w.new_task();
-    new.template = serde_json::Value::Null;
-    let task = w.create(new);
+    let (mut w, task) = ordered(|new| new.template = serde_json::Value::Null);
     w.saw(Seen::app_error(task, 1, "u1"));
     w.pass(secs(2 * 3_600));
     assert_eq!(w.status(task), "FAILED");
@@ -431,9 +427,7 @@ fn the_same_report_is_told_once() {
 fn a_cancel_stops_the_fence_that_would_fail_the_task() {
     let mut w = World::new();
     let task = w.task();
-    w.make(tended_id(task, 1), "u1");
-    w.saw(Seen::running(task, 1, "u1"));
-    w.saw(Seen::failed(task, 1, "u1", Cause::NodeLost, CauseClass::Lost).alive());
+    lose_its_node(&mut w, task);
     w.pass(secs(1_600));
     w.cancel(task);
     w.pass(secs(250));
@@ -446,13 +440,8 @@ fn a_cancel_stops_the_fence_that_would_fail_the_task() {
 
 #[test]
 fn a_cancel_never_says_that_a_lost_pod_is_over() {
-    let mut w = World::new();
-    let mut new = w.new_task();
-    new.on_lost = OnLost::Replace;
-    let task = w.create(new);
-    w.make(tended_id(task, 1), "u1");
-    w.saw(Seen::running(task, 1, "u1"));
-    w.saw(Seen::failed(task, 1, "u1", Cause::NodeLost, CauseClass::Lost).alive());
+    let (mut w, task) = ordered(|new| new.on_lost = OnLost::Replace);
+    lose_its_node(&mut w, task);
     w.pass(secs(1_600));
     w.cancel(task);
     w.pass(secs(310));
@@ -463,10 +452,7 @@ fn a_cancel_never_says_that_a_lost_pod_is_over() {
 
 #[test]
 fn a_pod_that_runs_after_the_cancel_has_no_clock_of_its_own() {
-    let mut w = World::new();
-    let mut new = w.new_task();
-    new.timeout_ms = Some(60_000);
-    let task = w.create(new);
+    let (mut w, task) = ordered(|new| new.timeout_ms = Some(60_000));
     w.make(tended_id(task, 1), "u1");
     w.cancel(task);
     w.saw(Seen::running(task, 1, "u1"));
@@ -480,10 +466,7 @@ fn a_pod_that_runs_after_the_cancel_has_no_clock_of_its_own() {
 
 #[test]
 fn a_watched_task_waits_for_the_next_pod_and_not_for_the_end_of_the_last() {
-    let mut w = World::new();
-    let mut new = w.new_task();
-    new.template = serde_json::Value::Null;
-    let task = w.create(new);
+    let (mut w, task) = ordered(|new| new.template = serde_json::Value::Null);
     w.saw(Seen::running(task, 1, "u1"));
     w.saw(Seen::failed(task, 1, "u1", Cause::NodeLost, CauseClass::Lost).alive());
     w.pass(secs(50 * 60));
@@ -520,7 +503,7 @@ fn the_time_of_an_attempt_counts_from_its_start_and_not_from_the_news_of_it() {
     let mut w = World::new();
     let mut new = w.new_task();
     new.timeout_ms = Some(600_000);
-    let task = w.create(new.clone());
+    let task = w.order(new.clone());
     let since = w.store.now + secs(10);
     w.pass(secs(310));
     let mut seen = Seen::running(task, 1, "u1");
@@ -530,7 +513,7 @@ fn the_time_of_an_attempt_counts_from_its_start_and_not_from_the_news_of_it() {
     assert_eq!(w.status(task), "FAILED");
     assert_eq!(w.state(task).ended.and_then(|e| e.cause), Some(Cause::Timeout));
     // The clock of a node that is a day behind costs nothing.
-    let task = w.create(new);
+    let task = w.order(new);
     let mut seen = Seen::running(task, 1, "u2");
     seen.0.verdict.since = Some(w.store.now - secs(86_400));
     w.saw(seen);

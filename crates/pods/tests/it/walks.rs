@@ -153,7 +153,7 @@ fn walk(seed: u64) {
             new.retry = RetryPolicy { app: 2, attempts: 6, ..RetryPolicy::default() };
             new.times = Times { queued_ms: 1_200_000, ..Times::default() };
             new.must_end_in_ms = 12 * 3_600_000;
-            w.create(new)
+            w.order(new)
         })
         .collect();
     let mut walk = Walk { w, tasks, held: Vec::new(), said: Vec::new(), ended: BTreeMap::new() };

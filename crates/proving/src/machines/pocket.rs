@@ -1,8 +1,7 @@
 //! A world in a pocket: the smallest store, one thread, and a due loop and a deliverer of a few lines
 //! each, driven step by step in an order drawn from a seed. For the random walks of this folder.
 
-use crate::checkers::check_head;
-use model::Model;
+use crate::{checkers::check_head, model::Model};
 use std::{collections::BTreeMap, time::Duration};
 use tenure_kernel::{
     commit::{Birth, Commit, CommitAnswer, Expect, TenureChange},
@@ -21,10 +20,6 @@ use tenure_kernel::{
     time::Timestamp,
     verify,
 };
-
-// The kernel's own tests use the same model; a second copy would drift.
-#[path = "../../../kernel/tests/it/model.rs"]
-mod model;
 
 pub struct Pocket {
     pub store: Model,
