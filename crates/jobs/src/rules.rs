@@ -116,6 +116,14 @@ pub static JOBS: &[KindRule] = &[
     ),
     row(
         "gate",
+        "timer",
+        "idle",
+        "nobody has a permit or waits, and nobody set its limit",
+        (None, Some(600_000)),
+        "`vacant`: it wakes with the next job, or leaves with retention",
+    ),
+    row(
+        "gate",
         "mail_waiting",
         "line",
         "a job asks or is over",
@@ -137,6 +145,14 @@ pub static JOBS: &[KindRule] = &[
         "items are collected",
         (None, None),
         "one job is created with all of them",
+    ),
+    row(
+        "batch",
+        "timer",
+        "idle",
+        "nothing is collected",
+        (None, Some(600_000)),
+        "`vacant`: it wakes with the next submission, or leaves with retention",
     ),
     row(
         "limit",
@@ -188,5 +204,8 @@ mod tests {
         };
         assert_eq!(time("job", "recheck"), Some(LOOK_AGAIN.as_millis()));
         assert_eq!(time("gate", "check"), Some(u128::from(limits::CHECK_FIRST_MS)));
+        assert_eq!(time("gate", "idle"), Some(limits::IDLE.as_millis()));
+        let idle = crate::shared::batch::model::limits::IDLE;
+        assert_eq!(time("batch", "idle"), Some(idle.as_millis()));
     }
 }

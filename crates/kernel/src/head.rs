@@ -5,7 +5,7 @@
 use crate::{
     ids::{EntityId, SessionId},
     stream::Hash,
-    table::{Claimable, Class, Status},
+    table::{Claimable, Class, Status, VACANT},
     time::Timestamp,
     timers::Timers,
 };
@@ -88,6 +88,11 @@ impl Head {
     /// Whether mail waits that no commit has covered.
     pub fn has_mail(&self) -> bool {
         self.mail_read < self.mail_count
+    }
+
+    /// Whether it rests and is not needed any more: see [`VACANT`].
+    pub fn is_vacant(&self) -> bool {
+        self.class() == Class::Resting && self.status.name() == VACANT
     }
 
     /// The earliest moment at which a rule of this entity has to be looked at.

@@ -4,7 +4,7 @@ use crate::{
     head::Head,
     rules::Tallies,
     stream::{Body, NewEvent},
-    table::kernel_events,
+    table::{Class, kernel_events},
     time::Timestamp,
 };
 use std::time::Duration;
@@ -51,12 +51,40 @@ impl Pulse {
 /// What retention removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retired {
-    /// Whole final entities.
+    /// Whole entities, final or vacant.
     pub entities: u64,
     /// Records of sealed segments.
     pub records: u64,
     /// Blobs that nothing names any more.
     pub blobs: u64,
+}
+
+/// Whether retention may remove an entity that last changed before a moment. `sends`: something of it lies in the outbox.
+/// The memory store asks this; the databases say the same in SQL, under the lock of the head's row.
+///
+/// What is *vacant* may get mail at any moment, which changes the head only by a counter. So it leaves only with all its
+/// mail read, and the store that is about to remove it holds the lock that a sender needs: mail is there before and keeps it,
+/// or comes after and finds nobody. `vacancy` is the protection of that name.
+pub fn may_leave(head: &Head, before: Timestamp, sends: bool, vacancy: bool) -> bool {
+    let old = head.changed_at < before;
+    match head.class() {
+        Class::Final => old && !sends,
+        Class::Resting if head.is_vacant() => {
+            let quiet = !sends && !head.has_mail() && head.attention.is_none();
+            old && head.holder.is_none() && (quiet || !vacancy)
+        }
+        Class::Open | Class::Resting => false,
+    }
+}
+
+/// The epoch before the first event of an entity. Zero, unless its kind comes again under the same id: then each life
+/// begins at the moment of its birth, in milliseconds. Whoever has seen an earlier life has another epoch, so nothing it
+/// decided then is taken for a decision about this one, whatever the version is.
+pub fn first_epoch(comes_again: bool, born_at: Timestamp) -> u64 {
+    match comes_again {
+        true => u64::try_from(born_at.as_micros() / 1_000).unwrap_or(0),
+        false => 0,
+    }
 }
 
 /// The event that seals a segment: it repeats state and chain value, so that everything before it can

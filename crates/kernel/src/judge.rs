@@ -10,7 +10,7 @@
 use crate::{
     commit::{Commit, CommitAnswer, Committed, Expect, MailStance, Refusal, TenureChange},
     head::Head,
-    housekeeping::wants_seal,
+    housekeeping::{first_epoch, wants_seal},
     ids::{CommitId, MessageId, SessionId},
     limits,
     outbox::{Message, Posted, Target},
@@ -43,6 +43,8 @@ pub struct Protections {
     pub repetition: bool,
     /// After an outage reclaim waits one lease.
     pub pulse: bool,
+    /// Retention leaves what is vacant alone while mail waits for it, or something of it is on its way.
+    pub vacancy: bool,
 }
 
 impl Default for Protections {
@@ -56,6 +58,7 @@ impl Default for Protections {
             outbox: true,
             repetition: true,
             pulse: true,
+            vacancy: true,
         }
     }
 }
@@ -227,7 +230,10 @@ impl Judge {
 
         let at = head.map_or(now, |h| h.changed_at.max(now));
         let meta = resolve(head, commit, status, at)?;
-        let (epoch_before, first) = head.map_or((0, 1), |h| (h.epoch, h.version + 1));
+        let (epoch_before, first) = match head {
+            Some(h) => (h.epoch, h.version + 1),
+            None => (first_epoch(table.comes_again(), at), 1),
+        };
         let takes = matches!(commit.tenure, TenureChange::Take { .. } | TenureChange::Open(_));
         let joint = Joint {
             previous: head.map_or(Hash::ZERO, |h| h.chain),

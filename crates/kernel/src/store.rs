@@ -226,8 +226,9 @@ pub trait Store: Send + Sync {
         Box::pin(async { Err(StoreError::Refused("this store does not say how it is".into())) })
     }
 
-    /// Removes final entities that ended before a moment and whose messages have all left, records
-    /// below seals, and blobs that nothing names; at most `limit` entities.
+    /// Removes entities that ended, or became vacant, before a moment ([`crate::housekeeping::may_leave`]), records
+    /// below seals, and blobs that nothing names; at most `limit` entities. Whether one may leave is looked at
+    /// under the lock of its head, in the transaction that removes it.
     fn retire(
         &self,
         ended_before: Timestamp,

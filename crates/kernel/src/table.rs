@@ -60,6 +60,11 @@ pub struct Move {
     pub to: &'static str,
 }
 
+/// The name of a resting status in which an entity is not needed any more. Mail wakes it like everything that rests; left
+/// alone, retention removes it like what is over ([`crate::housekeeping::may_leave`]), and whoever needs it then makes it
+/// anew under the same id. A name and not a class: to everybody but retention it is an entity that rests.
+pub const VACANT: &str = "vacant";
+
 /// `from` of a first event.
 pub const BIRTH: &[&str] = &[];
 /// `to` of an event that leaves the status as it is.
@@ -181,6 +186,11 @@ impl Table {
         }
     }
 
+    /// Whether its entities may leave while they rest, and come again under the same id: see [`VACANT`].
+    pub fn comes_again(&self) -> bool {
+        self.statuses.iter().any(|s| s.name == VACANT)
+    }
+
     /// What a claim makes of something claimable.
     pub fn where_claims_lead(&'static self) -> Option<Status> {
         let claim = self.moves.iter().find(|m| m.event == kernel_events::CLAIMED)?;
@@ -229,6 +239,10 @@ impl Table {
             let reached = m_reaches(self.moves, s.name) || s.name == self.forced;
             if !reached {
                 found.push(format!("nothing leads to the status {:?}", s.name));
+            }
+            let rests = s.class == Class::Resting && s.claimable == Claimable::No;
+            if s.name == VACANT && !rests {
+                found.push(format!("{VACANT:?} has to rest: retention removes what has it"));
             }
             let leads =
                 |e: &str| self.moves.iter().find(|m| m.event == e && m.from.contains(&s.name));

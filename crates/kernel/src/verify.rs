@@ -136,6 +136,10 @@ impl Meta {
         after.chain = record.hash;
         after.changed_at = record.at;
         after.faults = 0;
+        if head.is_none() {
+            // Not always zero: see `housekeeping::first_epoch`. The chain covers it.
+            after.epoch = record.epoch.saturating_sub(u64::from(self.take.is_some()));
+        }
         if let Some(session) = self.take {
             after.holder = Some(session);
             after.epoch += 1;

@@ -3,6 +3,7 @@
 //! bug) is caught at the write that breaks the law, not hours later in a wrong sum.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
@@ -18,7 +19,7 @@ use tenure_kernel::{
     table::{Claimable, Class, kernel_events::TENURE_ENDED},
     time::Timestamp,
 };
-use tenure_store::memory::Witness;
+use tenure_store::memory::{Contents, Former, Witness};
 
 /// What the oracle has seen.
 #[derive(Debug, Default)]
@@ -37,6 +38,10 @@ pub struct Seen {
     pub fenced: u64,
     /// Commits that were answered a second time.
     pub repeated: u64,
+    /// What retention removed, in that order.
+    pub former: Vec<Former>,
+    /// Entities that came again after that.
+    pub reborn: u64,
     /// Tenures that were ended because the holder's session had lapsed.
     pub reclaimed: Vec<String>,
 }
@@ -74,6 +79,11 @@ impl Witness for Oracle {
         for posted in &writes.posted {
             seen.posted.insert(posted.id, posted.clone());
         }
+    }
+
+    fn retired(&self, former: Vec<Former>) {
+        let mut seen = self.seen();
+        former.into_iter().for_each(|f| seen.left(f));
     }
 }
 
@@ -162,6 +172,60 @@ impl Seen {
         }
     }
 
+    /// Nothing leaves that somebody waits for, or that still has something to say.
+    fn left(&mut self, former: Former) {
+        let (id, head) = (former.head.id, &former.head);
+        let over = head.class() == Class::Final;
+        if !over && !head.is_vacant() {
+            self.broken.push(format!("{id}: removed while {}", head.status.name()));
+        }
+        if !over && head.has_mail() {
+            let (read, count) = (head.mail_read, head.mail_count);
+            self.broken.push(format!("{id}: removed having read {read} of {count} mails"));
+        }
+        if former.sends {
+            self.broken.push(format!("{id}: removed with messages on their way"));
+        }
+        let there: BTreeSet<&MailId> = former.mail.iter().map(|m| &m.id).collect();
+        let mut lost = Vec::new();
+        self.accepted.retain(|(to, mail)| {
+            if *to == id && !there.contains(mail) {
+                lost.push(format!("{to}: mail {mail:?} was accepted and is not there"));
+            }
+            *to != id
+        });
+        self.broken.extend(lost);
+        // A new life counts its versions, and with them its messages, from the beginning.
+        self.posted.retain(|m, _| m.source != id);
+        self.taken.retain(|m, _| m.source != id);
+        self.former.push(former);
+    }
+
+    /// What there is and what there was: lives of one entity stand one behind the other.
+    pub fn with_former<'a>(&self, contents: &'a Contents) -> Cow<'a, Contents> {
+        if self.former.is_empty() {
+            return Cow::Borrowed(contents);
+        }
+        let mut all = contents.clone();
+        for f in self.former.iter().rev() {
+            let id = f.head.id;
+            all.rows.heads.entry(id).or_insert_with(|| f.head.clone());
+            all.streams.entry(id).or_default().splice(0..0, f.records.iter().cloned());
+            all.mail.entry(id).or_default().splice(0..0, f.mail.iter().cloned());
+            all.evidence.entry(id).or_default().splice(0..0, f.evidence.iter().cloned());
+            for (digest, blob) in &f.blobs {
+                all.blobs.entry(*digest).or_insert_with(|| blob.clone());
+            }
+        }
+        Cow::Owned(all)
+    }
+
+    /// Whether mail lay in a box that is gone.
+    pub fn had(&self, to: EntityId, mail: &str) -> bool {
+        let boxes = self.former.iter().filter(|f| f.head.id == to);
+        boxes.flat_map(|f| &f.mail).any(|m| m.id.0 == mail)
+    }
+
     fn claim(&mut self, before: &Head) {
         let id = before.id;
         if before.holder.is_some() {
@@ -173,8 +237,11 @@ impl Seen {
     }
 
     fn head(&mut self, write: &HeadWrite) {
-        let (Some(before), after) = (&write.before, &write.after) else { return };
-        let id = after.id;
+        let id = write.after.id;
+        let (Some(before), after) = (&write.before, &write.after) else {
+            self.reborn += u64::from(self.former.iter().any(|f| f.head.id == id));
+            return;
+        };
         if before.class() == Class::Final {
             self.broken.push(format!("{id}: final and changed"));
         }

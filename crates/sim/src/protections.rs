@@ -29,6 +29,11 @@ pub fn all() -> Vec<Missed> {
         off: Options { width: Some(300), ..missed.off },
         ..missed
     };
+    let seasons = |missed: Missed| Missed {
+        on: Options { seasons: Some(2), ..missed.on },
+        off: Options { seasons: Some(2), ..missed.off },
+        ..missed
+    };
     vec![
         world("fencing", Scenario::Slice, &[Pause, Crash, StaleReads], |p| p.fencing = false),
         world("versions", Scenario::Bowl, &[StaleReads, Latency, Pause], |p| p.versions = false),
@@ -38,5 +43,6 @@ pub fn all() -> Vec<Missed> {
         wide(world("outbox", Scenario::Fan, &[Latency, Pause], |p| p.outbox = false)),
         world("repetition", Scenario::Slice, &[AnswerLost], |p| p.repetition = false),
         world("pulse", Scenario::Slice, &[Outage], |p| p.pulse = false),
+        seasons(world("vacancy", Scenario::Batches, &[BellSilent, Pause], |p| p.vacancy = false)),
     ]
 }

@@ -50,6 +50,8 @@ pub struct Options {
     pub width: Option<u64>,
     /// What jobs do without, to show that something then breaks.
     pub off: Option<Off>,
+    /// How often gates and batches are left alone until retention takes them, instead of what the seed says.
+    pub seasons: Option<u64>,
     /// The first worker of jobs is struck right before this poll; the flow is a short one.
     pub strike: Option<(u64, Strike)>,
 }
@@ -68,6 +70,7 @@ impl Options {
             workers: 2,
             width: None,
             off: None,
+            seasons: None,
             strike: None,
         }
     }
@@ -108,6 +111,10 @@ pub struct Report {
     pub commits: u64,
     /// Commits refused because something else came first.
     pub fenced: u64,
+    /// Entities that retention removed.
+    pub retired: usize,
+    /// Entities that came again after that.
+    pub reborn: u64,
     /// Commits that were recognised as repetitions.
     pub repeated: u64,
     /// Tenures ended because the holder's session had lapsed.
@@ -183,6 +190,8 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
                 commits: seen.commits,
                 fenced: seen.fenced,
                 repeated: seen.repeated,
+                retired: seen.former.len(),
+                reborn: seen.reborn,
                 reclaimed: seen.reclaimed.len(),
                 effects: world.outside.all().len() + world.town.count(),
                 cluster: world.yard.counts(),
@@ -222,8 +231,18 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
     let ends = calm_at.clone();
     let (storm, quiet) = (options.storm, options.quiet);
     director.rt.spawn(Box::pin(async move {
-        storm::rage(stage.clone(), faults, storm).await;
-        *ends.lock().unwrap_or_else(PoisonError::into_inner) = WallClock(stage.sim.clone()).now();
+        for storms in 1.. {
+            storm::rage(stage.clone(), faults.clone(), storm).await;
+            let calm = WallClock(stage.sim.clone()).now();
+            *ends.lock().unwrap_or_else(PoisonError::into_inner) = calm;
+            if storms > stage.town.setup().seasons {
+                break;
+            }
+            // Until everybody comes back, if anybody will.
+            while stage.town.seasons() < storms && clients.left() > 0 {
+                stage.sim.sleep(Duration::from_secs(1)).await;
+            }
+        }
         let machines = scenario.machines();
         if let Err(broken) = stage.store.inspect(|c| check::always(c, &machines)) {
             stage.fail(broken);
@@ -262,7 +281,8 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
     world.store.inspect(|contents| {
         check::always(contents, &scenario.machines())?;
         check::at_rest(contents, &world.oracle.seen())?;
-        scenario.check(world, contents, *calm_at.lock().unwrap_or_else(PoisonError::into_inner))
+        let everything = world.oracle.seen().with_former(contents);
+        scenario.check(world, &everything, *calm_at.lock().unwrap_or_else(PoisonError::into_inner))
     })?;
     now(check::feed(&world.store))?;
     if scenario.is_jobs() || scenario == Scenario::Tasks {

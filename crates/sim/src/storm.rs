@@ -27,6 +27,7 @@ pub fn draw(rng: &mut Rng, faults: &Faults, all: bool) -> Vec<(Fault, u64)> {
 /// Rages for a while.
 pub async fn rage(world: Arc<World>, faults: Vec<(Fault, u64)>, length: Duration) {
     let end = world.sim.now() + length;
+    world.weather.change(|levels| levels.over = false);
     let total: u64 = faults.iter().map(|(_, w)| w).sum();
     // Some storms are a few strikes, some are hail.
     let pace = world.sim.draw(|rng| rng.between(ms(400)..ms(20_000)));

@@ -63,7 +63,7 @@ impl Weather {
         change(&mut self.lock().0);
     }
 
-    /// The sky clears, for good.
+    /// The sky clears, until somebody lets it storm again.
     pub fn clear(&self) {
         self.lock().0 = Levels { over: true, ..Levels::default() };
     }

@@ -12,7 +12,7 @@ mod contents;
 mod health;
 
 pub use chaos::{Call, Calm, Chaos, Fate, Witness};
-pub use contents::{Contents, Rows};
+pub use contents::{Contents, Former, Rows};
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -512,7 +512,12 @@ impl Store for MemoryStore {
             let mut inner = s.lock();
             // No read may see a moment whose history is gone.
             inner.past.clear();
-            Ok(inner.contents.retire(ended_before, limit))
+            let vacancy = s.shared.judge.protections.vacancy;
+            let (retired, former) = inner.contents.retire(ended_before, limit, vacancy);
+            if let Some(witness) = &s.shared.witness {
+                witness.retired(former);
+            }
+            Ok(retired)
         })
     }
 }

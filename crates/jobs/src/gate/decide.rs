@@ -3,11 +3,13 @@
 //! Every decision ends with `settle`: as long as a permit is free and somebody is in the window, it is granted; and
 //! when the window runs low, the next page is asked for. So there is never a free permit while somebody waits and
 //! nothing is on its way.
+//!
+//! Whoever leaves it with nobody at it sets the clock [`IDLE`]; the next one stops it.
 
 use super::{
     limits, mail,
     model::{Gate, GateEvent, GateState, Waiter},
-    page::{GatePage, Piece, page_id},
+    page::{GatePage, Piece, first_page, page_id},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -19,11 +21,14 @@ use tenure_kernel::{
     mail::{Mail, kinds},
     outbox::{Message, Target},
     stream::Body,
+    table::VACANT,
     timers::TimerChange,
 };
 
 /// The timer after which holders are asked whether they are still there.
 pub const CHECK: &str = "check";
+/// The timer after which a gate at which nobody stands is vacant.
+pub const IDLE: &str = "idle";
 
 /// What is said to a gate. It says itself what it is: a creation is decided from the body alone.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,6 +76,7 @@ pub fn decide(
         (None, _) => Err(Undecided("there is no such gate".into())),
         (Some(state), Input::Mail(mail)) => {
             let mut desk = Desk::new(state, cx);
+            desk.wake();
             mail.iter().for_each(|m| desk.read(m));
             Ok(desk.done())
         }
@@ -78,6 +84,8 @@ pub fn decide(
             let mut desk = Desk::new(state, cx);
             match *name {
                 CHECK => desk.check(),
+                IDLE if state.is_idle() && !desk.vacant => desk.vacate(),
+                IDLE => desk.note("idle: somebody came"),
                 other => desk.note(&format!("timer {other}: nobody waits for it")),
             }
             Ok(desk.done())
@@ -90,14 +98,15 @@ pub fn decide(
 
 fn born(body: &Body, cx: &Cx) -> Result<Decision<GateEvent>, Undecided> {
     let said = body.inline().and_then(|b| serde_json::from_slice::<Said>(b).ok());
-    let (name, limit) = match &said {
-        Some(Said::Ask { name, limit, .. }) => (name.clone(), limit.unwrap_or(1)),
-        Some(Said::Set { name, limit, .. }) => (name.clone(), *limit),
+    let (name, limit, maker) = match &said {
+        Some(Said::Ask { name, limit, job, .. }) => (name.clone(), limit.unwrap_or(1), *job),
+        Some(Said::Set { name, limit, .. }) => (name.clone(), *limit, cx.id),
         _ => return Err(Undecided("a gate is made by an ask or by a limit that is set".into())),
     };
     let empty = GateState::default();
     let mut desk = Desk::new(&empty, cx);
-    desk.push(GateEvent::GateCreated { name, limit: limit.clamp(1, limits::LIMIT_MAX) });
+    let (limit, page) = (limit.clamp(1, limits::LIMIT_MAX), first_page(maker));
+    desk.push(GateEvent::GateCreated { name, limit, page });
     if let Some(said) = said {
         desk.said(said);
     }
@@ -113,12 +122,29 @@ struct Desk<'a> {
     to_page: Vec<Waiter>,
     /// Holders came or went, or were asked: the check is set anew.
     moved: bool,
+    /// Nobody stood here before this decision.
+    was_idle: bool,
+    vacant: bool,
 }
 
 impl<'a> Desk<'a> {
     fn new(state: &GateState, cx: &'a Cx) -> Self {
+        let was_idle = cx.status.is_some() && state.is_idle();
+        let vacant = cx.status.is_some_and(|s| s.name() == VACANT);
         let (state, decision) = (state.clone(), Decision::default());
-        Desk { state, decision, cx, to_page: Vec::new(), moved: false }
+        Desk { state, decision, cx, to_page: Vec::new(), moved: false, was_idle, vacant }
+    }
+
+    /// Whatever comes to a vacant gate finds it standing: retention leaves it alone for another while.
+    fn wake(&mut self) {
+        if std::mem::take(&mut self.vacant) {
+            self.push(GateEvent::GateWoken);
+        }
+    }
+
+    fn vacate(&mut self) {
+        self.push(GateEvent::GateVacated);
+        self.vacant = true;
     }
 
     fn push(&mut self, event: GateEvent) {
@@ -293,6 +319,11 @@ impl<'a> Desk<'a> {
                     None => TimerChange::clear(CHECK),
                 },
             );
+        }
+        match self.state.is_idle() && !self.vacant {
+            true => self.decision.timers.push(TimerChange::set(IDLE, limits::IDLE)),
+            false if self.was_idle => self.decision.timers.push(TimerChange::clear(IDLE)),
+            false => {}
         }
         self.decision
     }

@@ -15,6 +15,11 @@
 //! number, each a piece of the line ([`page`]). Messages of one source stay in order in their lane: so a page has all
 //! that was put into it before it is asked to give it up, and nothing is put into it after that.
 //!
+//! A gate that nobody stands at for a while ([`limits::IDLE`]) is *vacant*, unless a person set its limit: retention removes it
+//! as it removes what is over, and the next job that names it makes it anew, with the limit that this one asks for. Nothing
+//! of the former life can reach the new one. It left with nobody at it, with all its mail read and none on its way; its pages had
+//! other numbers ([`page::first_page`]); and a commit that was decided on it has another epoch.
+//!
 //! Roads not taken: a row per waiter in a side table (then a verdict would need another entity's rows), and a counter
 //! that jobs raise and lower (it can not say who holds a permit, so it can not be repaired).
 
@@ -25,7 +30,7 @@ pub mod page;
 mod table;
 
 pub use model::{Gate, GateEvent, GateState, Holder, Waiter, gate_id};
-pub use page::{GatePage, page_id};
+pub use page::{GatePage, first_page, page_id};
 
 /// Limits of a gate, by name.
 pub mod limits {
@@ -39,6 +44,8 @@ pub mod limits {
     pub const LIMIT_MAX: u32 = 150;
     /// A holder is asked whether it is still there after so long, then after twice as long, and so on.
     pub const CHECK_FIRST_MS: u64 = 60_000;
+    /// A gate at which nobody stands for so long is vacant.
+    pub const IDLE: std::time::Duration = std::time::Duration::from_secs(600);
     /// At most so many doublings: an hour and a bit. A job of seven days notes 170 of these asks.
     pub const CHECK_DOUBLINGS: u32 = 6;
 }

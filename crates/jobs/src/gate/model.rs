@@ -86,6 +86,12 @@ pub struct GateState {
 }
 
 impl GateState {
+    /// Whether nobody would miss it: nobody has a permit, waits, or is on the way, and no person set its limit.
+    pub fn is_idle(&self) -> bool {
+        let nobody = self.holders.is_empty() && self.waiting() == 0 && self.fetching.is_none();
+        nobody && self.set_by.is_none()
+    }
+
     /// Everybody in the line.
     pub fn waiting(&self) -> u64 {
         self.window.len() as u64 + self.paged
@@ -121,6 +127,9 @@ pub enum GateEvent {
         name: String,
         /// Jobs at once.
         limit: u32,
+        /// The number of its first page.
+        #[serde(default)]
+        page: u64,
     },
     /// A person said how many may pass.
     GateLimitSet {
@@ -184,6 +193,10 @@ pub enum GateEvent {
         /// Which.
         jobs: Vec<EntityId>,
     },
+    /// Nobody has stood here for a while.
+    GateVacated,
+    /// Somebody came to a vacant gate.
+    GateWoken,
     /// Mail or a timer came that changes nothing.
     GateNoted {
         /// What, and why it changes nothing.
@@ -212,15 +225,18 @@ impl Machine for Gate {
             GateEvent::GateGranted { .. } => "gate_granted",
             GateEvent::GateReleased { .. } => "gate_released",
             GateEvent::GateHoldersAsked { .. } => "gate_holders_asked",
+            GateEvent::GateVacated => "gate_vacated",
+            GateEvent::GateWoken => "gate_woken",
             GateEvent::GateNoted { .. } => "gate_noted",
         }
     }
 
     fn apply(state: &mut GateState, event: &GateEvent) {
         match event {
-            GateEvent::GateCreated { name, limit } => {
+            GateEvent::GateCreated { name, limit, page } => {
                 state.name.clone_from(name);
                 state.limit = *limit;
+                (state.first_page, state.last_page) = (*page, *page);
             }
             GateEvent::GateLimitSet { limit, by, by_operator } => {
                 state.limit = *limit;
@@ -264,7 +280,7 @@ impl Machine for Gate {
                     holder.2 = holder.2.saturating_add(1);
                 }
             }
-            GateEvent::GateNoted { .. } => {}
+            GateEvent::GateVacated | GateEvent::GateWoken | GateEvent::GateNoted { .. } => {}
         }
     }
 

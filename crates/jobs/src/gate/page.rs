@@ -19,6 +19,15 @@ pub fn page_id(gate: EntityId, page: u64) -> EntityId {
     EntityId::derived(gate, &format!("page/{page}"), Timestamp::ZERO)
 }
 
+/// The number of a gate's first page, from who made the gate. A gate comes again under the same id, and pages of its former
+/// life may still be there: theirs are other numbers. A job asks once, so no two lives begin with the same; and a gate that a
+/// person makes stays. 48 bits: with the pages of two lives side by side in them, that they meet is as likely as that two
+/// random ids do.
+pub fn first_page(maker: EntityId) -> u64 {
+    let derived = EntityId::derived(maker, "first page", Timestamp::ZERO);
+    derived.as_bytes()[10..].iter().fold(0, |n, byte| n << 8 | u64::from(*byte))
+}
+
 /// What a gate says to a page, and a page to its gate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Piece {

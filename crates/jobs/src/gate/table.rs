@@ -1,6 +1,6 @@
 //! The tables of a gate and of its pages.
 
-use tenure_kernel::table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table};
+use tenure_kernel::table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table, VACANT};
 
 const fn at(from: &'static [&'static str], event: &'static str, to: &'static str) -> Move {
     Move { from, event, to }
@@ -11,12 +11,20 @@ const STANDS: &[&str] = &["standing"];
 pub(super) static GATE: Table = Table {
     kind: "gate",
     doc: "Of the jobs that name it only so many are open past it at once.",
-    statuses: &[StatusRow {
-        name: "standing",
-        class: Class::Resting,
-        claimable: Claimable::No,
-        doc: "Gives out permits, and takes them back.",
-    }],
+    statuses: &[
+        StatusRow {
+            name: "standing",
+            class: Class::Resting,
+            claimable: Claimable::No,
+            doc: "Gives out permits, and takes them back.",
+        },
+        StatusRow {
+            name: VACANT,
+            class: Class::Resting,
+            claimable: Claimable::No,
+            doc: "Nobody has stood here for a while: it wakes with the next job, or leaves with retention.",
+        },
+    ],
     moves: &[
         at(BIRTH, "gate_created", "standing"),
         at(STANDS, "gate_limit_set", SAME),
@@ -28,7 +36,9 @@ pub(super) static GATE: Table = Table {
         at(STANDS, "gate_granted", SAME),
         at(STANDS, "gate_released", SAME),
         at(STANDS, "gate_holders_asked", SAME),
-        at(STANDS, "gate_noted", SAME),
+        at(&["standing", VACANT], "gate_noted", SAME),
+        at(STANDS, "gate_vacated", VACANT),
+        at(&[VACANT], "gate_woken", "standing"),
     ],
     forced: "",
 };

@@ -9,7 +9,7 @@ use tenure_jobs::{
     model::NewJob,
     shared::batch::{
         Batch, Event, Mode, State,
-        decide::{self, CLOSE, ITEM},
+        decide::{self, CLOSE, IDLE, ITEM},
         desk::{BatchError, Batches, check, id_of},
         model::{Item, Overtaken, Wanted, limits},
     },
@@ -20,6 +20,7 @@ use tenure_kernel::{
     mail::Mail,
     outbox::Target,
     stream::Body,
+    table::{Status, VACANT},
     time::Timestamp,
     timers::{TimerChange, Timers},
 };
@@ -42,6 +43,7 @@ fn item(n: u32, size: usize, mode: Mode) -> Item {
 struct World1 {
     id: EntityId,
     state: State,
+    status: Option<Status>,
     timers: Timers,
     mail: Vec<Mail>,
     read: usize,
@@ -53,8 +55,9 @@ impl World1 {
         let id = id_of("t", "f", mode, "k");
         let mut state = State::default();
         Batch::apply(&mut state, &Event::BatchOpened { flow: "f".into(), key: "k".into() });
+        let status = Batch::TABLE.status("collecting");
         let (timers, mail, jobs) = (Timers::default(), Vec::new(), BTreeMap::new());
-        World1 { id, state, timers, mail, read: 0, jobs }
+        World1 { id, state, status, timers, mail, read: 0, jobs }
     }
 
     fn post(&mut self, n: u32, item: &Item, now: Timestamp) {
@@ -69,14 +72,18 @@ impl World1 {
         Batch::decide(
             Some(&self.state),
             input,
-            &Cx { id: self.id, now, version: 0, status: None, changed_at: None },
+            &Cx { id: self.id, now, version: 0, status: self.status, changed_at: None },
         )
         .unwrap()
     }
 
     fn commit(&mut self, decision: Decision<Event>, now: Timestamp) {
         assert!(!decision.events.is_empty(), "mail is covered and timers are cleared by events");
-        decision.events.iter().for_each(|e| Batch::apply(&mut self.state, e));
+        for event in &decision.events {
+            Batch::apply(&mut self.state, event);
+            let next = Batch::TABLE.step(self.status, Batch::name(event));
+            self.status = Some(next.expect("a move of the table"));
+        }
         assert!(serde_json::to_vec(&self.state).unwrap().len() < 16 * 1024, "the head is small");
         decision.timers.iter().for_each(|t| self.timers.change(t, now));
         for message in decision.messages {
@@ -84,6 +91,9 @@ impl World1 {
             let new = serde_json::from_slice(message.body.inline().unwrap()).unwrap();
             assert!(self.jobs.insert(id, new).is_none(), "two jobs of one id");
         }
+        let idle = self.state.items == 0 && !self.is_vacant();
+        assert_eq!(self.timers.get(IDLE).is_some(), idle, "{:?}: {:?}", self.status, self.timers);
+        assert_eq!(self.timers.get(CLOSE).is_some(), self.state.items > 0);
     }
 
     fn take_in(&mut self, upto: usize, now: Timestamp, lost: bool) {
@@ -99,13 +109,28 @@ impl World1 {
         }
     }
 
+    fn is_vacant(&self) -> bool {
+        self.status.is_some_and(|s| s.name() == VACANT)
+    }
+
     fn fire(&mut self, now: Timestamp, lost: bool) {
-        if self.timers.earliest().is_some_and(|t| t <= now) {
-            let decision = self.decide(&Input::Timer(CLOSE), now);
+        let fired = self.timers.fired(now).first().map(|t| t.name.clone());
+        if let Some(name) = fired {
+            let decision = self.decide(&Input::Timer(&name), now);
             if !lost {
-                self.timers.change(&TimerChange::clear(CLOSE), now);
+                self.timers.change(&TimerChange::clear(name), now);
                 self.commit(decision, now);
             }
+        }
+    }
+
+    /// Nothing comes any more, and every timer fires.
+    fn rest(&mut self, now: Timestamp) {
+        let mut now = now;
+        while self.read < self.mail.len() || !self.timers.is_empty() {
+            now = self.timers.earliest().map_or(now, |t| t.max(now));
+            self.take_in(256, now, false);
+            self.fire(now, false);
         }
     }
 }
@@ -139,11 +164,8 @@ proptest! {
                 _ => world.fire(at(now), lost),
             }
         }
-        while world.read < world.mail.len() || world.timers.earliest().is_some() {
-            now += 1_000;
-            world.take_in(256, at(now), false);
-            world.fire(at(now), false);
-        }
+        world.rest(at(now));
+        prop_assert!(world.mail.is_empty() || world.is_vacant());
         let mut found = Vec::new();
         for new in world.jobs.values() {
             let items = new.input["items"].as_array().unwrap();
@@ -272,6 +294,27 @@ fn the_head_of_a_batch_never_grows_past_its_bound() {
 }
 
 #[test]
+fn a_batch_that_is_not_used_is_vacant_and_wakes_with_the_next_submission() {
+    let mode = Mode::Batch { max: 1, within_ms: 1_000 };
+    let mut world = World1::new(mode);
+    world.post(1, &item(1, 10, mode), at(0));
+    world.take_in(1, at(0), false);
+    assert_eq!(world.timers.earliest(), Some(at(0) + limits::IDLE));
+    world.fire(at(0) + limits::IDLE, false);
+    assert!(world.is_vacant() && world.timers.is_empty());
+    let later = at(0) + limits::IDLE * 2;
+    world.post(2, &item(2, 10, mode), later);
+    world.take_in(1, later, false);
+    assert_eq!((world.is_vacant(), world.jobs.len(), world.state.generation), (false, 2, 2));
+    // A clock that fires late finds what has come since.
+    let long = Mode::Batch { max: 9, within_ms: 1_000_000_000 };
+    world.post(3, &item(3, 10, long), later);
+    world.take_in(1, later, false);
+    let decision = world.decide(&Input::Timer(IDLE), later);
+    assert!(matches!(decision.events[..], [Event::BatchMailNoted { .. }]), "{decision:?}");
+}
+
+#[test]
 fn a_submission_that_can_not_be_read_is_not_passed_over_in_silence() {
     let mode = Mode::Debounce { quiet_ms: 1_000, within_ms: 5_000 };
     let world = World1::new(mode);
@@ -296,7 +339,7 @@ fn a_larger_submission_that_became_a_job_at_once_supersedes_what_is_collected() 
     let id = MailId(format!("overtaken/{job}"));
     world.mail.push(Mail { seq: 2, id, kind: decide::OVERTAKEN.into(), body, at: at(1) });
     world.take_in(1, at(1), false);
-    assert!(world.jobs.is_empty() && world.timers.earliest().is_none(), "the older one never runs");
+    assert!(world.jobs.is_empty() && world.timers.get(CLOSE).is_none(), "the older one never runs");
     let made = world.state.made.last().unwrap();
     assert_eq!((made.job, made.items, made.why.as_str()), (job, 2, "overtaken"));
     world.post(3, &item(3, 10, mode), at(2));

@@ -1,14 +1,15 @@
 //! The gate and its pages against their promises, on random orders of mail: messages of one source stay in order,
-//! everything else comes as it likes; jobs end at any moment, also while a grant is on its way.
+//! everything else comes as it likes; jobs end at any moment, also while a grant is on its way. A gate at which nobody
+//! stands may leave, and comes again.
 
 use proptest::prelude::*;
 use serde_json::json;
 use std::collections::{BTreeMap, VecDeque};
 use tenure_jobs::gate::{
     Gate, GateEvent, GatePage, GateState, Waiter,
-    decide::Said,
-    gate_id,
-    limits::{LIMIT_MAX, PAGE_MAX, WINDOW_MAX},
+    decide::{IDLE, Said},
+    first_page, gate_id,
+    limits::{self, LIMIT_MAX, PAGE_MAX, WINDOW_MAX},
     mail, page_id,
 };
 use tenure_kernel::{
@@ -18,7 +19,9 @@ use tenure_kernel::{
     mail::{Mail, expects_answer, kinds},
     outbox::{Message, Target},
     stream::Body,
+    table::{Status, VACANT},
     time::Timestamp,
+    timers::{TimerChange, Timers},
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +35,10 @@ enum Job {
 struct World {
     gate: EntityId,
     state: Option<GateState>,
+    status: Option<Status>,
+    timers: Timers,
+    /// How often retention took it.
+    left: u32,
     pages: BTreeMap<EntityId, Option<tenure_jobs::gate::page::PageState>>,
     jobs: BTreeMap<EntityId, (Job, i16)>,
     /// In order per source.
@@ -58,6 +65,9 @@ impl World {
         World {
             gate: gate_id("t", "g"),
             state: None,
+            status: None,
+            timers: Timers::default(),
+            left: 0,
             pages: BTreeMap::new(),
             jobs: BTreeMap::new(),
             outbox: BTreeMap::new(),
@@ -72,7 +82,8 @@ impl World {
     }
 
     fn cx(&self, id: EntityId) -> Cx {
-        Cx { id, now: Timestamp::from_micros(self.now), version: 1, status: None, changed_at: None }
+        let status = self.status.filter(|_| id == self.gate);
+        Cx { id, now: Timestamp::from_micros(self.now), version: 1, status, changed_at: None }
     }
 
     fn post(&mut self, source: EntityId, message: Message) {
@@ -112,6 +123,8 @@ impl World {
         let mut state = self.state.take().unwrap_or_default();
         for event in &decision.events {
             Gate::apply(&mut state, event);
+            let next = Gate::TABLE.step(self.status, Gate::name(event));
+            self.status = Some(next.expect("a move of the table"));
             match event {
                 GateEvent::GateGranted { job, .. } => {
                     self.granted.push(*job);
@@ -128,6 +141,8 @@ impl World {
         }
         let size = encode_state::<Gate>(&state).len();
         assert!(size + 24 <= kernel_limits::HEAD_STATE_BYTES_MAX, "{size} bytes of state");
+        let now = Timestamp::from_micros(self.now);
+        decision.timers.iter().for_each(|t| self.timers.change(t, now));
         self.state = Some(state);
         decision.messages.into_iter().for_each(|m| self.post(self.gate, m));
     }
@@ -152,6 +167,29 @@ impl World {
         self.gate_did(decision);
     }
 
+    /// The idle clock fires, if it runs.
+    fn idle_timer(&mut self) {
+        let Some(at) = self.timers.get(IDLE).map(|t| t.at) else { return };
+        self.now = self.now.max(at.as_micros());
+        self.timers.change(&TimerChange::clear(IDLE), at);
+        let input = Input::Timer(IDLE);
+        let decision = Gate::decide(self.state.as_ref(), &input, &self.cx(self.gate)).unwrap();
+        self.gate_did(decision);
+    }
+
+    fn is_vacant(&self) -> bool {
+        self.status.is_some_and(|s| s.name() == VACANT)
+    }
+
+    /// Retention, as the stores have it: nothing waits for it and nothing of it is on its way.
+    fn retire(&mut self) {
+        let quiet = self.inbox.is_empty() && !self.outbox.contains_key(&self.gate);
+        if self.is_vacant() && quiet {
+            (self.state, self.status, self.timers) = (None, None, Timers::default());
+            self.left += 1;
+        }
+    }
+
     /// Delivers the oldest message of a source, as a lane does.
     fn deliver(&mut self, source: EntityId) {
         self.now += 1;
@@ -168,6 +206,8 @@ impl World {
                     let decision = Gate::decide(None, &Input::Create(&m.body), &cx).unwrap();
                     self.gate_did(decision);
                 }
+                // It goes back to its sender, who is over: nobody else says anything to a gate that may be gone.
+                (None, false) => {}
                 _ => self.mail(&m.kind, m.body),
             }
         } else if let Some((what, _)) = self.jobs.get_mut(&to) {
@@ -223,7 +263,18 @@ impl World {
 
     /// The promises, at any moment. `top` is the largest limit that ever was.
     fn check(&self, top: u32) -> Result<(), String> {
-        let Some(state) = &self.state else { return Ok(()) };
+        let Some(state) = &self.state else {
+            return match self.running() {
+                0 => Ok(()),
+                n => Err(format!("{n} run past a gate that is gone")),
+            };
+        };
+        if self.timers.get(IDLE).is_some() != (state.is_idle() && !self.is_vacant()) {
+            return Err(format!("idle: {}, {:?}: {:?}", state.is_idle(), self.status, self.timers));
+        }
+        if self.is_vacant() && !state.is_idle() {
+            return Err("vacant, and somebody stands there".into());
+        }
         if state.holders.len() > top as usize || self.running() > top as usize {
             return Err(format!("{} hold and {} run", state.holders.len(), self.running()));
         }
@@ -264,6 +315,8 @@ enum Step {
     Repeat(u16),
     SetLimit(u32),
     Check,
+    Idle,
+    Retire,
 }
 
 fn steps() -> impl Strategy<Value = Step> {
@@ -276,6 +329,8 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => any::<u16>().prop_map(Step::Repeat),
         1 => (1u32..5).prop_map(Step::SetLimit),
         1 => Just(Step::Check),
+        3 => Just(Step::Idle),
+        3 => Just(Step::Retire),
     ]
 }
 
@@ -313,7 +368,9 @@ fn walk(limit: u32, steps: &[Step], priorities: bool) -> Result<World, String> {
             Step::Repeat(k) => {
                 // The same ask again, and a release of somebody who may not hold anything.
                 let id = job(u32::from(*k) % (n + 1));
-                if let Some((what, priority)) = world.jobs.get(&id).copied() {
+                if let (Some((what, priority)), true) =
+                    (world.jobs.get(&id).copied(), world.state.is_some())
+                {
                     let said = Said::Ask { name: "g".into(), job: id, priority, limit: None };
                     world.mail(mail::ASK, Body::json(&said));
                     if what == Job::Over {
@@ -332,6 +389,8 @@ fn walk(limit: u32, steps: &[Step], priorities: bool) -> Result<World, String> {
                 }
             }
             Step::Check => world.check_timer(),
+            Step::Idle => world.idle_timer(),
+            Step::Retire => world.retire(),
         }
         world.check(top)?;
     }
@@ -364,7 +423,12 @@ fn drain(world: &mut World) -> Result<(), String> {
         world.check_timer();
         world.settle(|_| 0);
     }
+    world.idle_timer();
+    world.check(LIMIT_MAX)?;
     let state = world.state.clone().unwrap_or_default();
+    if world.state.is_some() && state.set_by.is_none() && !world.is_vacant() {
+        return Err("nobody stands there, and it is not vacant".into());
+    }
     match (state.holders.len(), state.waiting()) {
         (0, 0) => Ok(()),
         (h, w) => Err(format!("everybody is over, and {h} hold a permit and {w} wait")),
@@ -463,6 +527,73 @@ fn a_larger_limit_grants_at_once_and_a_smaller_one_takes_nothing_away() {
 }
 
 #[test]
+fn a_gate_that_nobody_needs_is_vacant_and_wakes_with_the_next() {
+    let mut world = World::new();
+    world.submit(0, 0, Some(2));
+    world.settle(|_| 0);
+    assert!(world.timers.get(IDLE).is_none(), "somebody has a permit");
+    world.end(job(0), false);
+    world.settle(|_| 0);
+    let at = Timestamp::from_micros(world.now) + limits::IDLE;
+    assert!(world.timers.get(IDLE).is_some_and(|t| t.at <= at));
+    world.idle_timer();
+    assert!(world.is_vacant() && world.timers.is_empty());
+    // A late word wakes it too, and the clock runs again.
+    world.mail(mail::RELEASE, Body::json(&Said::Release { job: job(0) }));
+    world.retire();
+    assert_eq!(world.left, 0, "mail waits");
+    world.settle(|_| 0);
+    assert!(!world.is_vacant() && world.timers.get(IDLE).is_some());
+    world.idle_timer();
+    world.retire();
+    assert_eq!((world.left, &world.state), (1, &None));
+    // Its limit was what the first had asked for; now it is what the next one asks for.
+    world.submit(1, 0, Some(3));
+    world.settle(|_| 0);
+    let state = world.state.as_ref().unwrap();
+    assert!(state.holds(job(1)) && state.limit == 3 && state.granted == 1);
+    world.check(3).unwrap();
+}
+
+#[test]
+fn a_gate_whose_limit_a_person_set_stays() {
+    let mut world = World::new();
+    world.submit(0, 0, None);
+    world.settle(|_| 0);
+    world.end(job(0), false);
+    world.settle(|_| 0);
+    assert!(world.timers.get(IDLE).is_some());
+    let (name, by) = ("g".into(), "ann".into());
+    world.mail(mail::SET, Body::json(&Said::Set { name, limit: 2, by }));
+    world.settle(|_| 0);
+    assert!(world.timers.is_empty(), "the clock is stopped");
+    // A clock that had fired meanwhile finds nothing to do.
+    let input = Input::Timer(IDLE);
+    let late = Gate::decide(world.state.as_ref(), &input, &world.cx(world.gate)).unwrap();
+    assert!(matches!(late.events[..], [GateEvent::GateNoted { .. }]), "{late:?}");
+}
+
+/// The pages of a former life may still be there, all of them taken: one that is found is of no use to the new line.
+#[test]
+fn the_pages_of_a_new_life_are_not_those_of_the_former_one() {
+    let mut world = World::new();
+    let many = (WINDOW_MAX + PAGE_MAX * 3) as u32;
+    for life in 0..3 {
+        for n in 0..many {
+            world.submit(life * many + n, 0, None);
+        }
+        world.settle(|_| 0);
+        assert!(world.state.as_ref().unwrap().paged > 0);
+        drain(&mut world).unwrap();
+        world.retire();
+        assert_eq!((world.left, world.granted.len()), (life + 1, ((life + 1) * many) as usize));
+    }
+    assert!(world.pages.len() >= 9 && world.pages.values().all(Option::is_none));
+    assert_ne!(first_page(job(0)), first_page(job(1)));
+    assert!(first_page(job(0)) < 1 << 48);
+}
+
+#[test]
 fn a_full_head_fits_its_limit() {
     let mut state = GateState { name: "n".repeat(40), limit: LIMIT_MAX, ..GateState::default() };
     state.set_by = Some("b".repeat(128));
@@ -473,8 +604,8 @@ fn a_full_head_fits_its_limit() {
     for n in 0..WINDOW_MAX as u32 {
         state.window.push(Waiter(job(n), -32_768, at));
     }
-    (state.first_page, state.last_page, state.paged) = (1 << 40, 1 << 40, 1 << 40);
-    state.fetching = Some((1 << 40, 80));
+    (state.first_page, state.last_page, state.paged) = (1 << 48, 1 << 48, 1 << 40);
+    state.fetching = Some((1 << 48, 80));
     let size = encode_state::<Gate>(&state).len();
     assert!(size + 48 <= kernel_limits::HEAD_STATE_BYTES_MAX, "{size}");
 }

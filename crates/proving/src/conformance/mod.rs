@@ -24,6 +24,7 @@ pub mod outbox;
 pub mod races;
 pub mod retention;
 pub mod sessions;
+pub mod vacancy;
 
 pub use specimen::SPECIMEN;
 pub use world::{LONG, SHORT, World, judge};
@@ -114,6 +115,10 @@ macro_rules! with_conformance_cases {
             sessions: a_lapsed_session_vouches_for_nothing_and_fences_nothing;
             sessions: an_ended_session_is_told_so_and_rings_its_checks;
             sessions: an_end_and_a_renewal_in_one_batch_give_ended;
+            vacancy: what_is_vacant_leaves_like_what_is_over;
+            vacancy: what_is_vacant_stays_while_something_is_open;
+            vacancy: a_new_life_is_not_taken_for_the_former_one;
+            vacancy: mail_that_meets_retention_is_kept_or_answered_unknown;
         }
     };
 }

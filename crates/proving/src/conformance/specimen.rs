@@ -2,7 +2,7 @@
 //! and not about any machine. The cases write its events by hand.
 
 use tenure_kernel::table::{
-    BIRTH, Claimable, Class, Move, SAME, StatusRow, Table, kernel_events as ke,
+    BIRTH, Claimable, Class, Move, SAME, StatusRow, Table, VACANT, kernel_events as ke,
 };
 
 const fn status(
@@ -50,12 +50,31 @@ pub static SPECIMEN: Table = Table {
     forced: "failed",
 };
 
+/// One that leaves while it rests, and comes again.
+pub static GUEST: Table = Table {
+    kind: "guest",
+    doc: "An entity that leaves while it rests and comes again under its id; its events are written by hand.",
+    statuses: &[
+        status("here", Class::Resting, Claimable::No, "Owes nothing."),
+        status(VACANT, Class::Resting, Claimable::No, "Nobody needs it."),
+    ],
+    moves: &[
+        step(BIRTH, "came", "here"),
+        step(&["here", VACANT], "noted", SAME),
+        step(&["here"], "vacated", VACANT),
+        step(&[VACANT], "woken", "here"),
+    ],
+    forced: "",
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_sound() {
+    fn the_tables_are_sound() {
         assert_eq!(SPECIMEN.problems(), Vec::<String>::new());
+        assert_eq!(GUEST.problems(), Vec::<String>::new());
+        assert!(GUEST.comes_again() && !SPECIMEN.comes_again());
     }
 }

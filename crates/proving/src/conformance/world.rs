@@ -2,7 +2,7 @@
 //! runtime. Time passes in a world only through short leases and [`World::until`], never by sleeping
 //! and hoping.
 
-use super::specimen::SPECIMEN;
+use super::specimen::{GUEST, SPECIMEN};
 use std::{any::Any, future::Future, sync::Arc, time::Duration};
 use tenure_kernel::{
     commit::{Birth, Commit, CommitAnswer, Committed, Expect, MailStance, TenureChange},
@@ -28,10 +28,11 @@ pub const SHORT: Duration = Duration::from_millis(50);
 /// How long a case waits for a condition before it fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The judge that every store of a world is opened with: all hostile machines and the specimen.
+/// The judge that every store of a world is opened with: all hostile machines, the specimen and the guest.
 pub fn judge() -> Judge {
     let mut tables = crate::machines::machines().tables();
     tables.insert(&SPECIMEN);
+    tables.insert(&GUEST);
     Judge::new(tables)
 }
 

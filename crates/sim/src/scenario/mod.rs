@@ -233,7 +233,7 @@ impl Scenario {
                         bell: env.bell.clone(),
                         rt: env.rt.clone(),
                         machines: machines.clone(),
-                        config: config(),
+                        config: jobs::seasons::config(&env.world, config()),
                         name: env.name.clone(),
                         executor: None,
                         wire: match self {

@@ -62,6 +62,22 @@ fn thousands_pass_a_gate_one_by_one_while_workers_die() {
     assert!(report.kinds["gate_page"] > 0 && report.reclaimed > 0);
 }
 
+/// Left alone, they leave with retention; whoever names them next makes them anew.
+#[test]
+fn gates_and_batches_leave_and_come_again_and_nothing_is_lost() {
+    for scenario in [Scenario::Gates, Scenario::Batches] {
+        let options = Options { seasons: Some(2), ..Options::new(scenario) };
+        let first = number("TENURE_SIM_FIRST", 0);
+        let (mut retired, mut reborn) = (0, 0);
+        for seed in first..first + number("TENURE_SIM_SEEDS", 40) {
+            let report = run(seed, &options).unwrap_or_else(|failure| panic!("{failure}"));
+            (retired, reborn) = (retired + report.retired, reborn + report.reborn);
+        }
+        println!("{}: {retired} left, {reborn} came again", scenario.name());
+        assert!(reborn > 0);
+    }
+}
+
 #[test]
 fn a_gate_that_lets_too_many_through_is_noticed() {
     let options = Options { off: Some(Off::GateLimit), width: Some(12), ..gates() };

@@ -1,6 +1,7 @@
 //! What a simulation may do to a call, and what it may see of it. A real database is late, gone,
 //! locked and ambiguous; this hook makes the memory store so, at the points where a real one is.
 
+use super::Former;
 use std::time::Duration;
 use tenure_kernel::{
     batch::Writes,
@@ -84,4 +85,7 @@ pub trait Witness: Send + Sync {
     /// A batch was decided and is about to be written. A claim from a queue shows as a batch of claims
     /// that were all accepted.
     fn batch(&self, now: Timestamp, ops: &[Op], answers: &[Answer], writes: &Writes);
+
+    /// Retention has removed these.
+    fn retired(&self, former: Vec<Former>);
 }

@@ -8,6 +8,7 @@ use tenure_kernel::{
     error::StoreError,
     evidence::Evidence,
     head::Head,
+    housekeeping::may_leave,
     ids::{EntityId, MailId, MessageId, SessionId},
     mail::Mail,
     outbox::Posted,
@@ -62,6 +63,23 @@ pub struct Contents {
     posted: u64,
     pub(super) mail_ids: HashSet<(EntityId, MailId)>,
     pub(super) evidence_keys: HashSet<EvidenceKey>,
+}
+
+/// An entity that retention has removed.
+#[derive(Clone, Debug)]
+pub struct Former {
+    /// As it was.
+    pub head: Arc<Head>,
+    /// Its stream.
+    pub records: Vec<Arc<Record>>,
+    /// Its box.
+    pub mail: Vec<Mail>,
+    /// What was known about it.
+    pub evidence: Vec<Evidence>,
+    /// Blobs that it named.
+    pub blobs: Vec<(Hash, (Vec<u8>, Timestamp))>,
+    /// Something of it lay in the outbox.
+    pub sends: bool,
 }
 
 impl Contents {
@@ -170,21 +188,26 @@ impl Contents {
         &mut self,
         before: Timestamp,
         limit: usize,
-    ) -> tenure_kernel::housekeeping::Retired {
+        vacancy: bool,
+    ) -> (tenure_kernel::housekeeping::Retired, Vec<Former>) {
         let mut retired = tenure_kernel::housekeeping::Retired::default();
         let sends: BTreeSet<EntityId> = self.rows.outbox.keys().map(|m| m.source).collect();
-        let over = |h: &&Arc<Head>| {
-            h.class() == Class::Final && h.changed_at < before && !sends.contains(&h.id)
-        };
+        let over = |h: &&Arc<Head>| may_leave(h, before, sends.contains(&h.id), vacancy);
         let gone: BTreeSet<EntityId> =
             self.rows.heads.values().filter(over).map(|h| h.id).take(limit).collect();
         retired.entities = gone.len() as u64;
+        let mut former = Vec::new();
         for id in &gone {
-            self.rows.heads.remove(id);
+            let head = self.rows.heads.remove(id);
             self.rows.sessions.remove(id);
-            self.streams.remove(id);
-            self.mail.remove(id);
-            self.evidence.remove(id);
+            let records = self.streams.remove(id).unwrap_or_default();
+            let mail = self.mail.remove(id).unwrap_or_default();
+            let evidence = self.evidence.remove(id).unwrap_or_default();
+            let named = self.blob_names.range((*id, Hash([0; 32]))..=(*id, Hash([255; 32])));
+            let named = named.filter_map(|(_, b)| Some((*b, self.blobs.get(b)?.clone())));
+            let (blobs, sends) = (named.collect(), sends.contains(id));
+            let life = |head| Former { head, records, mail, evidence, blobs, sends };
+            former.extend(head.map(life));
         }
         if !gone.is_empty() {
             self.keys.retain(|_, (e, _)| !gone.contains(e));
@@ -221,7 +244,7 @@ impl Contents {
         // A blob is durable before the commit that names it: a young one may still be waiting.
         self.blobs.retain(|digest, (_, at)| named.contains(digest) || *at >= before);
         retired.blobs = (blobs - self.blobs.len()) as u64;
-        retired
+        (retired, former)
     }
 }
 

@@ -26,6 +26,14 @@ const OVER: &str = "SELECT h.id FROM heads h
     WHERE h.ended_at IS NOT NULL AND h.ended_at < $1
         AND NOT EXISTS (SELECT FROM outbox o WHERE o.source = h.id)
     ORDER BY h.ended_at LIMIT $2 FOR UPDATE OF h SKIP LOCKED";
+// Two statements: what is locked is looked at again, on a snapshot that is younger than the lock. The first sees the head as
+// it is locked, but the outbox as it was before.
+const LOCK_VACANT: &str = "SELECT h.id FROM heads h WHERE h.vacant_since < $1
+        AND h.mail_read = h.mail_count AND h.attention IS NULL AND h.holder IS NULL
+    ORDER BY h.vacant_since LIMIT $2 FOR UPDATE OF h SKIP LOCKED";
+const STILL_VACANT: &str = "SELECT h.id FROM heads h WHERE h.id = ANY($1::uuid[])
+        AND h.vacant_since < $2 AND h.mail_read = h.mail_count AND h.attention IS NULL
+        AND h.holder IS NULL AND NOT EXISTS (SELECT FROM outbox o WHERE o.source = h.id)";
 // What is removed from the feed moves its floor, in the same transaction.
 const DELETE_RECORDS: &str = "WITH gone AS (
         DELETE FROM records WHERE entity = ANY($1::uuid[]) RETURNING tx, ord)
@@ -140,8 +148,12 @@ async fn clear(conn: &Conn, before: Timestamp, limit: usize) -> Result<Retired, 
     let mut retired = Retired::default();
     conn.client.batch_execute("BEGIN").await?;
     let over = query(conn, OVER, &[&before, &limit]).await?;
-    let gone: Vec<Uuid> =
-        over.iter().map(|row| get::<Uuid>(row, 0)).collect::<Result<_, StoreError>>()?;
+    let mut gone = ids(&over)?;
+    let left = limit.saturating_sub(rows::limit(gone.len()));
+    let vacant = ids(&query(conn, LOCK_VACANT, &[&before, &left]).await?)?;
+    if !vacant.is_empty() {
+        gone.extend(ids(&query(conn, STILL_VACANT, &[&vacant, &before]).await?)?);
+    }
     retired.entities = gone.len() as u64;
     let mut last = None;
     if !gone.is_empty() {
@@ -165,6 +177,10 @@ async fn clear(conn: &Conn, before: Timestamp, limit: usize) -> Result<Retired, 
     query(conn, DELETE_STRAY, &[]).await?;
     conn.client.batch_execute("COMMIT").await.map_err(super::error::of_commit)?;
     Ok(retired)
+}
+
+fn ids(rows: &[tokio_postgres::Row]) -> Result<Vec<Uuid>, StoreError> {
+    rows.iter().map(|row| get::<Uuid>(row, 0)).collect()
 }
 
 async fn query(

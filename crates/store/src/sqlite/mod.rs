@@ -544,6 +544,7 @@ mod tests {
             (health::outbox_sql(false), "outbox_inside"),
             (health::outbox_sql(true), "outbox_wire"),
             (retire::OVER.to_owned(), "heads_ended"),
+            (retire::VACANT.to_owned(), "heads_vacant"),
             (retire::SEALED.to_owned(), "heads_sealed"),
             (retire::DELETE_BLOBS.to_owned(), "COVERING INDEX blobs_put"),
         ];

@@ -1,4 +1,4 @@
-//! Retention: whole final entities, what lies below seals, and blobs that nothing names.
+//! Retention: whole entities that are final or vacant, what lies below seals, and blobs that nothing names.
 
 use super::{
     error::Trouble,
@@ -10,6 +10,12 @@ use tenure_kernel::{housekeeping::Retired, ids::EntityId, time::Timestamp};
 
 /// Final entities, longest over first.
 pub(super) const OVER: &str = "SELECT row, id, tail FROM heads WHERE class = 2 AND changed_at < ?1
+    AND NOT EXISTS (SELECT 1 FROM outbox WHERE source = heads.id) ORDER BY changed_at LIMIT ?2";
+/// Vacant entities, longest first: the same words as `tenure_kernel::housekeeping::may_leave`. There is one writer, so
+/// what this finds stays true until it is removed.
+pub(super) const VACANT: &str =
+    "SELECT row, id, tail FROM heads WHERE class = 1 AND status = 'vacant' AND changed_at < ?1
+    AND mail_read = mail_count AND attention IS NULL AND holder IS NULL
     AND NOT EXISTS (SELECT 1 FROM outbox WHERE source = heads.id) ORDER BY changed_at LIMIT ?2";
 /// Entities that are not over and have been sealed.
 pub(super) const SEALED: &str =
@@ -26,13 +32,15 @@ pub(super) fn retire(
 ) -> Result<Retired, Trouble> {
     let mut retired = Retired::default();
     let mut floor = schema::meta(&w.conn, "feed_floor")?;
-    let mut q = w.conn.prepare_cached(OVER)?;
-    let found: Vec<(i64, EntityId, i64)> = q
-        .query_map((ended_before.as_micros(), limit as i64), |r| {
+    let mut found: Vec<(i64, EntityId, i64)> = Vec::new();
+    for sql in [OVER, VACANT] {
+        let mut q = w.conn.prepare_cached(sql)?;
+        let left = limit.saturating_sub(found.len()) as i64;
+        let rows = q.query_map((ended_before.as_micros(), left), |r| {
             Ok((r.get(0)?, rows::entity(r, 1)?, r.get(2)?))
-        })?
-        .collect::<Result<_, _>>()?;
-    drop(q);
+        })?;
+        found.extend(rows.collect::<Result<Vec<_>, _>>()?);
+    }
     for (row, id, tail) in found {
         for span in rows::spans(&w.conn, tail)? {
             run(&w.conn, "DELETE FROM records WHERE seq = ?1", &[&span.seq])?;

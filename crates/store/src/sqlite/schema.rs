@@ -13,7 +13,8 @@ use std::{
 use tenure_kernel::error::StoreError;
 
 /// One entry per schema version, forwards only. Add yours at the end; never change one.
-const MIGRATIONS: &[&str] = &[include_str!("schema.sql"), include_str!("listings.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("schema.sql"), include_str!("listings.sql"), include_str!("vacant.sql")];
 
 /// The schema version this program writes.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;

@@ -38,4 +38,6 @@ missed! {
     finality_is_missed: finality by "a_final_entity_never_changes";
     the_lane_check_is_missed: outbox by "a_delivery_under_a_lost_lane_is_refused";
     repetition_is_missed: repetition by "a_repeated_commit_id_gets_the_first_answer";
+    the_look_before_what_is_vacant_leaves_is_missed:
+        vacancy by "what_is_vacant_stays_while_something_is_open";
 }

@@ -11,12 +11,15 @@ use tenure_kernel::{
     mail::{Mail, kinds},
     outbox::{Message, Target},
     stream::Body,
+    table::VACANT,
     time::Timestamp,
     timers::TimerChange,
 };
 
-/// The one timer.
+/// The timer that closes what is open.
 pub const CLOSE: &str = "close";
+/// The timer after which a batch in which nothing is collected is vacant.
+pub const IDLE: &str = "idle";
 /// The kind of mail that a submission is; body [`Item`].
 pub const ITEM: &str = "item";
 /// The kind of mail that says what has become a job already; body [`Overtaken`].
@@ -29,9 +32,11 @@ pub fn decide(
     cx: &Cx,
 ) -> Result<Decision<Event>, Undecided> {
     let state = state.ok_or_else(|| Undecided("a batch is not made by a message".into()))?;
-    let mut work = Work { state: state.clone(), decision: Decision::default(), cx: *cx };
+    let vacant = cx.status.is_some_and(|s| s.name() == VACANT);
+    let mut work = Work { state: state.clone(), decision: Decision::default(), cx: *cx, vacant };
     match input {
         Input::Mail(mail) => {
+            work.wake();
             for mail in *mail {
                 work.read(mail);
             }
@@ -42,13 +47,26 @@ pub fn decide(
         }
         Input::Timer(CLOSE) if state.items > 0 => work.close("time"),
         Input::Timer(CLOSE) => work.note("nothing is collected".into()),
+        Input::Timer(IDLE) if state.items == 0 && !vacant => work.vacate(),
+        Input::Timer(IDLE) => work.note("idle: something came".into()),
         other => return Err(Undecided(format!("a batch does not know {}", other.rule()))),
     }
     let timer = match work.state.closes_at {
         Some(at) => TimerChange::set(CLOSE, at.since(cx.now)),
         None => TimerChange::clear(CLOSE),
     };
-    Ok(work.decision.timer(timer))
+    let mut decision = work.decision.timer(timer);
+    match work.state.items == 0 && !work.vacant {
+        true => decision.timers.push(idle()),
+        false if state.items == 0 => decision.timers.push(TimerChange::clear(IDLE)),
+        false => {}
+    }
+    Ok(decision)
+}
+
+/// The clock of a batch in which nothing is collected. Set at birth too: nothing may ever come.
+pub(super) fn idle() -> TimerChange {
+    TimerChange::set(IDLE, limits::IDLE)
 }
 
 /// The job of a generation: decided twice, it is the same.
@@ -60,12 +78,25 @@ struct Work {
     state: State,
     decision: Decision<Event>,
     cx: Cx,
+    vacant: bool,
 }
 
 impl Work {
     fn push(&mut self, event: Event) {
         Batch::apply(&mut self.state, &event);
         self.decision.events.push(event);
+    }
+
+    /// Whatever comes to a vacant batch finds it collecting: retention leaves it alone for another while.
+    fn wake(&mut self) {
+        if std::mem::take(&mut self.vacant) {
+            self.push(Event::BatchWoken);
+        }
+    }
+
+    fn vacate(&mut self) {
+        self.push(Event::BatchVacated);
+        self.vacant = true;
     }
 
     fn note(&mut self, what: String) {

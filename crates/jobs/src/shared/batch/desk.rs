@@ -1,7 +1,7 @@
 //! How a submission comes into a batch, and what is read of one.
 
 use super::{
-    decide::{ITEM, OVERTAKEN},
+    decide::{ITEM, OVERTAKEN, idle},
     model::{Batch, Event, Item, Made, Mode, Overtaken, State, bytes, limits},
 };
 use crate::{
@@ -111,6 +111,9 @@ pub struct BatchView {
     pub attention: Option<String>,
 }
 
+/// How often a batch that has just left is opened again.
+const OPENED_MAX: usize = 3;
+
 /// The batches of a store.
 #[derive(Clone)]
 pub struct Batches(pub Pipeline);
@@ -146,7 +149,6 @@ impl Batches {
                 fix: "submit it without batch or debounce",
             });
         }
-        let batch = self.open(tenant, flow, key, item.mode).await?;
         let id = match idempotency {
             Some(key) => format!("item/{key}"),
             None => {
@@ -154,13 +156,10 @@ impl Batches {
                 format!("item//{hex}")
             }
         };
+        let batch = id_of(tenant, flow, item.mode, key);
         let (kind, body) = (ITEM.into(), Body::json(&item));
         let mail = NewMail { to: batch, id: MailId(id.clone()), kind, body };
-        let existed = match self.0.mail(mail).await? {
-            MailAnswer::Accepted { .. } => false,
-            MailAnswer::Duplicate => true,
-            other => return Err(StoreError::Refused(format!("the batch answers {other:?}")).into()),
-        };
+        let existed = self.send(tenant, flow, key, mail).await?;
         Ok(Collected { batch, item: id, existed })
     }
 
@@ -176,13 +175,34 @@ impl Batches {
         job: EntityId,
     ) -> Result<EntityId, BatchError> {
         check(key, mode)?;
-        let batch = self.open(tenant, flow, key, mode).await?;
+        let batch = id_of(tenant, flow, mode, key);
         let id = MailId(format!("overtaken/{job}"));
         let (kind, body) = (OVERTAKEN.into(), Body::json(&Overtaken { job }));
-        match self.0.mail(NewMail { to: batch, id, kind, body }).await? {
-            MailAnswer::Accepted { .. } | MailAnswer::Duplicate => Ok(batch),
-            other => Err(StoreError::Refused(format!("the batch answers {other:?}")).into()),
+        self.send(tenant, flow, key, NewMail { to: batch, id, kind, body }).await?;
+        Ok(batch)
+    }
+
+    /// Sends mail to a batch that is there, or was opened for it. Whether it was there already. One that leaves with
+    /// retention between the two is opened again.
+    async fn send(
+        &self,
+        tenant: &str,
+        flow: &str,
+        key: &str,
+        mail: NewMail,
+    ) -> Result<bool, BatchError> {
+        for _ in 0..OPENED_MAX {
+            self.open(tenant, flow, key, mail.to).await?;
+            match self.0.mail(mail.clone()).await? {
+                MailAnswer::Accepted { .. } => return Ok(false),
+                MailAnswer::Duplicate => return Ok(true),
+                MailAnswer::Unknown => {}
+                other => {
+                    return Err(StoreError::Refused(format!("the batch answers {other:?}")).into());
+                }
+            }
         }
+        Err(StoreError::Unavailable("the batch could not be opened: try again".into()).into())
     }
 
     async fn open(
@@ -190,20 +210,17 @@ impl Batches {
         tenant: &str,
         flow: &str,
         key: &str,
-        mode: Mode,
-    ) -> Result<EntityId, BatchError> {
-        let batch = id_of(tenant, flow, mode, key);
+        batch: EntityId,
+    ) -> Result<(), BatchError> {
         amend::<Batch, BatchError>(&self.0, batch, tenant, |state, _| {
+            let (flow, key) = (flow.to_owned(), key.to_owned());
             Ok(match state {
                 Some(_) => Decision::default(),
-                None => Decision::event(Event::BatchOpened {
-                    flow: flow.to_owned(),
-                    key: key.to_owned(),
-                }),
+                None => Decision::event(Event::BatchOpened { flow, key }).timer(idle()),
             })
         })
         .await?;
-        Ok(batch)
+        Ok(())
     }
 
     /// One batch.

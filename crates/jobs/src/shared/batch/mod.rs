@@ -8,6 +8,10 @@
 //! What is open lies in the head, so it is small ([`limits`](model::limits)): a batch closes early by bytes, and an input that
 //! is too large to be kept becomes a job of its own at once.
 
+//!
+//! A batch in which nothing is collected for a while ([`limits::IDLE`](model::limits::IDLE)) is *vacant*: retention removes it
+//! as it removes what is over, and with it what it knows of keys that were used; the next submission opens it anew.
+
 pub mod decide;
 pub mod desk;
 pub mod model;

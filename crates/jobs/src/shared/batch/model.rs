@@ -7,7 +7,7 @@ use std::time::Duration;
 use tenure_kernel::{
     ids::EntityId,
     machine::{Cx, Decision, Input, Machine, Undecided},
-    table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table},
+    table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table, VACANT},
     time::Timestamp,
 };
 
@@ -29,6 +29,8 @@ pub mod limits {
     pub const MADE_KEPT: usize = 20;
     /// The longest that anything is held back.
     pub const WITHIN_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+    /// A batch in which nothing is collected for so long is vacant.
+    pub const IDLE: Duration = Duration::from_secs(600);
     /// Length of a key.
     pub const KEY_BYTES_MAX: usize = 200;
 }
@@ -188,6 +190,10 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// Nothing was collected for a while.
+    BatchVacated,
+    /// Mail came to a vacant batch.
+    BatchWoken,
     /// Mail came that changes nothing.
     BatchMailNoted {
         /// What, and why it changes nothing.
@@ -205,18 +211,28 @@ const HERE: &[&str] = &["collecting"];
 pub static TABLE: Table = Table {
     kind: "batch",
     doc: "Collects submissions until they become one job.",
-    statuses: &[StatusRow {
-        name: "collecting",
-        class: Class::Resting,
-        claimable: Claimable::No,
-        doc: "Takes submissions in; a timer closes what is open.",
-    }],
+    statuses: &[
+        StatusRow {
+            name: "collecting",
+            class: Class::Resting,
+            claimable: Claimable::No,
+            doc: "Takes submissions in; a timer closes what is open.",
+        },
+        StatusRow {
+            name: VACANT,
+            class: Class::Resting,
+            claimable: Claimable::No,
+            doc: "Nothing came for a while: it wakes with the next submission, or leaves with retention.",
+        },
+    ],
     moves: &[
         Move { from: BIRTH, event: "batch_opened", to: "collecting" },
         Move { from: HERE, event: "item_collected", to: SAME },
         Move { from: HERE, event: "batch_closed", to: SAME },
         Move { from: HERE, event: "batch_job_refused", to: SAME },
-        Move { from: HERE, event: "batch_mail_noted", to: SAME },
+        Move { from: &["collecting", VACANT], event: "batch_mail_noted", to: SAME },
+        Move { from: HERE, event: "batch_vacated", to: VACANT },
+        Move { from: &[VACANT], event: "batch_woken", to: "collecting" },
     ],
     forced: "",
 };
@@ -232,6 +248,8 @@ impl Machine for Batch {
             Event::ItemCollected { .. } => "item_collected",
             Event::BatchClosed(_) => "batch_closed",
             Event::BatchJobRefused { .. } => "batch_job_refused",
+            Event::BatchVacated => "batch_vacated",
+            Event::BatchWoken => "batch_woken",
             Event::BatchMailNoted { .. } => "batch_mail_noted",
         }
     }
@@ -261,7 +279,10 @@ impl Machine for Batch {
                     state.made.remove(0);
                 }
             }
-            Event::BatchJobRefused { .. } | Event::BatchMailNoted { .. } => {}
+            Event::BatchJobRefused { .. }
+            | Event::BatchVacated
+            | Event::BatchWoken
+            | Event::BatchMailNoted { .. } => {}
         }
     }
 

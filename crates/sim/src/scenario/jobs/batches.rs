@@ -5,9 +5,9 @@
 //! - every submission to a batch is in exactly one job, and sent once; of a debounce the last of a group is, and the group
 //!   is everything between two jobs;
 //! - nothing waits longer than it was said to, once the storm is over;
-//! - a batch that is not used any more leaves nothing open.
+//! - a batch that is not used any more leaves nothing open. In some worlds it leaves, and comes again ([`super::seasons`]).
 
-use super::{Off, check::PROMPT, clients, judge, plan::Luck, read, town::Craft};
+use super::{Off, check::PROMPT, clients, judge, plan::Luck, read, seasons, town::Craft};
 use crate::{scenario::Clients, world::World};
 use serde_json::{Value, json};
 use std::{
@@ -68,11 +68,18 @@ pub(crate) fn play(clients: &Clients, width: Option<u64>) {
     let keys = 1 + clients.below(3);
     let modes: Vec<Mode> = (0..keys).map(|_| mode(clients)).collect();
     let many = width.unwrap_or_else(|| 2 + clients.below(5));
-    for i in 0..many {
-        let (c, modes) = (clients.clone(), modes.clone());
+    come(clients, 0..many, &modes);
+    seasons::play(clients, "batch", move |clients, season| {
+        come(clients, season * 1_000..season * 1_000 + many, &modes);
+    });
+    clients::staff(clients);
+}
+
+fn come(clients: &Clients, who: std::ops::Range<u64>, modes: &[Mode]) {
+    for i in who {
+        let (c, modes) = (clients.clone(), modes.to_vec());
         clients.spawn(Box::pin(async move { submit(c, i, modes).await }));
     }
-    clients::staff(clients);
 }
 
 fn mode(c: &Clients) -> Mode {

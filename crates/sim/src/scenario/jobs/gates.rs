@@ -1,13 +1,13 @@
 //! Gates: the same jobs, each behind a gate, some with a delay, while somebody changes a limit. What must hold beside
 //! everything that holds of jobs: never more of them are past a gate than it lets through. That is told twice and not
 //! by the gate: by the town, in which their calls begin, and from the jobs' own histories. In the end nobody holds a
-//! permit and nobody waits.
+//! permit and nobody waits. In some worlds the gates leave with retention and come again ([`super::seasons`]).
 
 use super::{
     Off,
     clients::{self, Wish},
     plan::Draw,
-    read,
+    read, seasons,
 };
 use crate::{rng::Rng, scenario::Clients, world::World};
 use std::{collections::BTreeMap, time::Duration};
@@ -52,6 +52,8 @@ pub(crate) fn play(clients: &Clients, width: Option<u64>) {
     let world = &clients.env.world;
     // In some worlds the line is longer than a gate's window.
     let wide = world.sim.draw(|rng| rng.permille(12).then(|| beyond(rng)));
+    // But not where they come again: a job of such a line lasts longer than a season.
+    let wide = wide.filter(|_| world.town.setup().seasons == 0);
     let jobs = width.or(wide).unwrap_or_else(|| 3 + clients.below(10));
     let long = jobs > limits::WINDOW_MAX as u64;
     let wish = |plan: fn(&mut Draw<'_>) -> _| {
@@ -76,9 +78,20 @@ pub(crate) fn play(clients: &Clients, width: Option<u64>) {
         let wish = if long { wish(|draw| draw.single()) } else { wish(|draw| draw.plan(1)) };
         wish.spawn(clients, i);
     }
+    seasons::play(clients, "gate", come);
     let c = clients.clone();
     clients.spawn(Box::pin(async move { change(c).await }));
     clients::staff(clients);
+}
+
+/// A few jobs more, in a later season.
+fn come(clients: &Clients, season: u64) {
+    let world = &clients.env.world;
+    for i in 0..2 + clients.below(6) {
+        let mut wish = Wish { cancelled: 4, ..Wish::draw(world, |draw| draw.plan(1)) };
+        wish.terms = terms(world, false);
+        wish.spawn(clients, season * LINE + i);
+    }
 }
 
 fn beyond(rng: &mut Rng) -> u64 {

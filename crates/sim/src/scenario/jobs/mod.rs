@@ -16,6 +16,7 @@
 //! | [`cascades`] | children with children under cancels |
 //! | [`sagas`] | steps that are undone together |
 //! | [`batches`] | submissions that become one job |
+//! | [`seasons`] | what is shared leaves, and comes again |
 //! | [`bulk`] | actions on many jobs |
 //! | [`intake`] | jobs that were promised in somebody else's transaction |
 //! | [`check`] | what must hold |
@@ -32,6 +33,7 @@ mod plan;
 pub(crate) mod process;
 mod read;
 pub(crate) mod sagas;
+pub(crate) mod seasons;
 pub(crate) mod shared;
 mod tools;
 mod town;
@@ -105,6 +107,8 @@ pub(crate) struct Setup {
     pub far: bool,
     /// What is played.
     pub scenario: Option<Scenario>,
+    /// How often what is shared is left alone until retention takes it.
+    pub seasons: u64,
 }
 
 impl Setup {
@@ -147,7 +151,18 @@ pub(crate) fn prepare(world: &Arc<World>, options: &Options, faults: &[(Fault, u
             _ => false,
         };
         let scenario = Some(options.scenario);
-        Setup { kills, stops, apart, replays, off: options.off, punctual, short, far, scenario }
+        let off = options.off;
+        let seasons = match options.scenario {
+            // A clock that jumps makes everything old.
+            _ if has(Fault::ClockJump) => 0,
+            Scenario::Gates | Scenario::Batches => match options.seasons {
+                Some(seasons) => seasons,
+                None if options.width.is_none() && rng.permille(200) => 1 + rng.below(2),
+                None => 0,
+            },
+            _ => 0,
+        };
+        Setup { kills, stops, apart, replays, off, punctual, short, far, scenario, seasons }
     });
     world.sim.trace(format!("{setup:?}"));
     world.town.prepare(setup);

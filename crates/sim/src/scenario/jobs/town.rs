@@ -110,6 +110,8 @@ struct Inner {
     /// Jobs that have called something, by the gate they had to pass.
     passed: BTreeMap<String, BTreeSet<EntityId>>,
     setup: super::Setup,
+    /// Seasons that have begun after the first one.
+    seasons: u64,
 }
 
 /// See the module.
@@ -128,6 +130,16 @@ impl Town {
 
     pub(crate) fn prepare(&self, setup: super::Setup) {
         self.lock().setup = setup;
+    }
+
+    /// Everybody comes back: the storm may begin again.
+    pub(super) fn begin_season(&self) {
+        self.lock().seasons += 1;
+    }
+
+    /// Seasons that have begun after the first one.
+    pub(crate) fn seasons(&self) -> u64 {
+        self.lock().seasons
     }
 
     /// A process gets a number; a number is never used twice.
