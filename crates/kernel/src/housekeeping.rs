@@ -78,11 +78,11 @@ pub fn may_leave(head: &Head, before: Timestamp, sends: bool, vacancy: bool) -> 
 }
 
 /// The epoch before the first event of an entity. Zero, unless its kind comes again under the same id: then each life
-/// begins at the moment of its birth, in milliseconds. Whoever has seen an earlier life has another epoch, so nothing it
-/// decided then is taken for a decision about this one, whatever the version is.
+/// begins at the moment of its birth, in microseconds. An earlier one had ended before that, so whoever has seen it has
+/// another epoch, and nothing it decided then is taken for a decision about this one, whatever the version is.
 pub fn first_epoch(comes_again: bool, born_at: Timestamp) -> u64 {
     match comes_again {
-        true => u64::try_from(born_at.as_micros() / 1_000).unwrap_or(0),
+        true => u64::try_from(born_at.as_micros()).unwrap_or(0),
         false => 0,
     }
 }

@@ -475,7 +475,8 @@ async fn a_file_of_the_first_schema_is_brought_up_to_date_by_a_writer_only() {
     let entity = id(70);
     committed(&open(dir.path()).unwrap(), birth(entity)).await;
     let raw = Connection::open(database_file(dir.path())).unwrap();
-    let indexes = ["heads_kind", "heads_tenant", "heads_ended_as", "heads_attention"];
+    let indexes =
+        ["heads_kind", "heads_tenant", "heads_ended_as", "heads_attention", "heads_vacant"];
     for index in indexes {
         raw.execute(&format!("DROP INDEX {index}"), []).unwrap();
     }
