@@ -98,14 +98,15 @@ impl<'a> Far<'a> {
     /// The next call that comes.
     async fn take(&self) -> Taken {
         let tools = ["far".to_owned()];
-        for _ in 0..4_000 {
+        let end = tokio::time::Instant::now() + PATIENCE;
+        while tokio::time::Instant::now() < end {
             let pipeline = &self.world.node.pipeline;
             let taken =
                 self.counter.take(pipeline, (self.session, LEASE), &tools, 1, |_| true).await;
             if let Some(taken) = taken.unwrap().pop() {
                 return taken;
             }
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            tokio::task::yield_now().await;
         }
         panic!("no call came");
     }
@@ -176,12 +177,13 @@ async fn until_told(world: &World, call: EntityId, event: &str) {
 }
 
 async fn until_call(world: &World, call: EntityId, status: &str) {
-    for _ in 0..4_000 {
+    let end = tokio::time::Instant::now() + PATIENCE;
+    while tokio::time::Instant::now() < end {
         let head = world.head(call).await;
         if head.status.name() == status {
             return;
         }
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        tokio::task::yield_now().await;
     }
     panic!("call {call} does not become {status}:\n{}", world.story(call).await);
 }

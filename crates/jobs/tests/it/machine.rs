@@ -529,16 +529,7 @@ fn what_lies_behind_a_cancel_is_read_with_it() {
         (kinds::CHILD_ENDED, Body::json(&ChildMail { ordinal, status, output, error }))
     };
     let all = [(kinds::CANCEL, Body::json(&AskMail::default())), ended(0), ended(1)];
-    let mails: Vec<Mail> = (1..)
-        .zip(all)
-        .map(|(seq, (kind, body))| Mail {
-            seq,
-            id: MailId(format!("m{seq}")),
-            kind: kind.into(),
-            body,
-            at: Timestamp::ZERO,
-        })
-        .collect();
+    let mails = in_order(all);
     let names = |mails: &[Mail]| -> Vec<&'static str> {
         let cx = Cx { id, now: Timestamp::ZERO, version: 3, status: None, changed_at: None };
         let decision = Job::decide(Some(&state), &Input::Mail(mails), &cx).unwrap();
@@ -547,6 +538,15 @@ fn what_lies_behind_a_cancel_is_read_with_it() {
     let both = ["job_cancelling", "child_ended", "child_ended", "job_cancelled"];
     assert_eq!(names(&mails), both);
     assert_eq!(names(&mails[..2]), both[..2], "one child is still out");
+}
+
+/// A box with these in it.
+fn in_order(all: impl IntoIterator<Item = (&'static str, Body)>) -> Vec<Mail> {
+    let mail = |(seq, (kind, body)): (u64, (&str, Body))| {
+        let (id, kind) = (MailId(format!("m{seq}")), kind.to_owned());
+        Mail { seq, id, kind, body, at: Timestamp::ZERO }
+    };
+    (1..).zip(all).map(mail).collect()
 }
 
 /// A step of a saga of which nobody knew whether it happened; nobody holds its job.
@@ -586,16 +586,7 @@ fn a_step_that_a_person_says_has_happened_is_undone_by_a_cancel_right_behind_it(
     };
     let all =
         [(mail::RESOLVE, Body::json(&happened)), (kinds::CANCEL, Body::json(&AskMail::default()))];
-    let mails: Vec<Mail> = (1..)
-        .zip(all)
-        .map(|(seq, (kind, body))| Mail {
-            seq,
-            id: MailId(format!("m{seq}")),
-            kind: kind.into(),
-            body,
-            at: Timestamp::ZERO,
-        })
-        .collect();
+    let mails = in_order(all);
     let cx = Cx { id, now: Timestamp::ZERO, version: 3, status: None, changed_at: None };
     let decision = Job::decide(Some(&state), &Input::Mail(&mails), &cx).unwrap();
     let names: Vec<_> = decision.events.iter().map(Job::name).collect();
