@@ -7,7 +7,7 @@ use crate::{
     events::{StepId, ValueKind, WaitKind},
     flow::{Failed, FlowError, StepError},
     history::Outcome,
-    saga::Undo,
+    saga::{Left, Undo, undo_left},
     tool::{CallOptions, Class},
 };
 use futures_util::future::{join_all, poll_fn};
@@ -32,7 +32,7 @@ use uuid::Uuid;
 /// [`branch`](Ctx::branch) has a counter of its own.
 #[derive(Clone)]
 pub struct Ctx {
-    desk: Arc<Desk>,
+    pub(crate) desk: Arc<Desk>,
     branch: Arc<Branch>,
 }
 
@@ -415,7 +415,8 @@ impl Ctx {
         futures_util::future::join(a, b).await
     }
 
-    /// Waits for the first, and records which it was. The other one is asked to stop.
+    /// Waits for the first, and records which it was. The other one is asked to stop; what a saga in it has done is
+    /// undone, the last first, before the winner's result is there.
     #[track_caller]
     pub fn race<A: Future, B: Future>(
         &self,
@@ -423,22 +424,30 @@ impl Ctx {
         b: B,
     ) -> impl Future<Output = Either<A::Output, B::Output>> {
         let (id, desk) = (self.next(), self.desk.clone());
-        let place = self.place(Location::caller());
+        let (place, ctx) = (self.place(Location::caller()), self.clone());
         async move {
-            let (mut a, mut b) = (pin!(a), pin!(b));
-            let won = poll_fn(|cx| {
-                if let Poll::Ready(x) = a.as_mut().poll(cx) {
-                    return Poll::Ready(Either::Left(x));
-                }
-                b.as_mut().poll(cx).map(Either::Right)
-            })
-            .await;
+            let (won, others) = {
+                let (mut a, mut b) = (pin!(a), pin!(b));
+                let won = poll_fn(|cx| {
+                    if let Poll::Ready(x) = a.as_mut().poll(cx) {
+                        return Poll::Ready(Either::Left(x));
+                    }
+                    b.as_mut().poll(cx).map(Either::Right)
+                })
+                .await;
+                (won, desk.swap_left(Left::default()))
+            };
+            // Both are dropped by now: this is what the loser could not leave as it was.
+            let behind = desk.swap_left(others);
             let left = matches!(won, Either::Left(_));
             let winner = if left { 0 } else { 1 };
             let recorded = desk.value(&id, ValueKind::Race, "", &place, |_| Value::from(winner));
             if recorded.as_ref().and_then(Value::as_u64) != Some(winner) {
                 desk.diverged(&id, "another winner of the race", &place);
                 std::future::pending::<()>().await;
+            }
+            if !behind.is_empty() {
+                undo_left(ctx, behind).await;
             }
             won
         }

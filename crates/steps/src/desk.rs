@@ -4,6 +4,7 @@
 use crate::{
     events::{StepEvent, StepId, ValueKind, WaitKind},
     history::{History, Outcome, Shape},
+    saga::Left,
     tool::CallOptions,
 };
 use serde_json::Value;
@@ -156,6 +157,11 @@ pub(crate) struct Board {
     pub trouble: Option<Divergence>,
     pub last_place: Option<Place>,
     names: HashMap<String, u32>,
+    /// What the flow has let go of and that does not stay as it is.
+    left: Left,
+    /// The flow is not polled any more: what it lets go of now is as it was recorded.
+    closed: bool,
+    registered: u64,
 }
 
 impl Desk {
@@ -191,6 +197,9 @@ impl Desk {
             trouble: None,
             last_place: None,
             names: HashMap::new(),
+            left: Left::default(),
+            closed: false,
+            registered: 0,
         }))
     }
 
@@ -270,6 +279,45 @@ impl Desk {
         if board.open.remove(id).is_some() {
             board.dropped.push(id.clone());
         }
+    }
+
+    /// Asks for a step's cancellation and waits for its end all the same: what it did has to be undone.
+    pub(crate) fn stop_step(&self, id: &StepId) {
+        let mut board = self.board();
+        if board.open.contains_key(id) {
+            board.dropped.push(id.clone());
+        }
+    }
+
+    /// The number of an undo, in the order of registration.
+    pub(crate) fn registers(&self) -> u64 {
+        let mut board = self.board();
+        board.registered += 1;
+        board.registered
+    }
+
+    /// Notes what the flow lets go of.
+    pub(crate) fn leave(&self, leave: impl FnOnce(&mut Left)) {
+        let mut board = self.board();
+        if !board.closed {
+            leave(&mut board.left);
+        }
+    }
+
+    /// Takes what was let go of so far, and puts something else in its place.
+    pub(crate) fn swap_left(&self, with: Left) -> Left {
+        std::mem::replace(&mut self.board().left, with)
+    }
+
+    /// The flow is not polled any more.
+    pub(crate) fn close(&self) {
+        // Not under the lock: what was let go of comes back to the desk when it is dropped.
+        let left = {
+            let mut board = self.board();
+            board.closed = true;
+            std::mem::take(&mut board.left)
+        };
+        drop(left);
     }
 
     /// Brings an outcome. A step that the flow has dropped does not get it.

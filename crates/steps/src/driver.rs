@@ -11,6 +11,7 @@ use crate::{
     events::{StepEvent, StepId},
     flow::{FlowResult, FlowSpec},
     history::{History, Outcome},
+    saga::{self, Left},
 };
 use serde_json::Value;
 use std::{
@@ -193,6 +194,7 @@ impl Driver {
         let end = self.poll_to_rest();
         self.bell.inside.store(false, Ordering::SeqCst);
         if end.is_some() {
+            self.desk.close();
             // Its destructors run here, and what they drop is of no interest any more.
             *self.flow() = None;
         }
@@ -230,7 +232,19 @@ impl Driver {
                          a channel or a task of another library): it would not be there on replay"
                     )));
                 }
-                Ok(Poll::Ready(result)) => return Some(End::Returned(result)),
+                Ok(Poll::Ready(result)) => {
+                    drop(board);
+                    let left = self.desk.swap_left(Left::default());
+                    if left.is_empty() {
+                        return Some(End::Returned(result));
+                    }
+                    // It let go of a saga by itself, not in a race: it ends when that is undone.
+                    let undoing = saga::undo_left(Ctx::root(self.desk.clone()), left);
+                    *flow = Box::pin(async move {
+                        undoing.await;
+                        result
+                    });
+                }
                 Ok(Poll::Pending) if self.bell.woken.load(Ordering::SeqCst) => {
                     polls += 1;
                     if polls > POLLS_MAX {
@@ -248,6 +262,12 @@ impl Driver {
                 Ok(Poll::Pending) => return None,
             }
         }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.desk.close();
     }
 }
 

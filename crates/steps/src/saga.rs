@@ -11,22 +11,31 @@
 //! as in code. So a call is on record as *undoable* when it starts, and no more. If its job is cancelled and its worker is
 //! lost, the next worker first finds out what became of it, by its class, and the flow then says what undoes it.
 //!
+//! A saga that the flow lets go of before its end, because its branch has lost a race, is undone too: its running step is
+//! asked to stop and awaited, because it may have happened all the same; then everything is undone, before the
+//! winner's result is there ([`Left`]). A flow that lets go of one by other means ends when it is undone. A single step that
+//! its own saga lets go of is asked to stop and awaited in the same way, and stays a part of the saga if it happened.
+//!
 //! An undo that fails for good is listed and the others still run: one seat that can not be given back is no reason
 //! to keep the hotel.
 
 use crate::{
     ctx::{Calls, Ctx, Step},
+    desk::Desk,
     events::StepId,
     flow::{FlowError, StepError},
     tool::Class,
 };
+use futures_util::future::join_all;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use std::{
     future::{Future, IntoFuture},
     ops::Deref,
     panic::Location,
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
+    task::{Context, Poll},
     time::Duration,
 };
 use tenure_kernel::runtime::BoxFuture;
@@ -78,7 +87,101 @@ impl Undo {
 #[derive(Clone)]
 pub struct Saga {
     ctx: Ctx,
-    done: Arc<Mutex<Vec<Undo>>>,
+    done: Done,
+}
+
+/// What a saga has registered, with the order over all sagas of the flow.
+type Done = Arc<Mutex<Vec<(u64, Undo)>>>;
+
+/// A copy of what is registered by now.
+fn registered(done: &Done) -> Vec<(u64, Undo)> {
+    // Nothing panics under this lock.
+    done.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// What a flow has let go of and that does not stay as it is.
+#[derive(Default)]
+pub(crate) struct Left {
+    /// What has begun: it goes on to its end.
+    running: Vec<BoxFuture<'static, ()>>,
+    /// What is undone then.
+    sagas: Vec<Done>,
+}
+
+impl Left {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.running.is_empty() && self.sagas.is_empty()
+    }
+}
+
+/// Brings what was let go of to its end: waits for what has begun, and undoes everything, the last first.
+pub(crate) fn undo_left(ctx: Ctx, left: Left) -> Unbroken<()> {
+    let desk = ctx.desk.clone();
+    let work = Box::pin(async move {
+        join_all(left.running).await;
+        let mut undos: Vec<(u64, Undo)> = left.sagas.iter().flat_map(registered).collect();
+        undos.sort_by_key(|(n, _)| *n);
+        let undos: Vec<Undo> = undos.into_iter().map(|(_, undo)| undo).collect();
+        // One that fails is on record as a step that failed.
+        ctx.undo_all(&undos).await;
+    });
+    // Also where it is let go of before its first poll: what it has to do is there already.
+    Unbroken { desk, work: Some(work), begun: true, stops: None }
+}
+
+/// Something that, once it has begun, goes on when the flow lets go of it: see [`Left`].
+pub(crate) struct Unbroken<T: Send + 'static> {
+    desk: Arc<Desk>,
+    work: Option<BoxFuture<'static, T>>,
+    begun: bool,
+    /// The step that is asked to stop then.
+    stops: Option<StepId>,
+}
+
+impl<T: Send + 'static> Unbroken<T> {
+    fn new(desk: Arc<Desk>, work: BoxFuture<'static, T>, stops: Option<StepId>) -> Self {
+        Unbroken { desk, work: Some(work), begun: false, stops }
+    }
+}
+
+impl<T: Send + 'static> Future for Unbroken<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.begun = true;
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        let polled = work.as_mut().poll(cx);
+        if polled.is_ready() {
+            self.work = None;
+        }
+        polled
+    }
+}
+
+impl<T: Send + 'static> Drop for Unbroken<T> {
+    fn drop(&mut self) {
+        let Some(work) = self.work.take().filter(|_| self.begun) else { return };
+        if let Some(step) = &self.stops {
+            self.desk.stop_step(step);
+        }
+        let goes_on: BoxFuture<'static, ()> = Box::pin(async move {
+            work.await;
+        });
+        // Where the flow is over it is dropped here, and not under the desk's lock.
+        let mut goes_on = Some(goes_on);
+        self.desk.leave(|left| left.running.extend(goes_on.take()));
+    }
+}
+
+/// Notes what a saga has registered when the flow lets go of it.
+struct Unfinished(Option<Saga>);
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(saga) = self.0.take() {
+            saga.ctx.desk.leave(|left| left.sagas.push(saga.done.clone()));
+        }
+    }
 }
 
 impl Deref for Saga {
@@ -101,8 +204,7 @@ impl Saga {
     }
 
     fn done(&self) -> Vec<Undo> {
-        // Nothing panics under this lock.
-        self.done.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        registered(&self.done).into_iter().map(|(_, undo)| undo).collect()
     }
 }
 
@@ -156,16 +258,22 @@ impl<O: DeserializeOwned + Send + 'static> IntoFuture for SagaStep<O> {
     fn into_future(self) -> Self::IntoFuture {
         let SagaStep { saga, step, undo } = self;
         let of = step.id().clone();
-        Box::pin(async move {
+        let (desk, stops) = (saga.ctx.desk.clone(), undo.is_some().then(|| of.clone()));
+        let work: BoxFuture<'static, Self::Output> = Box::pin(async move {
             // A result that does not fit its type fails the step, and nobody can say what would undo it.
             let output = step.await?;
             if let Some((at, tool, inverse, caller)) = undo {
                 let (place, input) = (saga.ctx.place_of(caller), inverse(&output));
                 let undo = saga.ctx.register_undo_at(at, &of, &tool, input, &place);
-                saga.done.lock().unwrap_or_else(PoisonError::into_inner).push(undo);
+                let entry = (saga.ctx.desk.registers(), undo);
+                saga.done.lock().unwrap_or_else(PoisonError::into_inner).push(entry);
             }
             Ok(output)
-        })
+        });
+        match stops {
+            None => work,
+            stops => Box::pin(Unbroken::new(desk, work, stops)),
+        }
     }
 }
 
@@ -210,7 +318,8 @@ impl Ctx {
     }
 
     /// Runs steps that belong together. If it fails, what was done is undone, the last first; the error says what
-    /// failed first and what could not be undone. Once it has returned well nothing of it is undone any more.
+    /// failed first and what could not be undone. Once it has returned well nothing of it is undone any more. One that the
+    /// flow lets go of before that, in a lost race say, is undone as if it had failed.
     #[track_caller]
     pub fn saga<T, F, Fut>(
         &self,
@@ -224,12 +333,24 @@ impl Ctx {
         let saga = Saga { ctx: self.clone(), done: Arc::default() };
         let running = run(saga.clone());
         async move {
-            match running.await {
+            let mut unfinished = Unfinished(Some(saga.clone()));
+            let said = running.await;
+            // Steps that its own code let go of belong to it all the same.
+            let mut begun = Left::default();
+            saga.ctx.desk.leave(|left| begun.running.append(&mut left.running));
+            if !begun.is_empty() {
+                undo_left(saga.ctx.clone(), begun).await;
+            }
+            match said {
                 Err(error) if !matches!(error, FlowError::Continue(_)) => {
-                    let became = saga.ctx.undo_all(&saga.done()).await;
+                    unfinished.0 = None;
+                    let (ctx, undos) = (saga.ctx.clone(), saga.done());
+                    let undoing = Box::pin(async move { ctx.undo_all(&undos).await });
+                    let became = Unbroken::new(saga.ctx.desk.clone(), undoing, None).await;
                     Err(error.and_then(&became.words()))
                 }
                 well => {
+                    unfinished.0 = None;
                     let undos = saga.done();
                     if !undos.is_empty() {
                         saga.ctx.keep_at(&kept, &undos, &place);

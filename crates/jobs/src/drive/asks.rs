@@ -29,9 +29,10 @@ use tenure_steps::{
     desk::{Ask, Asked},
     driver::{End, Turn},
     events::{
-        CallOutcome, EarlyFailure, ResultType, StepEvent, StepId, TimerWhy, What, idempotency_key,
+        CallOutcome, EarlyFailure, ResultType, StepEvent, StepId, TimerWhy, Verdict, What,
+        idempotency_key,
     },
-    history::{Kept, Outcome},
+    history::{Call, CallState, Kept, Outcome},
     ledger::{self, Permit},
     tool::{CallOptions, Class, ToolError, ToolSpec},
 };
@@ -124,9 +125,12 @@ impl Run {
 
     fn drop_step(&mut self, step: &StepId) {
         self.dropped.insert(step.clone());
+        if self.is_in_doubt(step) {
+            return;
+        }
         // A call that somebody has started is settled all the same: no flow ends over it.
         if self.open_call(step).is_none() {
-            self.close_dropped(step);
+            self.tell_dropped(step);
         }
         for running in self.running.values().filter(|r| r.step == *step) {
             running.stop.send_replace(true);
@@ -141,6 +145,39 @@ impl Run {
             let to = JobState::child_id(self.id, ordinal);
             let kind = tenure_kernel::mail::kinds::CANCEL;
             self.pending.messages.push(Message::mail(to, kind, Body::json(&ask)));
+        }
+    }
+
+    /// Whether a step that is to stop is called again all the same: nobody knows whether an earlier call of it happened,
+    /// and if it did it has to be undone.
+    pub(crate) fn is_in_doubt(&self, step: &StepId) -> bool {
+        let again = |c: &Call| c.state == CallState::Settled(Verdict::CalledAgain);
+        let record = self.core.loaded.history.steps.get(step);
+        self.core.driver.awaits(step) && record.is_some_and(|r| r.calls.iter().any(again))
+    }
+
+    /// Whether a step that fails now is not tried again.
+    pub(crate) fn is_given_up(&self, step: &StepId) -> bool {
+        self.dropped.contains(step) && !self.is_in_doubt(step)
+    }
+
+    /// A step that is to stop, and of which nothing runs: it is closed. Where the flow waits for its end all the same, to
+    /// undo what it did, it is told that it did nothing.
+    fn tell_dropped(&mut self, step: &StepId) {
+        let asked = self.core.asks.get(step).cloned();
+        self.limited.remove(step);
+        self.close_dropped(step);
+        let record = self.core.loaded.history.steps.get(step);
+        if !self.core.driver.awaits(step) || record.is_some_and(|r| r.outcome.is_some()) {
+            return;
+        }
+        let why = "the flow no longer wants it".to_owned();
+        match (record.is_some(), asked.map(|a| (a.ask, a.place))) {
+            (false, Some((Ask::Tool { tool, arguments_hash, .. }, place))) => {
+                let early = EarlyFailure { of: tool, arguments_hash, child: false, place };
+                self.fail_early(step.clone(), "dropped", why, early);
+            }
+            _ => self.fail(step, "dropped", why),
         }
     }
 
@@ -516,7 +553,7 @@ impl Run {
         call: u32,
         result: Result<Value, ToolError>,
     ) -> Go {
-        let dropped = self.dropped.contains(step) || self.was_stopped(step);
+        let dropped = self.is_given_up(step) || self.was_stopped(step);
         if self.was_stopped(step) && call > 1 {
             self.found_out(step, result);
             return Ok(());

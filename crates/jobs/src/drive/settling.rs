@@ -227,6 +227,7 @@ impl Run {
         why: &str,
         dropped: bool,
     ) -> Result<(), HoldError> {
+        let dropped = dropped || self.is_given_up(step);
         if dropped || self.was_stopped(step) {
             let reason = if dropped { "dropped" } else { "cancelled" };
             self.fail(step, reason, why.to_owned());

@@ -3,6 +3,7 @@
 use crate::support::{self, Outside, World};
 use serde_json::{Value, json};
 use std::{
+    future::Future as _,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -17,7 +18,7 @@ use tenure_jobs::{
 };
 use tenure_kernel::ids::EntityId;
 use tenure_steps::{
-    Ctx, FlowError, Saga, ToolError,
+    Ctx, Either, FlowError, Saga, ToolError,
     flow::{FlowSpec, Flows},
     tool::{ToolCtx, ToolSpec, Tools},
 };
@@ -103,8 +104,50 @@ async fn trip(ctx: Ctx, fails: Value) -> Result<Value, FlowError> {
     Ok(json!(booked))
 }
 
+/// A saga of as many steps as it is told, that then waits for something, or fails; against a signal.
+async fn against(ctx: Ctx, input: Value) -> Result<Value, FlowError> {
+    let (steps, fails) = (input["steps"].as_u64().unwrap(), input["fails"].clone());
+    let (beside, clock) = (ctx.branch(), ctx.branch());
+    let saga = beside.saga(move |s: Saga| async move {
+        for n in 1..=steps {
+            let booked = s.tool("book", json!({"n": n, "fails": fails}));
+            let _: Value = booked.undo("unbook", move |v: &Value| json!({"n": v["n"]})).await?;
+        }
+        let _: Value = s.wait_signal("never").await?;
+        Ok(())
+    });
+    let won = match ctx.race(saga, clock.wait_signal::<Value>("go")).await {
+        Either::Left(lost) => lost.map(|()| json!("saga"))?,
+        Either::Right(_) => json!("signal"),
+    };
+    // Whoever goes on from here finds the others undone.
+    let _: Value = ctx.tool("book", json!({"n": 9})).await?;
+    Ok(won)
+}
+
+/// Lets go of a saga without a race.
+async fn careless(ctx: Ctx, _: Value) -> Result<Value, FlowError> {
+    let beside = ctx.branch();
+    let mut saga = Box::pin(beside.saga(|s: Saga| async move {
+        let booked = s.tool("book", json!({"n": 1}));
+        let _: Value = booked.undo("unbook", |v: &Value| json!({"n": v["n"]})).await?;
+        let _: Value = s.wait_signal("never").await?;
+        Ok(())
+    }));
+    let go = ctx.wait_signal::<Value>("go");
+    let mut go = std::pin::pin!(go);
+    std::future::poll_fn(|cx| match (saga.as_mut().poll(cx), go.as_mut().poll(cx)) {
+        (_, std::task::Poll::Ready(_)) => std::task::Poll::Ready(()),
+        _ => std::task::Poll::Pending,
+    })
+    .await;
+    drop(saga);
+    Ok(json!("done"))
+}
+
 fn flows() -> Flows {
-    Flows::default().with(FlowSpec::new("trip", trip)).with(plan::flow())
+    let flows = Flows::default().with(FlowSpec::new("trip", trip)).with(plan::flow());
+    flows.with(FlowSpec::new("against", against)).with(FlowSpec::new("careless", careless))
 }
 
 async fn world(town: &Town, options: JobOptions) -> World {
@@ -143,6 +186,86 @@ async fn an_undo_that_can_not_be_done_is_listed_and_the_others_still_run() {
     assert!(
         failure.error.contains("could not be undone: ") && failure.error.contains("not refundable")
     );
+    world.check().await;
+}
+
+/// What was said when a saga of so many steps has lost, and what comes after it.
+fn lost(n: u64) -> Vec<String> {
+    there_and_back(n).into_iter().chain(["9".to_owned()]).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saga_that_loses_a_race_is_undone_before_the_winner_goes_on() {
+    for replay_always in [false, true] {
+        let town = Town::default();
+        let world = world(&town, JobOptions { replay_always, ..quick() }).await;
+        let job = world.submit("against", json!({"steps": 2})).await;
+        world.until(job, "parked").await;
+        assert_eq!(
+            (town.said(), world.state(job).await.undos),
+            (there_and_back(2)[..2].to_vec(), 2)
+        );
+        world.signal(job, "go", json!(null)).await;
+        let state = world.until(job, "completed").await;
+        assert_eq!(state.output, Some(json!("signal")));
+        assert_eq!(town.said(), lost(2), "{}", world.story(job).await);
+        assert_eq!(state.undos, 0);
+        world.check().await;
+    }
+}
+
+/// Its step had begun: it is asked to stop, and if it happened all the same it is undone too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saga_that_loses_in_the_middle_of_a_step_waits_for_its_end() {
+    for replay_always in [false, true] {
+        let town = Town::default();
+        let gate = town.gate("2");
+        let world = world(&town, JobOptions { replay_always, ..quick() }).await;
+        let job = world.submit("against", json!({"steps": 2})).await;
+        while world.count(job, "tool_invocation_started").await < 2 {
+            tokio::task::yield_now().await;
+        }
+        world.signal(job, "go", json!(null)).await;
+        world.until_seen(job, "wait_completed").await;
+        assert_eq!(town.said(), ["1"], "nothing is undone while it runs");
+        gate.add_permits(5);
+        let state = world.until(job, "completed").await;
+        assert_eq!(state.output, Some(json!("signal")));
+        assert_eq!(town.said(), lost(2), "{}", world.story(job).await);
+        assert_eq!((state.undos, state.unheard.len()), (0, 0));
+        world.check().await;
+    }
+}
+
+/// It had failed, and was undoing itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saga_that_loses_while_it_is_undone_is_undone_once() {
+    for replay_always in [false, true] {
+        let town = Town::default();
+        let gate = town.gate("un2");
+        let world = world(&town, JobOptions { replay_always, ..quick() }).await;
+        let job = world.submit("against", json!({"steps": 3, "fails": 3})).await;
+        while world.count(job, "tool_invocation_started").await < 4 {
+            tokio::task::yield_now().await;
+        }
+        world.signal(job, "go", json!(null)).await;
+        world.until_seen(job, "wait_completed").await;
+        gate.add_permits(5);
+        assert_eq!(world.until(job, "completed").await.output, Some(json!("signal")));
+        assert_eq!(town.said(), lost(2), "{}", world.story(job).await);
+        world.check().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flow_that_lets_go_of_a_saga_ends_when_it_is_undone() {
+    let town = Town::default();
+    let world = world(&town, quick()).await;
+    let job = world.submit("careless", Value::Null).await;
+    world.until(job, "parked").await;
+    world.signal(job, "go", json!(null)).await;
+    assert_eq!(world.until(job, "completed").await.output, Some(json!("done")));
+    assert_eq!(town.said(), there_and_back(1), "{}", world.story(job).await);
     world.check().await;
 }
 

@@ -40,7 +40,7 @@ fn a_saga_that_fails_or_is_cancelled_is_undone_once_and_in_reverse() {
 
 #[test]
 fn what_undoes_is_one_step_whoever_runs_it() {
-    is_missed(&Options::new(Scenario::Sagas), Off::UndoStep, "undone");
+    is_missed(&Options::new(Scenario::Sagas), Off::UndoStep, "was undone 2 times");
 }
 
 #[test]
