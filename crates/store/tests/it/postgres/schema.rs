@@ -30,7 +30,7 @@ async fn many_servers_can_start_at_once() {
     for opened in join_all((0..8).map(|_| open())).await {
         opened.unwrap();
     }
-    assert_eq!(db.ask("SELECT schema_version FROM meta").await, 4);
+    assert_eq!(db.ask("SELECT schema_version FROM meta").await, 5);
 }
 
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn a_newer_schema_is_refused() {
         PostgresStore::connect_read_only(&db.url, judge(), db.options()).await,
     ] {
         let refused = opened.err().unwrap();
-        assert_eq!(refused, StoreError::NewerSchema { found: 99, known: 4 });
+        assert_eq!(refused, StoreError::NewerSchema { found: 99, known: 5 });
     }
 }
 
