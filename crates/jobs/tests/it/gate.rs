@@ -564,7 +564,7 @@ fn a_gate_whose_limit_a_person_set_stays() {
     world.settle(|_| 0);
     assert!(world.timers.get(IDLE).is_some());
     let (name, by) = ("g".into(), "ann".into());
-    world.mail(mail::SET, Body::json(&Said::Set { name, limit: 2, by }));
+    world.mail(mail::SET, Body::json(&Said::Set { name, limit: 2, by, by_operator: true }));
     world.settle(|_| 0);
     assert!(world.timers.is_empty(), "the clock is stopped");
     // A clock that had fired meanwhile finds nothing to do.
