@@ -6,7 +6,7 @@
 //! | [`template`] | what is wrong with the pod of a new task, before anything is written |
 //! | [`reports`] | what collectors saw, many at once; tasks that nobody ordered are taken in |
 //! | [`hint`] | what was heard on the channel, where nobody vouches for which pod is meant |
-//! | [`asks`] | cancel, retry now |
+//! | [`asks`] | cancel, retry now, take a pod away by force |
 //! | [`letters`] | tasks that failed: replay, or put aside |
 //! | [`budgets`] | what the retries of a tenant may cost |
 //!

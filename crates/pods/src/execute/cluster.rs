@@ -176,6 +176,15 @@ pub type LogBytes = BoxStream<'static, Result<Bytes, Trouble>>;
 /// What a watch tells.
 pub type PodEvents = BoxStream<'static, Result<WatchEvent<Pod>, Trouble>>;
 
+/// How a pod is deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delete {
+    /// Its containers are told to end, have the time that the pod asks for, and are waited for.
+    Gently,
+    /// The object goes at once, and nobody waits for the containers.
+    ByForce,
+}
+
 /// A cluster.
 pub trait Cluster: Send + Sync + 'static {
     /// Where pods are made whose task says nothing.
@@ -192,8 +201,14 @@ pub trait Cluster: Send + Sync + 'static {
         name: &'a str,
         value: &'a str,
     ) -> BoxFuture<'a, Result<(), Trouble>>;
-    /// Deletes the pod of this uid, and no other, with the grace that it asks for itself.
-    fn delete<'a>(&'a self, at: &'a Begun, uid: &'a str) -> BoxFuture<'a, Result<(), Trouble>>;
+    /// Deletes the pod of this uid, and no other: with the grace that it asks for itself, or as an object, at once, also where its
+    /// node does not answer.
+    fn delete<'a>(
+        &'a self,
+        at: &'a Begun,
+        uid: &'a str,
+        how: Delete,
+    ) -> BoxFuture<'a, Result<(), Trouble>>;
     /// Reads a log.
     fn log<'a>(&'a self, at: &'a Begun, ask: LogAsk) -> BoxFuture<'a, Result<LogBytes, Trouble>>;
     /// All pods of ours in a namespace, and the version of that answer.

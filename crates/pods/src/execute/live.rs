@@ -1,7 +1,9 @@
 //! The real cluster, through the `kube` client. What concerns one pod is asked by hand: the client's own `Api` keeps the header
 //! `Retry-After` to itself, which an overloaded API server sends beside a page that is no `Status`.
 
-use super::cluster::{Cluster, LogAsk, LogBytes, PodEvents, Trouble, trouble, trouble_of_answer};
+use super::cluster::{
+    Cluster, Delete, LogAsk, LogBytes, PodEvents, Trouble, trouble, trouble_of_answer,
+};
 use crate::{pod::Begun, report::labels};
 use bytes::Bytes;
 use futures_util::{AsyncReadExt as _, StreamExt as _, TryStreamExt as _, stream};
@@ -125,10 +127,19 @@ impl Cluster for LiveCluster {
         })
     }
 
-    fn delete<'a>(&'a self, at: &'a Begun, uid: &'a str) -> BoxFuture<'a, Result<(), Trouble>> {
+    fn delete<'a>(
+        &'a self,
+        at: &'a Begun,
+        uid: &'a str,
+        how: Delete,
+    ) -> BoxFuture<'a, Result<(), Trouble>> {
         Box::pin(async move {
             let only = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
-            let params = DeleteParams { preconditions: Some(only), ..DeleteParams::background() };
+            let params = DeleteParams {
+                preconditions: Some(only),
+                grace_period_seconds: (how == Delete::ByForce).then_some(0),
+                ..DeleteParams::background()
+            };
             let request = self::at(&at.namespace).delete(&at.name, &params);
             self.call::<Value>(request).await.map(|_| ())
         })

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     pod::{
         Begun, Pod as PodMachine, PodEvent, PodState, Says,
-        decide::{on_mail, tell},
+        decide::{gone, on_mail, tell},
     },
     task::{NewTask, Task, TaskEvent},
     verdict::Policy,
@@ -180,7 +180,7 @@ impl Run {
 
     /// It never was, and will not be.
     pub async fn not_made(&mut self, why: &str) -> Go {
-        let says = Says::Gone { how: "it was never made".into() };
+        let says = gone("it was never made");
         self.finish(vec![PodEvent::PodNotMade { why: why.into() }], Some(says)).await
     }
 

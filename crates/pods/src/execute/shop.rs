@@ -29,8 +29,10 @@ pub mod points {
     pub const MARKED: &str = "pod_marked";
     /// The API server has taken the deletion, and nothing is on record about it.
     pub const DELETED: &str = "pod_deleted";
+    /// It is on record that the object is taken away by force, and the API server is not asked yet.
+    pub const FORCING: &str = "pod_forcing";
     /// All of them.
-    pub const ALL: [&str; 6] = [CLAIMED, BEGUN, CREATED, MADE, MARKED, DELETED];
+    pub const ALL: [&str; 7] = [CLAIMED, BEGUN, CREATED, MADE, MARKED, DELETED, FORCING];
 }
 
 /// Called with the name of a point; returns when the executor may go on.
@@ -139,6 +141,8 @@ pub struct Counts {
     pub reports: Count,
     /// Deletions that the API server took.
     pub deleted: Count,
+    /// Objects that were taken away by force.
+    pub forced: Count,
     /// Bytes of logs kept.
     pub log_bytes: Count,
     /// Requests that had to be put off, by reason.

@@ -222,7 +222,7 @@ fn slim(mut pod: Pod) -> Pod {
 mod tests {
     use super::*;
     use crate::{
-        execute::cluster::{LogAsk, LogBytes, PodEvents},
+        execute::cluster::{Delete, LogAsk, LogBytes, PodEvents},
         pod::Begun,
     };
     use futures_util::{FutureExt as _, stream};
@@ -277,7 +277,12 @@ mod tests {
             Box::pin(async { Err(Trouble::Missing) })
         }
 
-        fn delete<'a>(&'a self, _: &'a Begun, _: &'a str) -> BoxFuture<'a, Result<(), Trouble>> {
+        fn delete<'a>(
+            &'a self,
+            _: &'a Begun,
+            _: &'a str,
+            _: Delete,
+        ) -> BoxFuture<'a, Result<(), Trouble>> {
             Box::pin(async { Err(Trouble::Missing) })
         }
 

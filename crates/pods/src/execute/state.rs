@@ -173,6 +173,11 @@ pub(super) fn text(state: &ExecutorState, counts: &Counts) -> String {
             &counts.refused,
         ),
         ("pods_stopped_total", "Deletions that the API server took.", &counts.deleted),
+        (
+            "pods_forced_total",
+            "Objects of pods taken away by force; their containers may have run on.",
+            &counts.forced,
+        ),
         ("reports_total", "Reports to tasks.", &counts.reports),
         ("log_bytes_total", "Bytes of logs that were kept.", &counts.log_bytes),
     ];

@@ -4,19 +4,27 @@
 //! names the uid: another pod that took the name is never touched.
 //!
 //! A pod on a node that does not answer stays, deleted on paper, until the node is back, is removed, or is marked out of
-//! service; we wait. It is never deleted by force: that only takes the object away, the containers may run on, and the one
-//! trace of them is gone. A task that bears a second pod beside the first says so (`on_lost: replace`), and does not wait
-//! for this.
+//! service; we wait. By force it is taken away only where somebody bears it: that takes the *object* away, the containers may run
+//! on, and the one trace of them is gone. The task bears it where it says that a second pod beside the first does no harm
+//! (`on_lost: replace`), once it has waited in vain; else a person, with a reason. And only a pod that was told to go
+//! and has had all the time that it asked for.
+//!
+//! **What is taken away by force is not fenced.** The intent is on record, and lies in the task's mail, before the API server is
+//! asked: whoever sees the object gone after that, the next executor or a collector, can not be taken for a witness of its end.
 
 use super::{
-    cluster::Trouble,
+    cluster::{Delete, Trouble},
     run::{Go, Halt, Run},
     shop::points,
     tending::Watched,
 };
 use crate::{
-    pod::{NewPod, Pod as PodMachine, PodEvent, PodStop, StopWhy, decide::CLEAN},
+    pod::{
+        NewPod, Pod as PodMachine, PodEvent, PodState, PodStop, Says, StopWhy,
+        decide::{CLEAN, gone},
+    },
     report::labels,
+    verdict::deletion_due,
 };
 use serde_json::json;
 use std::time::Duration;
@@ -26,6 +34,7 @@ use tenure_kernel::{
     machine::{Decision, Machine as _, encode_state},
     stream::{Body, NewEvent},
     table::kernel_events as ke,
+    time::Timestamp,
     timers::TimerChange,
 };
 
@@ -83,8 +92,11 @@ impl Run {
             let waited = self.mono().saturating_sub(since);
             if leaves && w.is_terminal() && state.over && waited >= HELD_BY_OTHERS {
                 let how = "it is over; somebody's finalizer still holds the object".to_owned();
-                let says = crate::pod::Says::Gone { how: how.clone() };
+                let says = gone(&how);
                 return self.finish(vec![PodEvent::PodCleared { how }], Some(says)).await;
+            }
+            if leaves && self.may_force(&state, w) {
+                return self.force(new, w, &state).await;
             }
             if leaves || waited < ASK_AGAIN {
                 return Ok(());
@@ -97,12 +109,59 @@ impl Run {
             return Err(HoldError::Lost.into());
         }
         let cluster = self.shop.cluster.clone();
-        match self.ask(cluster.delete(&w.at, &w.uid)).await {
+        match self.ask(cluster.delete(&w.at, &w.uid, Delete::Gently)).await {
             Ok(()) => {
                 self.shop.at(points::DELETED).await;
                 self.shop.counts.deleted.add(1);
                 w.tries = 0;
                 w.deleted_at = Some(self.mono());
+                Ok(())
+            }
+            Err(Trouble::Missing | Trouble::Conflict(_)) => self.confirm(new, w).await,
+            Err(trouble) => {
+                let mut tries = w.tries;
+                self.put_off(&trouble, &mut tries).await?;
+                w.tries = tries;
+                Ok(())
+            }
+        }
+    }
+
+    /// When a pod that was told to go may be taken away by force, if it is asked for. A person does not wait any longer than the pod
+    /// itself asked for; the task's own word counts when everybody else would call the pod stuck.
+    pub(super) fn force_due(&self, state: &PodState, w: &Watched) -> Option<Timestamp> {
+        let ask = state.force.as_ref()?;
+        let due = deletion_due(w.pod.as_ref()?)?;
+        let margin = match ask.by {
+            Some(_) => 0,
+            None => self.policy.terminating_grace_seconds,
+        };
+        Some(due + Duration::from_secs(margin))
+    }
+
+    fn may_force(&self, state: &PodState, w: &Watched) -> bool {
+        let due = self.force_due(state, w).is_some_and(|due| self.now() >= due);
+        let asked = w.forced_at.is_some_and(|at| self.mono() < at + HELD_BY_OTHERS);
+        due && !asked && !w.is_terminal()
+    }
+
+    /// Takes the object away, whatever its node says.
+    async fn force(&mut self, new: &NewPod, w: &mut Watched, state: &PodState) -> Go {
+        if !state.forced {
+            self.record(Decision::event(PodEvent::PodForced {})).await?;
+        }
+        self.say(Says::Forced(state.force.clone().unwrap_or_default())).await?;
+        self.shop.at(points::FORCING).await;
+        if !self.held.may_act() {
+            return Err(HoldError::Lost.into());
+        }
+        tracing::warn!(pod = %w.at.name, uid = %w.uid, "taken away by force; it may still run on its node");
+        let cluster = self.shop.cluster.clone();
+        match self.ask(cluster.delete(&w.at, &w.uid, Delete::ByForce)).await {
+            Ok(()) => {
+                self.shop.counts.forced.add(1);
+                w.tries = 0;
+                w.forced_at = Some(self.mono());
                 Ok(())
             }
             Err(Trouble::Missing | Trouble::Conflict(_)) => self.confirm(new, w).await,

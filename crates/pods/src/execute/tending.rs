@@ -64,6 +64,8 @@ pub(super) struct Watched {
     pub over_since: Option<Duration>,
     /// When the API server took a deletion.
     pub deleted_at: Option<Duration>,
+    /// When the API server took a deletion by force.
+    pub forced_at: Option<Duration>,
     /// Requests to stop it that were put off.
     pub tries: u32,
     /// The cluster refuses the mark of a stop.
@@ -109,6 +111,7 @@ impl Run {
             gate_at: Duration::ZERO,
             over_since: None,
             deleted_at: None,
+            forced_at: None,
             tries: 0,
             unmarkable: false,
         };
@@ -205,7 +208,7 @@ impl Run {
     }
 
     /// A word to the task that needs no record here.
-    async fn say(&mut self, says: Says) -> Go {
+    pub(super) async fn say(&mut self, says: Says) -> Go {
         let Some(Message { to: Target::Mail(to), kind, body }) = tell(&self.state()?, says) else {
             return Ok(());
         };
@@ -287,7 +290,13 @@ impl Run {
             }
         }
         self.flush_log(w).await?;
+        // What we took away has not ended by that; only what was seen to end has.
+        let ended = state.over || w.pod.as_ref().is_some_and(|pod| is_over(pod, &self.policy));
+        let unproven = state.forced && !ended;
         let how = match (state.marked, w.deleted_at.is_some() || state.stop.is_some()) {
+            _ if unproven => {
+                "its object was taken away by force; nobody has seen its containers end"
+            }
             (true, _) | (_, true) => "it was deleted",
             _ => "it is not there any more, and nobody here deleted it",
         };
@@ -296,7 +305,7 @@ impl Run {
             events.push(PodEvent::PodOver { tail: String::new() });
         }
         events.push(PodEvent::PodCleared { how: how.into() });
-        self.finish(events, Some(Says::Gone { how: how.into() })).await
+        self.finish(events, Some(Says::Gone { how: how.into(), unproven })).await
     }
 
     // ---- the log ----
@@ -384,6 +393,8 @@ impl Run {
             Some(w.read_at),
             w.deleted_at.map(|since| since + super::stopping::ASK_AGAIN),
             w.deleted_at.map(|since| since + super::stopping::HELD_BY_OTHERS),
+            self.force_due(&state, w).map(at),
+            w.forced_at.map(|since| since + super::stopping::HELD_BY_OTHERS),
         ];
         let ahead = clocks.into_iter().flatten().filter(|at| *at > round);
         let next = ahead.min().unwrap_or(Duration::MAX);

@@ -3,7 +3,8 @@
 
 use super::{
     model::{
-        NewPod, POD_STOP, POD_WORD, Pod, PodEvent, PodState, PodStop, PodWord, Says, queue_of,
+        ForceAsk, NewPod, POD_FORCE, POD_STOP, POD_WORD, Pod, PodEvent, PodState, PodStop, PodWord,
+        Says, queue_of,
     },
     table::{KEPT, WANTED},
 };
@@ -65,28 +66,19 @@ fn born(input: &Input<'_>) -> Result<Decision<PodEvent>, Undecided> {
 pub fn on_mail(state: &PodState, mail: &[Mail], cx: &Cx) -> Decision<PodEvent> {
     let mut state = state.clone();
     let mut out = Decision::default();
+    let status = cx.status.map_or(WANTED, |s| s.name());
     for m in mail {
-        let stop = match m.kind.as_str() {
-            POD_STOP => serde_json::from_slice::<PodStop>(m.body.inline().unwrap_or_default()).ok(),
-            _ => None,
-        };
-        let event = match stop {
-            Some(stop) if sooner(state.stop, stop) => PodEvent::StopAsked(stop),
-            Some(_) => PodEvent::PodNoted { what: "pod_stop: it is being stopped".into() },
-            None => {
-                let what = format!("no pod understands mail of kind {:?}", m.kind);
-                PodEvent::PodNoted { what: kernel_limits::clip(&what, 256).to_owned() }
-            }
-        };
+        let event = read(&state, status, m).unwrap_or_else(|what| PodEvent::PodNoted {
+            what: kernel_limits::clip(&what, 256).to_owned(),
+        });
         Pod::apply(&mut state, &event);
         out.events.push(event);
     }
-    let status = cx.status.map_or(WANTED, |s| s.name());
     let stopped = out.events.iter().any(|e| matches!(e, PodEvent::StopAsked(_)));
     // Nobody ever asked the API server for it, and nobody will.
     if status == WANTED && state.stop.is_some() && state.begun.is_none() {
         let why = "nobody wanted it any more".to_owned();
-        out.messages.extend(tell(&state, Says::Gone { how: "it was never made".into() }));
+        out.messages.extend(tell(&state, gone("it was never made")));
         out.events.push(PodEvent::PodNotMade { why });
         return out.regardless();
     }
@@ -96,10 +88,38 @@ pub fn on_mail(state: &PodState, mail: &[Mail], cx: &Cx) -> Decision<PodEvent> {
     out
 }
 
+/// What one mail leads to; or why it changes nothing.
+fn read(state: &PodState, status: &str, mail: &Mail) -> Result<PodEvent, String> {
+    let bytes = mail.body.inline().unwrap_or_default();
+    let unread = |e: serde_json::Error| format!("{}: it can not be read: {e}", mail.kind);
+    match mail.kind.as_str() {
+        POD_STOP => match serde_json::from_slice::<PodStop>(bytes).map_err(unread)? {
+            stop if sooner(state.stop, stop) => Ok(PodEvent::StopAsked(stop)),
+            _ => Err("pod_stop: it is being stopped".into()),
+        },
+        POD_FORCE => {
+            let ask: ForceAsk = serde_json::from_slice(bytes).map_err(unread)?;
+            // A person's word is more than the task's: it does not wait.
+            let known = state.force.as_ref().is_some_and(|f| f.by.is_some() || ask.by.is_none());
+            match (status == KEPT, known) {
+                (true, _) => Err("pod_force: it is over".into()),
+                (_, true) => Err("pod_force: it may be taken away by force".into()),
+                _ => Ok(PodEvent::ForceAsked(ask)),
+            }
+        }
+        other => Err(format!("no pod understands mail of kind {other:?}")),
+    }
+}
+
 /// A later word counts only if it makes the end sooner.
 fn sooner(was: Option<PodStop>, now: PodStop) -> bool {
     let when = |s: PodStop| s.delete_after_ms.unwrap_or(u64::MAX);
     was.is_none_or(|was| when(now) < when(was))
+}
+
+/// There is no such pod, and that is proof that nothing of it runs.
+pub fn gone(how: &str) -> Says {
+    Says::Gone { how: how.to_owned(), unproven: false }
 }
 
 /// Mail to the task.

@@ -11,6 +11,6 @@ pub mod model;
 pub mod table;
 
 pub use model::{
-    Begun, NewPod, POD_STOP, POD_WORD, Pod, PodEvent, PodState, PodStop, PodWord, Says, StopWhy,
-    name_of_attempt, pod_name, queue_of,
+    Begun, ForceAsk, NewPod, POD_FORCE, POD_STOP, POD_WORD, Pod, PodEvent, PodState, PodStop,
+    PodWord, Says, StopWhy, name_of_attempt, pod_name, queue_of,
 };

@@ -12,6 +12,8 @@ use tenure_kernel::{
 
 /// The kind of the mail with which a task says what becomes of a pod: [`PodStop`].
 pub const POD_STOP: &str = "pod_stop";
+/// The kind of the mail that lets a pod that does not go be taken away by force: [`ForceAsk`].
+pub const POD_FORCE: &str = "pod_force";
 /// The kind of the mail with which an executor speaks to a task: [`PodWord`].
 pub const POD_WORD: &str = "pod_word";
 
@@ -90,6 +92,18 @@ pub struct PodStop {
     pub delete_after_ms: Option<u64>,
 }
 
+/// Who bears it that the object of a pod is taken away while its containers may run on, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ForceAsk {
+    /// The person; nobody where the task itself said so (`on_lost: replace`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// Why.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub why: String,
+}
+
 /// What an executor says to a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PodWord {
@@ -118,10 +132,15 @@ pub enum Says {
         /// Whether another attempt could be taken.
         retryable: bool,
     },
+    /// Its object is about to be taken away by force: that it is gone proves nothing from now on.
+    Forced(ForceAsk),
     /// There is no such pod, or not any more.
     Gone {
         /// How that is known.
         how: String,
+        /// It was taken away by force, and nobody has seen its containers end: they may run on.
+        #[serde(default, skip_serializing_if = "is_default")]
+        unproven: bool,
     },
 }
 
@@ -170,6 +189,10 @@ pub enum PodEvent {
     StopAsked(PodStop),
     /// The reason stands on the pod, which is deleted now.
     PodMarked {},
+    /// It may be taken away by force, if it does not go.
+    ForceAsked(ForceAsk),
+    /// Its object is about to be taken away, whatever its node says.
+    PodForced {},
     /// It is left for a while, and then deleted.
     PodKept {
         /// For how long.
@@ -229,6 +252,12 @@ pub struct PodState {
     /// The reason stands on it.
     #[serde(skip_serializing_if = "is_default")]
     pub marked: bool,
+    /// It may be taken away by force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub force: Option<ForceAsk>,
+    /// It was, or is about to be: that it is gone proves nothing.
+    #[serde(skip_serializing_if = "is_default")]
+    pub forced: bool,
 }
 
 /// The pod machine.
@@ -249,6 +278,8 @@ impl Machine for Pod {
             PodEvent::PodOver { .. } => "pod_over",
             PodEvent::StopAsked(_) => "stop_asked",
             PodEvent::PodMarked {} => "pod_marked",
+            PodEvent::ForceAsked(_) => "force_asked",
+            PodEvent::PodForced {} => "pod_forced",
             PodEvent::PodKept { .. } => "pod_kept",
             PodEvent::CleanDue {} => "clean_due",
             PodEvent::PodNoted { .. } => "pod_noted",
@@ -274,6 +305,8 @@ impl Machine for Pod {
             PodEvent::PodOver { .. } => state.over = true,
             PodEvent::StopAsked(stop) => state.stop = Some(*stop),
             PodEvent::PodMarked {} => state.marked = true,
+            PodEvent::ForceAsked(ask) => state.force = Some(ask.clone()),
+            PodEvent::PodForced {} => state.forced = true,
             PodEvent::CleanDue {} => {
                 if let Some(stop) = &mut state.stop {
                     stop.delete_after_ms = Some(0);

@@ -55,6 +55,8 @@ pub static TABLE: Table = Table {
         at(&[TENDED], "pod_over", SAME),
         at(&[TENDED], "pod_marked", SAME),
         at(WORK, "stop_asked", SAME),
+        at(WORK, "force_asked", SAME),
+        at(&[TENDED], "pod_forced", SAME),
         at(&[KEPT], "stop_asked", WANTED),
         at(&[WANTED], "pod_kept", KEPT),
         at(&[KEPT], "clean_due", WANTED),

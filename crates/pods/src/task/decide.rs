@@ -14,7 +14,10 @@ use super::{
 };
 use crate::{
     budget::{self, BudgetAsk, BudgetRelease},
-    pod::{NewPod, POD_STOP, POD_WORD, Pod, PodStop, PodWord, Says, StopWhy, name_of_attempt},
+    pod::{
+        ForceAsk, NewPod, POD_FORCE, POD_STOP, POD_WORD, Pod, PodStop, PodWord, Says, StopWhy,
+        name_of_attempt,
+    },
     report::{POD_REPORT, PodName, Report},
     verdict::{Cause, CauseClass, TaskStatus},
 };
@@ -275,7 +278,9 @@ impl<'a> Desk<'a> {
         if self.state.pod.is_none() || (self.unnamed() && !report.pod.uid.is_empty()) {
             self.say(TaskEvent::PodCreated { pod: clipped(&report.pod) });
         }
-        let over = report.over || report.gone;
+        // Gone by force, without an end that anybody saw: no proof that it does not run.
+        let taken = self.state.forced && report.gone && report.verdict.exit_code.is_none();
+        let over = (report.over || report.gone) && !taken;
         let ended = Ended::from(&report.verdict);
         if self.state.ended.is_some() {
             return self.late(status, ended, over, report.result.as_deref());
@@ -375,7 +380,14 @@ impl<'a> Desk<'a> {
                 None if self.state.ended.is_some() => self.note("executor: the attempt is over"),
                 None => self.fail(ended, retryable, true),
             },
-            Says::Gone { how } => match (&self.state.ended, self.state.cancel.clone()) {
+            Says::Forced(_) if self.state.forced => self.note("executor: by force, once more"),
+            Says::Forced(ask) => {
+                let clip = |s: &str| kernel_limits::clip(s, limits::WHY_BYTES_MAX).to_owned();
+                let (by, why) = (ask.by.as_deref().map(clip), clip(&ask.why));
+                self.say(TaskEvent::PodForced(ForceAsk { by, why }));
+            }
+            Says::Gone { how, unproven: true } => self.taken_away(&how),
+            Says::Gone { how, .. } => match (&self.state.ended, self.state.cancel.clone()) {
                 (_, Some(ask)) => {
                     let ended = self.state.ended.clone();
                     self.canceled(ask, ended, true);
@@ -393,6 +405,29 @@ impl<'a> Desk<'a> {
                     self.fail(ended, true, true);
                 }
             },
+        }
+    }
+
+    /// Its pod was taken away by force. Nothing more will be heard of it, and nobody knows whether it has ended.
+    fn taken_away(&mut self, how: &str) {
+        match (self.state.ended.is_some(), self.state.cancel.clone()) {
+            (_, Some(ask)) => {
+                let ended = self.state.ended.clone();
+                self.canceled(ask, ended, false);
+            }
+            // A person may still vouch for it, until the time for that is up.
+            (true, None) => self.note(&format!("executor: {how}")),
+            (false, None) => {
+                let ended = Ended {
+                    status: Some(TaskStatus::Failed),
+                    cause: Some(Cause::NodeLost),
+                    class: Some(CauseClass::Lost),
+                    started: self.status == RUNNING,
+                    message: kernel_limits::clip(how, limits::MESSAGE_BYTES_MAX).to_owned(),
+                    ..Ended::default()
+                };
+                self.fail(ended, true, false);
+            }
         }
     }
 
@@ -602,6 +637,7 @@ impl<'a> Desk<'a> {
             timers::FENCE if goes_on && self.status == RETRYING && self.state.unfenced => {
                 match (self.state.on_lost, self.state.ended.clone()) {
                     (OnLost::Replace, _) | (_, None) => {
+                        self.give_up_pod(false);
                         self.fenced("it is not known, and the task may run twice");
                     }
                     (OnLost::Wait, Some(ended)) => self.failed(ended, NoRetry::NotFenced, false),
@@ -654,6 +690,7 @@ impl<'a> Desk<'a> {
     }
 
     fn failed(&mut self, ended: Ended, why: NoRetry, fenced: bool) {
+        self.give_up_pod(fenced);
         let stop = match (fenced, ended.class) {
             (true, _) => StopWhy::Over,
             (false, Some(CauseClass::Timeout)) => StopWhy::Timeout,
@@ -672,6 +709,7 @@ impl<'a> Desk<'a> {
 
     fn canceled(&mut self, ask: CancelAsk, ended: Option<Ended>, fenced: bool) {
         self.leave_pod(fenced, false, StopWhy::Cancel);
+        self.give_up_pod(fenced);
         self.leave_budget();
         let why = ask.why.clone().unwrap_or_else(|| "it was cancelled".into());
         self.tell("cancelled", ended.as_ref(), None, Some(&why));
@@ -693,6 +731,16 @@ impl<'a> Desk<'a> {
             false => Some(0),
         };
         self.send(pod, POD_STOP, &PodStop { why, delete_after_ms });
+    }
+
+    /// Nobody waits any longer for a pod that is not known to be over. Where running twice does no harm its object need not stay,
+    /// either.
+    fn give_up_pod(&mut self, fenced: bool) {
+        let bears = self.state.on_lost == OnLost::Replace && !fenced;
+        if let Some(pod) = self.state.tended.filter(|_| bears) {
+            let why = "on_lost: replace".to_owned();
+            self.send(pod, POD_FORCE, &ForceAsk { by: None, why });
+        }
     }
 
     /// Tells whoever asked for the task, and the outside.

@@ -4,6 +4,7 @@ use super::policy::{NoRetry, RetryPolicy, Tally};
 use crate::{
     budget::BudgetTerms,
     is_default,
+    pod::ForceAsk,
     report::PodName,
     verdict::{Cause, CauseClass, TaskStatus, Verdict},
 };
@@ -311,6 +312,8 @@ pub enum TaskEvent {
         /// How that is known.
         how: String,
     },
+    /// The object of its pod is about to be taken away by force: that it is gone proves nothing from now on.
+    PodForced(ForceAsk),
     /// Details of an attempt's end came late.
     DetailsFilled {
         /// Which.
@@ -438,6 +441,9 @@ pub struct TaskState {
     /// The pod of the ended attempt may still run.
     #[serde(skip_serializing_if = "is_default")]
     pub unfenced: bool,
+    /// Its pod is taken away by force: that it is gone does not mean that it has ended.
+    #[serde(skip_serializing_if = "is_default")]
+    pub forced: bool,
     /// The pause before the next attempt is over.
     #[serde(skip_serializing_if = "is_default")]
     pub pause_over: bool,
@@ -482,6 +488,7 @@ impl Machine for Task {
             TaskEvent::TaskRunning { .. } => "task_running",
             TaskEvent::AttemptFailed { .. } => "attempt_failed",
             TaskEvent::AttemptFenced { .. } => "attempt_fenced",
+            TaskEvent::PodForced(_) => "pod_forced",
             TaskEvent::DetailsFilled { .. } => "details_filled",
             TaskEvent::PauseOver {} => "pause_over",
             TaskEvent::RetryAsked {} => "retry_asked",
@@ -521,6 +528,7 @@ impl Machine for Task {
                 state.in_budget = false;
             }
             TaskEvent::AttemptFenced { .. } => state.unfenced = false,
+            TaskEvent::PodForced(_) => state.forced = true,
             TaskEvent::DetailsFilled { late } => {
                 if let Some(ended) = &mut state.ended {
                     ended.fill(late);
@@ -597,7 +605,8 @@ impl TaskState {
             self.past.drain(..surplus);
         }
         (self.tended, self.running_since, self.ended) = (None, None, None);
-        (self.unfenced, self.pause_over, self.asked, self.deferred) = (false, false, 0, 0);
+        (self.unfenced, self.forced) = (false, false);
+        (self.pause_over, self.asked, self.deferred) = (false, 0, 0);
     }
 }
 

@@ -59,6 +59,7 @@ pub static TABLE: Table = Table {
         at(&[QUEUED], "task_running", RUNNING),
         at(&[QUEUED, RUNNING], "attempt_failed", RETRYING),
         at(&[RETRYING], "attempt_fenced", SAME),
+        at(ANY, "pod_forced", SAME),
         at(&[RETRYING], "details_filled", SAME),
         at(&[RETRYING], "pause_over", SAME),
         at(&[RETRYING], "retry_asked", SAME),

@@ -61,6 +61,11 @@ pub fn is_over(pod: &Pod, policy: &Policy) -> bool {
     judge::Judge::new(pod, None, Timestamp::ZERO, policy, None).is_over()
 }
 
+/// When a pod that is being deleted should be gone: it has had the time that it asked for.
+pub fn deletion_due(pod: &Pod) -> Option<Timestamp> {
+    pod.metadata.deletion_timestamp.as_ref().and_then(look::moment)
+}
+
 /// Whether a queueing system holds the pod back: nothing is late then.
 pub fn is_gated(verdict: &Verdict) -> bool {
     verdict.rule == table::id::GATED

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     desk::{
+        asks::FORCE,
         letters::{DISCARDED, REPLAYED},
         reports::LATE,
     },
@@ -195,6 +196,9 @@ impl TaskDetail {
                 let id = said["as"].as_str().unwrap_or("?");
                 ("person", format!("replayed as task {id} by {who}"))
             }
+            key if key.starts_with(FORCE) => {
+                ("person", forced(Some(&who), said["why"].as_str().unwrap_or_default()))
+            }
             key if key.starts_with(LATE) => {
                 let late = Ended {
                     exit_code: said["exit_code"].as_i64().and_then(|c| i32::try_from(c).ok()),
@@ -255,6 +259,12 @@ fn entry(event: &EventView, read: Option<&TaskEvent>) -> TimelineEntry {
     }
 }
 
+/// A deletion by force in words.
+fn forced(by: Option<&str>, why: &str) -> String {
+    let by = by.map(|by| format!(" for {by}")).unwrap_or_default();
+    format!("the object of its pod is taken away by force{by}: {why}; its containers may run on")
+}
+
 /// The pod in words.
 fn named(pod: &PodName) -> String {
     let on = pod.node.as_ref().map(|n| format!(" on {n}")).unwrap_or_default();
@@ -305,6 +315,7 @@ fn told(event: &TaskEvent) -> (&'static str, Option<String>, String) {
             (by, rule, text)
         }
         TaskEvent::AttemptFenced { how } => plain("task", format!("the old pod is over: {how}")),
+        TaskEvent::PodForced(ask) => plain("executor", forced(ask.by.as_deref(), &ask.why)),
         TaskEvent::DetailsFilled { late } => {
             plain("collector", format!("more about the end came late: {}", in_words(late)))
         }

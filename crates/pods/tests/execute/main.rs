@@ -2,6 +2,7 @@
 
 mod cleaning;
 mod crashes;
+mod forcing;
 mod health;
 mod logs;
 mod making;

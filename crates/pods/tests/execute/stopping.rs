@@ -154,6 +154,10 @@ async fn a_pod_on_a_lost_node_is_replaced_only_when_it_is_over() {
     world.until_pod(tended, "marked", |s| s.marked).await;
     until("the pause is over", || !world.asked("delete").is_empty()).await;
     assert_eq!(world.made().len(), 1, "no other pod while the first may run");
+    let by_force = |r: &tenure_kubedouble::Request| {
+        r.verb == "delete" && r.body.as_ref().is_some_and(|b| b["gracePeriodSeconds"] == json!(0))
+    };
+    assert!(!world.cluster.requests().iter().any(by_force), "nobody asked for force");
     // It comes back, and ends what was deleted meanwhile.
     world.cluster.node_back("node-1");
     let second = world.started(2).await;
@@ -178,14 +182,17 @@ async fn a_task_that_may_run_twice_does_not_wait_for_a_lost_node() {
     world.cluster.running(&second);
     world.cluster.terminate(&second, 0, "Completed", "");
     world.status(task, "SUCCEEDED").await;
-    // The old one is not taken away by force: it is the one trace of what may still run.
-    let old = world.cluster.pod(&first).expect("the object is there");
-    assert!(old["metadata"]["deletionTimestamp"].is_string());
-    let forced =
-        world.cluster.requests().into_iter().any(|r| {
-            r.verb == "delete" && r.body.is_some_and(|b| b["gracePeriodSeconds"] == json!(0))
-        });
-    assert!(!forced);
+    // It was told to go, and had its time, before it was taken away by force.
+    world.status(world.tended(task, 1), "cleared").await;
+    let grace =
+        |r: &tenure_kubedouble::Request| r.body.clone().map(|b| b["gracePeriodSeconds"].clone());
+    let all = world.cluster.requests();
+    let deletions = all
+        .iter()
+        .filter(|r| r.verb == "delete" && first.ends_with(r.name.as_deref().unwrap_or("?")));
+    let graces: Vec<_> = deletions.filter_map(grace).collect();
+    assert_eq!(graces.first(), Some(&json!(null)), "{graces:?}");
+    assert_eq!(graces.last(), Some(&json!(0)), "{graces:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -263,7 +263,9 @@ impl World {
     pub fn clear(&mut self, held: &Head) {
         let state = self.pod(held.id);
         let mut decision = Decision::event(PodEvent::PodCleared { how: "deleted".into() });
-        decision.messages.extend(tell(&state, Says::Gone { how: "it was deleted".into() }));
+        decision
+            .messages
+            .extend(tell(&state, Says::Gone { how: "it was deleted".into(), unproven: false }));
         let answer = self.act(held, decision);
         assert!(matches!(answer, CommitAnswer::Committed(_)), "{answer:?}");
         self.settle();

@@ -25,6 +25,7 @@ use axum::{
 use serde::Deserialize;
 use tenure_pods::{
     desk::{Answer, Outcome},
+    pod::ForceAsk,
     task::{decide::RetryNow, model::CancelAsk},
 };
 use utoipa::ToSchema;
@@ -97,6 +98,42 @@ pub(super) async fn retry(
     caller.need(Scope::Write)?;
     let now = RetryNow { by: Some(who(&caller, retry.by)), fenced: retry.fenced };
     Ok(answered(desk(&app)?.retry_now(caller.tenant.as_deref(), id, now).await?))
+}
+
+/// Who takes a pod away by force, and why.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct TaskForceDelete {
+    /// How you know that it may go. It is needed, and stays in the history.
+    why: Option<String>,
+    /// Of which attempt; without it, of the last.
+    attempt: Option<u32>,
+    /// Who asks, for people.
+    by: Option<String>,
+}
+
+/// Takes away the object of a pod that was told to go and does not, because its node does not answer (deletion with a grace of
+/// 0). Its containers may run on: this proves nothing about them, and the task is not fenced by it.
+#[utoipa::path(
+    post, path = "/v1/tasks/{id}/force-delete", tag = "tasks", request_body = TaskForceDelete,
+    params(("id" = String, Path, description = "The task; it may be over.")),
+    responses(
+        (status = 202, body = TaskAskDocument), (status = 200, description = "It was asked before.", body = TaskAskDocument),
+        (status = 400, description = "Without a reason.", body = ProblemDocument), (status = 404, body = ProblemDocument),
+        (status = 409, description = "Its pod was not told to go; or there is none any more.", body = ProblemDocument),
+    )
+)]
+pub(super) async fn force_delete(
+    State(app): State<App>,
+    caller: Caller,
+    Named(TaskName(id)): Named<TaskName>,
+    Maybe(ask): Maybe<TaskForceDelete>,
+) -> Result<Response, Problem> {
+    caller.need(Scope::Write)?;
+    let (by, why) = (Some(who(&caller, ask.by)), ask.why.unwrap_or_default());
+    let mine = caller.tenant.as_deref();
+    let force = ForceAsk { by, why };
+    Ok(answered(desk(&app)?.force_delete(mine, id, ask.attempt, force).await?))
 }
 
 /// How to replay.

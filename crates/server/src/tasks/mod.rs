@@ -5,7 +5,7 @@
 //! | `order` | `POST /v1/tasks` |
 //! | `reports` | `POST /v1/tasks/reports`: what collectors saw |
 //! | `read` | `GET /v1/tasks`, one task: itself, `…/why`, `…/timeline`, `…/events`, `…/watch`, `…/logs`; `/v1/tasks/dead-letters` |
-//! | `asks` | `…/cancel`, `…/retry`, `…/replay`, `…/discard` |
+//! | `asks` | `…/cancel`, `…/retry`, `…/force-delete`, `…/replay`, `…/discard` |
 //! | `budgets` | `/v1/tasks/budgets`, `/v1/tasks/budgets/{tenant}` |
 //!
 //! The two rules of jobs hold here too: 2xx means durable, and what belongs to another tenant is not there. A task
@@ -44,6 +44,7 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(read::logs))
         .routes(routes!(asks::cancel))
         .routes(routes!(asks::retry))
+        .routes(routes!(asks::force_delete))
         .routes(routes!(asks::replay))
         .routes(routes!(asks::discard))
 }

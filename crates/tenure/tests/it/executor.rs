@@ -4,7 +4,7 @@
 use crate::{
     console_cdp::Tab,
     lab::{Hand, Lab, bounded},
-    support::{fast, service},
+    support::{complained, fast, run, said, service},
 };
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use tenure::{
     jobs::drive::read_events,
     kernel::{ids::EntityId, store::HeadFilter},
 };
-use tenure_kubedouble::Cluster;
+use tenure_kubedouble::{Cluster, OnDelete};
 
 struct Town {
     lab: Lab,
@@ -170,6 +170,49 @@ async fn an_executor_asks_for_no_more_than_its_role_grants() {
     let refused: Vec<_> =
         town.cluster.requests().into_iter().filter(|r| r.code == Some(403)).collect();
     assert!(refused.is_empty(), "{refused:?}");
+    town.lab.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_has_a_pod_that_does_not_go_taken_away_by_force() {
+    let town = Town::open().await;
+    town.cluster.on_delete(OnDelete::WhenTold);
+    let _executor = town.lab.executor(&town.kubeconfig, None);
+    let typed = |args: &[&str]| {
+        let url = town.lab.service.url();
+        let args: Vec<&str> = args.iter().copied().chain(["--server", &url]).collect();
+        tokio::task::block_in_place(|| run(&args, town.lab.dir()))
+    };
+    let template = json!({ "spec": { "terminationGracePeriodSeconds": 1, "containers": [{ "image": "busybox" }] } });
+    let ordered = typed(&["task", "run", &template.to_string(), "--name", "work"]);
+    assert!(ordered.status.success(), "{}", complained(&ordered));
+    let pod = town.pod(1).await;
+    town.cluster.bind(&pod, "node-1");
+    town.cluster.running(&pod);
+    let task = town.task_is("RUNNING").await.to_string();
+    let early = typed(&["task", "force-delete", &task, "--why", "no patience"]);
+    assert!(
+        !early.status.success() && complained(&early).contains("not told to go"),
+        "{}",
+        complained(&early)
+    );
+    assert!(typed(&["task", "cancel", &task]).status.success());
+    bounded("its pod goes", || async {
+        let pod = town.cluster.pod(&pod)?;
+        pod["metadata"]["deletionTimestamp"].is_string().then_some(())
+    })
+    .await;
+    let asked = typed(&["task", "force-delete", &task, "--why", "node-1 burnt down"]);
+    assert!(asked.status.success(), "{}", complained(&asked));
+    town.task_is("CANCELED").await;
+    town.pod_is("cleared").await;
+    assert!(town.cluster.pod(&pod).is_none());
+    let timeline = said(&typed(&["task", "timeline", &task]));
+    assert!(
+        timeline.contains("taken away by force") && timeline.contains("node-1 burnt down"),
+        "{timeline}"
+    );
+    assert!(timeline.contains("its pod may still run"), "{timeline}");
     town.lab.close().await;
 }
 

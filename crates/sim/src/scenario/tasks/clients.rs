@@ -1,5 +1,5 @@
 //! Who wants pods: jobs, people who order tasks, and somebody who makes the pods of a task by himself. And who is a nuisance about
-//! it: cancels, and asks for retries.
+//! it: cancels, asks for retries, and has pods taken away by force.
 
 use super::{
     super::Clients,
@@ -10,10 +10,14 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tenure_jobs::model::NewJob;
 use tenure_kernel::{ids::EntityId, machine::decode_state, stream::Body, table::Class};
-use tenure_pods::task::{
-    NewTask, Task, TaskState,
-    decide::RETRY_NOW,
-    model::{Cleanup, CleanupWhen, OnLost, Times},
+use tenure_pods::{
+    desk::{Defaults, Desk},
+    pod::ForceAsk,
+    task::{
+        NewTask, Task, TaskState,
+        decide::RETRY_NOW,
+        model::{Cleanup, CleanupWhen, OnLost, Times},
+    },
 };
 
 const fn s(n: u64) -> Duration {
@@ -122,6 +126,11 @@ async fn nuisance(c: &Clients, id: EntityId, cancels_in: u64) {
             let fenced = vouches(c, &head.state);
             let body = Body::json(&json!({ "by": "somebody", "fenced": fenced }));
             c.mail(id, format!("now/{n}"), RETRY_NOW, body).await;
+        } else if head.kind() == "task" && c.below(6) == 0 {
+            // Whoever has no patience with a pod that does not go. Most are refused: it was not told to.
+            let desk = Desk::new(c.pipeline.clone(), Defaults::default());
+            let ask = ForceAsk { by: Some("somebody".into()), why: "no patience".into() };
+            let _ = desk.force_delete(None, id, None, ask).await;
         }
     }
 }

@@ -17,7 +17,7 @@ use tenure_kernel::runtime::{BoxFuture, first};
 use tenure_kubedouble::{Kind, Refusal};
 use tenure_pods::{
     collect::{Asker, PodRef},
-    execute::cluster::{Cluster, LogAsk, LogBytes, PodEvents, Trouble, trouble_of},
+    execute::cluster::{Cluster, Delete, LogAsk, LogBytes, PodEvents, Trouble, trouble_of},
     follow::{self, LeanNode, LeanPod, Page, Source, Told, Watch},
     k8s_openapi::api::core::v1::Pod,
     pod::Begun,
@@ -284,11 +284,22 @@ impl Cluster for Reach {
         Box::pin(self.ask(true, move |env| env.world.yard.patch(&env.world, &name, &patch)))
     }
 
-    fn delete<'a>(&'a self, at: &'a Begun, uid: &'a str) -> BoxFuture<'a, Result<(), Trouble>> {
+    fn delete<'a>(
+        &'a self,
+        at: &'a Begun,
+        uid: &'a str,
+        how: Delete,
+    ) -> BoxFuture<'a, Result<(), Trouble>> {
         let (name, uid) = (name(at), uid.to_owned());
-        Box::pin(
-            self.ask(true, move |env| env.world.yard.delete(&env.world, &name, Some(&uid), None)),
-        )
+        let grace = (how == Delete::ByForce).then_some(0);
+        Box::pin(self.ask(true, move |env| {
+            let yard = &env.world.yard;
+            yard.delete(&env.world, &name, Some(&uid), grace)?;
+            if how == Delete::ByForce {
+                yard.count("taken away by force");
+            }
+            Ok(())
+        }))
     }
 
     fn log<'a>(&'a self, _at: &'a Begun, _ask: LogAsk) -> BoxFuture<'a, Result<LogBytes, Trouble>> {

@@ -61,6 +61,12 @@ pub enum Action {
     /// Ends a task: its pod is marked and stopped, then the task is CANCELED
     #[command(after_help = "Example:\n  tenure task cancel 0190b5e0-1234 --why 'wrong data'")]
     Cancel(Ask),
+    /// Takes away the object of a pod that was told to go and does not, because its node does not answer. Its containers may run
+    /// on: this proves nothing about them
+    #[command(
+        after_help = "Cancel the task first; a pod that was not told to go is refused. A task that waits for this pod goes on waiting: see that it does not run, then `tenure task retry ID --fenced`.\n\nExample:\n  tenure task force-delete 0190b5e0-1234 --why 'node-7 burnt down'"
+    )]
+    ForceDelete(Force),
     /// Prints what the container of an attempt wrote
     #[command(
         after_help = "Example:\n  tenure task logs 0190b5e0-1234 --follow\n  tenure task logs 0190b5e0-1234 --attempt 1"
@@ -211,6 +217,20 @@ pub struct Ask {
     pub why: Option<String>,
 }
 
+/// Options of `task force-delete`.
+#[derive(Args, Clone, Debug)]
+pub struct Force {
+    /// The task
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// How you know that it may go; it stays in the history
+    #[arg(long)]
+    pub why: String,
+    /// The pod of which attempt [default: the last]
+    #[arg(long, value_name = "N")]
+    pub attempt: Option<u32>,
+}
+
 /// Options of `task logs`.
 #[derive(Args, Clone, Debug)]
 pub struct Logs {
@@ -301,6 +321,7 @@ pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<S
         Action::Run(o) => cli.order(o).await,
         Action::Retry(o) => cli.retry(o).await,
         Action::Cancel(o) => cli.ask(&o.id, "cancel", o.why.as_deref()).await,
+        Action::ForceDelete(o) => cli.force_delete(o).await,
         Action::Discard(o) => cli.ask(&o.id, "discard", o.why.as_deref()).await,
         Action::Logs(o) => cli.logs(o).await,
         Action::Replay(o) => {
@@ -464,6 +485,14 @@ impl Cli {
         }
         let body = fields([("fenced", o.fenced.then_some(Value::Bool(true))), self.by()]);
         let answer = self.api.post(&["tasks", &id, "retry"], &body).await?;
+        Ok(self.say(&answer, || text::outcome(&answer)))
+    }
+
+    async fn force_delete(&self, o: &Force) -> Result<String, Failure> {
+        let id = self.task_id(&o.id).await?;
+        let attempt = o.attempt.map(Value::from);
+        let body = fields([("why", Some(json!(o.why))), ("attempt", attempt), self.by()]);
+        let answer = self.api.post(&["tasks", &id, "force-delete"], &body).await?;
         Ok(self.say(&answer, || text::outcome(&answer)))
     }
 
