@@ -25,6 +25,8 @@ pub(crate) struct Access {
     pub(crate) only: Option<BTreeSet<Permission>>,
     /// Verb and resource, taken away.
     pub(crate) forbidden: BTreeSet<(String, String)>,
+    /// The same, of requests for all namespaces at once.
+    pub(crate) forbidden_everywhere: BTreeSet<(String, String)>,
 }
 
 const USER: &str = "system:serviceaccount:default:tenure";
@@ -46,7 +48,9 @@ impl Access {
 
     pub(crate) fn may(&self, verb: &str, place: &Place) -> Result<(), Refusal> {
         let (group, resource) = (place.resource.group, place.role_name());
-        if self.allows(verb, group, &resource) {
+        let everywhere = place.namespace.is_none()
+            && self.forbidden_everywhere.contains(&(verb.to_owned(), resource.to_string()));
+        if self.allows(verb, group, &resource) && !everywhere {
             return Ok(());
         }
         let name = place.name.as_deref().unwrap_or_default();

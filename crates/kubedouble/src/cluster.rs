@@ -396,6 +396,12 @@ impl Cluster {
         self.shared.access().forbidden.insert((verb.to_owned(), resource.to_owned()));
     }
 
+    /// Takes away the right to do so in all namespaces at once, as who has a Role and no ClusterRole.
+    pub fn forbid_everywhere(&self, verb: &str, resource: &str) {
+        let taken = (verb.to_owned(), resource.to_owned());
+        self.shared.access().forbidden_everywhere.insert(taken);
+    }
+
     /// Gives it back.
     pub fn allow(&self, verb: &str, resource: &str) {
         self.shared.access().forbidden.remove(&(verb.to_owned(), resource.to_owned()));

@@ -258,6 +258,10 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
         if scenario == Scenario::Tasks {
             // What is under way in the cluster arrives, if anything is.
             stage.sim.sleep(Duration::from_secs(200)).await;
+            // And what somebody on the way kept back is made, found and deleted.
+            if stage.yard.counts().contains_key("copy kept") {
+                stage.sim.sleep(scenario::tasks::CLEANED).await;
+            }
         }
         if clients.left() > 0 {
             stage.fail(format!("{} clients were never answered", clients.left()));

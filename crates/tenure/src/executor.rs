@@ -30,6 +30,8 @@ pub(crate) async fn start(
     let rt = pipeline.rt().clone();
     let mut shop = PodShop::new(Arc::new(cluster), rt, settings.pod_policy());
     shop.patience.late = settings.seconds("pods.request_late_seconds");
+    let sweep = settings.seconds("pods.stray_sweep_seconds");
+    shop.patience.sweep = (!sweep.is_zero()).then_some(sweep);
     if let Some(probe) = drill::points::from_environment().map_err(Failure::System)? {
         shop = shop.with_probe(probe);
     }

@@ -211,7 +211,7 @@ pub trait Cluster: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<(), Trouble>>;
     /// Reads a log.
     fn log<'a>(&'a self, at: &'a Begun, ask: LogAsk) -> BoxFuture<'a, Result<LogBytes, Trouble>>;
-    /// All pods of ours in a namespace, and the version of that answer.
+    /// All pods of ours in a namespace, or in all of them where it is empty, and the version of that answer.
     fn list<'a>(&'a self, namespace: &'a str)
     -> BoxFuture<'a, Result<(Vec<Pod>, String), Trouble>>;
     /// What happens to them from a version on.

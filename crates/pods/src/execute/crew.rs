@@ -4,6 +4,7 @@ use super::{
     run::PodWorker,
     shop::PodShop,
     state::{ApiServer, ExecutorState, Watcher, text},
+    strays::Sweeper,
 };
 use crate::pod::queue_of;
 use serde_json::json;
@@ -70,6 +71,10 @@ impl Executor {
         rt.spawn(Box::pin(async move {
             worker.run(until).await;
             done.send_modify(|n| *n -= 1);
+        }));
+        let (sweeper, mut until) = (Sweeper::new(shop.clone(), keeper.clone()), work_stop.clone());
+        rt.spawn(Box::pin(async move {
+            until.unless(sweeper.run()).await;
         }));
         rt.spawn(Box::pin(async move {
             session.run(session_stop).await;

@@ -49,7 +49,10 @@ impl LiveCluster {
     }
 
     fn pods(&self, namespace: &str) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), namespace)
+        match namespace {
+            "" => Api::all(self.client.clone()),
+            named => Api::namespaced(self.client.clone(), named),
+        }
     }
 
     /// One request and its answer.

@@ -25,6 +25,7 @@ mod shop;
 mod sight;
 mod state;
 mod stopping;
+mod strays;
 mod tending;
 mod told;
 
@@ -34,3 +35,4 @@ pub use run::PodWorker;
 pub use shop::{Count, Counts, Patience, PodShop, Probe, points};
 pub use sight::{Seen, Sight};
 pub use state::ExecutorState;
+pub use strays::STRAY;

@@ -56,6 +56,8 @@ pub struct Patience {
     pub late: Duration,
     /// The API server is asked about a pod that no watch shows.
     pub poll: Duration,
+    /// Between two looks for pods that nobody knows any more; `None`: nobody looks.
+    pub sweep: Option<Duration>,
     /// Between two looks whether the API server is there, where somebody wants to know.
     pub greet: Duration,
 }
@@ -70,6 +72,7 @@ impl Default for Patience {
             linger: Duration::from_secs(30),
             late: Duration::from_secs(90),
             poll: Duration::from_secs(15),
+            sweep: Some(super::strays::EVERY),
             greet: Duration::from_secs(5),
         }
     }
@@ -128,6 +131,22 @@ impl Count {
     }
 }
 
+/// A number that goes up and down.
+#[derive(Debug, Default)]
+pub struct Level(AtomicU64);
+
+impl Level {
+    /// It is this now.
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
+    /// Now.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// What an executor has done since it started.
 #[derive(Debug, Default)]
 pub struct Counts {
@@ -143,6 +162,10 @@ pub struct Counts {
     pub deleted: Count,
     /// Objects that were taken away by force.
     pub forced: Count,
+    /// Strays that were deleted.
+    pub strays: Count,
+    /// Pods with our marks whose owner the store does not know, in the last round.
+    pub unknown: Level,
     /// Bytes of logs kept.
     pub log_bytes: Count,
     /// Requests that had to be put off, by reason.

@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::WatchEvent;
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -74,6 +74,13 @@ impl Sight {
             self.0.rt.spawn(Box::pin(async move { inner.look(&namespace).await }));
         }
         seen
+    }
+}
+
+impl Sight {
+    /// Where somebody follows pods.
+    pub fn namespaces(&self) -> BTreeSet<String> {
+        self.0.places().keys().cloned().collect()
     }
 }
 

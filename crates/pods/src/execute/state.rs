@@ -178,12 +178,15 @@ pub(super) fn text(state: &ExecutorState, counts: &Counts) -> String {
             "Objects of pods taken away by force; their containers may have run on.",
             &counts.forced,
         ),
+        ("strays_total", "Pods that nobody knew any more, found and deleted.", &counts.strays),
         ("reports_total", "Reports to tasks.", &counts.reports),
         ("log_bytes_total", "Bytes of logs that were kept.", &counts.log_bytes),
     ];
     for (name, help, count) in counters {
         page.one(&format!("tenure_executor_{name}"), c, help, count.get() as f64);
     }
+    let help = "Pods with our marks whose owner this store does not know: another installation's, or long over. They are left alone.";
+    page.one("tenure_executor_pods_unknown", g, help, counts.unknown.get() as f64);
     let name = "tenure_executor_requests_refused_total";
     page.head(name, c, "Requests that the API server did not do, by class; most are asked again.");
     let mut troubles = counts.troubles();

@@ -203,6 +203,11 @@ impl<'a> Desk<'a> {
                 self.note("a message of it came back");
                 Ok(())
             }
+            // It is kept beside the history, where whoever reads that finds it.
+            kinds::EVIDENCE => {
+                self.note("evidence came");
+                Ok(())
+            }
             other => Err(format!("no task understands mail of kind {other:?}")),
         };
         if let Err(why) = read {

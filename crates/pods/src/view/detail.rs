@@ -10,6 +10,7 @@ use crate::{
         letters::{DISCARDED, REPLAYED},
         reports::LATE,
     },
+    execute::STRAY,
     report::PodName,
     rules::names,
     task::{NewTask, Task, TaskEvent, decide::in_words, model::Ended, policy::NoRetry},
@@ -198,6 +199,17 @@ impl TaskDetail {
             }
             key if key.starts_with(FORCE) => {
                 ("person", forced(Some(&who), said["why"].as_str().unwrap_or_default()))
+            }
+            key if key.starts_with(STRAY) => {
+                let text = |name: &str| said[name].as_str().unwrap_or("?").to_owned();
+                let pod = format!("{}/{} ({})", text("namespace"), text("pod"), text("uid"));
+                let attempt = said["attempt"].as_u64().unwrap_or(0);
+                (
+                    "executor",
+                    format!(
+                        "a stray was found and deleted: pod {pod}, from attempt {attempt}, which nobody waited for any more"
+                    ),
+                )
             }
             key if key.starts_with(LATE) => {
                 let late = Ended {

@@ -8,4 +8,5 @@ mod logs;
 mod making;
 mod steps;
 mod stopping;
+mod strays;
 mod support;

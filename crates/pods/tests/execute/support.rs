@@ -77,6 +77,7 @@ pub fn patience() -> Patience {
         late: Duration::from_millis(300),
         poll: Duration::from_millis(100),
         greet: Duration::from_millis(100),
+        sweep: None,
     }
 }
 

@@ -51,6 +51,8 @@ fn every_task_ends_in_time_runs_once_at_a_time_and_tells_its_job_once() {
         "rejected",
         "image does not come",
         "config is missing",
+        "taken away by force",
+        "stray made",
     ];
     for what in all {
         assert!(cluster.contains_key(what), "{what}: it never happened");
@@ -73,6 +75,13 @@ fn without_waiting_for_late_requests_a_pod_is_left_or_runs_twice() {
     let on = tasks().with_only(&[Fault::Crash]);
     let off = Options { off: Some(Off::LateRequests), ..on.clone() };
     is_missed(&on, &off, &["left behind", "twice at once", "runs on after"]);
+}
+
+#[test]
+fn without_a_look_for_strays_what_a_late_request_made_is_left() {
+    let on = tasks().with_only(&[Fault::Crash]);
+    let off = Options { off: Some(Off::Sweep), ..on.clone() };
+    is_missed(&on, &off, &["left behind", "runs on after", "a stray was left"]);
 }
 
 #[test]

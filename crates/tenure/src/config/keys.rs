@@ -584,6 +584,12 @@ pub static KEYS: &[Key] = &[
         doc: "what phase Succeeded counts as where no container status proves it",
     },
     Key {
+        name: "pods.stray_sweep_seconds",
+        default: "300",
+        form: Form::Seconds(0.0, DAY),
+        doc: "how often an executor looks for pods of its own that nobody knows any more, and deletes them; 0: never",
+    },
+    Key {
         name: "pods.terminating_grace_seconds",
         default: "300",
         form: Form::Number(0, 31_536_000),

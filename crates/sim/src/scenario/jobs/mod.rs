@@ -77,6 +77,8 @@ pub enum Off {
     LateRequests,
     /// A pod of a node that says nothing is taken for over.
     Fence,
+    /// Nobody looks for pods that nobody knows any more.
+    Sweep,
 }
 
 /// What happens to a worker at one exact await point.

@@ -2,9 +2,9 @@
 //!
 //! That no task ever runs twice at once is not here: the yard says so at the moment at which a container starts.
 
-use super::yard::TASK;
+use super::yard::{STRAY, TASK};
 use crate::world::World;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use tenure_kernel::{
     head::Head,
     ids::EntityId,
@@ -259,6 +259,21 @@ fn starts_are_spread(id: EntityId, contents: &Contents, terms: BudgetTerms) -> R
     Ok(())
 }
 
+/// What a late request made and nobody took for its own is gone, also as an object.
+fn no_stray_is_left(world: &World, contents: &Contents) -> Result<(), String> {
+    let pods = contents.rows.heads.values().filter(|h| h.kind() == "pod");
+    let taken: BTreeSet<String> =
+        pods.filter_map(|h| decode_state::<tenure_pods::pod::Pod>(&h.state).ok()?.uid).collect();
+    let stray = |pod: &&serde_json::Value| {
+        let uid = pod["metadata"]["uid"].as_str().unwrap_or_default();
+        pod["metadata"]["annotations"][STRAY] == "true" && !taken.contains(uid)
+    };
+    match world.yard.pods().iter().find(stray) {
+        Some(pod) => Err(format!("a stray was left: {}", pod["metadata"]["name"])),
+        None => Ok(()),
+    }
+}
+
 /// Nothing runs for a task that is over, and nobody is about to start anything.
 fn nothing_is_left(world: &World, contents: &Contents) -> Result<(), String> {
     let ours = |pod: &serde_json::Value| {
@@ -271,6 +286,7 @@ fn nothing_is_left(world: &World, contents: &Contents) -> Result<(), String> {
             return Err(format!("pod {name} of task {task} was left behind, {phase}"));
         }
     }
+    no_stray_is_left(world, contents)?;
     let tasks = contents.rows.heads.values().filter(|h| h.kind() == "task");
     let external: Vec<String> = tasks
         .filter(|h| decode_state::<Task>(&h.state).is_ok_and(|s: TaskState| s.external))

@@ -48,7 +48,7 @@ pub(super) fn begin(world: &Arc<World>, faults: &[(Fault, u64)]) {
         world.sim.draw(|rng| ALL.into_iter().filter(|_| rng.permille(400)).collect());
     let drawn = match world.yard.terms().off {
         // What would be missed happens all the time.
-        Some(Off::LateRequests) => vec![Mischief::Late],
+        Some(Off::LateRequests | Off::Sweep) => vec![Mischief::Late],
         Some(Off::Fence) => vec![Mischief::Node],
         // In a world without faults only pods fail.
         _ if faults.is_empty() => Vec::new(),

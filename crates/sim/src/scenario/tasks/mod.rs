@@ -22,9 +22,12 @@ pub(crate) use clients::play;
 pub(crate) use process::executor;
 pub use yard::Yard;
 
+/// By then a stray is gone, after everything else has come to rest: made, seen in two rounds, told to end, and ended.
+pub(crate) const CLEANED: Duration = Duration::from_secs(reach::COPIES_MAX.as_secs() + 300);
+
 use super::{Off, jobs};
 use crate::{faults::Fault, run::Options, world::World};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tenure_kernel::machine::Machines;
 use tenure_pods::{budget::BudgetTerms, verdict::Policy};
 

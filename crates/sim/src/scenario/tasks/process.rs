@@ -40,6 +40,8 @@ use tenure_steps::{
 /// The flow whose only step is a pod.
 pub(super) const FLOW: &str = "pod";
 
+/// How often executors look for strays.
+const SWEEP: Duration = Duration::from_secs(60);
 const DRAIN: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -71,6 +73,8 @@ pub(crate) fn executor() -> Boot {
             let mut stop = env.stop.clone();
             let cluster = Arc::new(Reach(env.clone()));
             let mut shop = PodShop::new(cluster, env.rt.clone(), policy());
+            let sweeps = env.world.yard.terms().off != Some(Off::Sweep);
+            shop.patience.sweep = sweeps.then_some(SWEEP);
             if env.world.yard.terms().off == Some(Off::LateRequests) {
                 shop.patience = Patience { late: Duration::ZERO, ..shop.patience };
             }

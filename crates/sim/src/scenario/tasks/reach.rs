@@ -3,7 +3,7 @@
 //! The API server is away, or one process is cut off from it; an answer is lost after the deed; a request arrives when nobody
 //! waits for it any more; a watch is dead and does not say so, says everything twice, or what was long ago.
 
-use super::yard::Yard;
+use super::yard::{STRAY, Yard};
 use crate::{executor::NodeId, world::Env};
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
@@ -44,6 +44,11 @@ pub(super) struct Levels {
 
 /// The longest that a request is under way. An executor takes a longer one for possible (`Patience::late`).
 pub(super) const LATE_MAX: Duration = Duration::from_secs(50);
+
+/// When a copy of a request comes through that nobody waits for any more (`Patience::late`).
+const COPIES: std::ops::Range<Duration> = Duration::from_secs(100)..COPIES_MAX;
+/// The latest of them.
+pub(in crate::scenario) const COPIES_MAX: Duration = Duration::from_secs(300);
 
 /// What pods of ours are found by, and what all pods of tasks are.
 const OURS: &str = "app.kubernetes.io/managed-by=tenure";
@@ -87,6 +92,24 @@ impl Reach {
             };
             (travel, fate)
         })
+    }
+
+    /// Somebody on the way keeps a copy of a request to make a pod, and lets it go when nobody waits for it any more. What it makes
+    /// then is a stray, unless the pod is still there, or still wanted.
+    fn keep_a_copy(&self, pod: &Value) {
+        let late = self.yard().levels(|l| l.late);
+        if late == 0 || !self.0.world.sim.draw(|rng| rng.permille(250)) {
+            return;
+        }
+        let mut copy = pod.clone();
+        copy["metadata"]["annotations"][STRAY] = "true".into();
+        let (env, by) = (self.0.clone(), self.0.world.sim.draw(|rng| rng.between(COPIES)));
+        self.yard().count("copy kept");
+        self.0.world.sim.after(by, move || {
+            if env.world.yard.create(&env.world, copy).is_ok() {
+                env.world.yard.count("stray made");
+            }
+        });
     }
 
     /// One request.
@@ -269,6 +292,7 @@ impl Cluster for Reach {
 
     fn create(&self, pod: Pod) -> BoxFuture<'_, Result<Pod, Trouble>> {
         let pod = serde_json::to_value(&pod).unwrap_or_default();
+        self.keep_a_copy(&pod);
         Box::pin(self.ask(true, move |env| read(env.world.yard.create(&env.world, pod)?)))
     }
 

@@ -26,6 +26,8 @@ pub(super) const NODES: [&str; 3] = ["node-a", "node-b", "node-c"];
 /// The label of tasks on pods, and the annotation by which a template says that its task may run twice.
 pub(super) const TASK: &str = "flowforge.io/task-id";
 pub(super) const MAY_RUN_TWICE: &str = "sim/may-run-twice";
+/// The annotation of a pod that was made by a request which nobody waited for any more. It may run beside another: that is what it is.
+pub(super) const STRAY: &str = "sim/stray";
 
 const fn s(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -37,6 +39,7 @@ pub(super) struct Alive {
     pub task: String,
     pub pod: String,
     pub node: String,
+    pub stray: bool,
 }
 
 /// How a node is.
@@ -328,17 +331,19 @@ impl Yard {
     fn starts(&self, world: &World, being: &Being, pod: &Value) {
         let task = pod["metadata"]["labels"][TASK].as_str().unwrap_or_default().to_owned();
         let ours = pod["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "tenure";
-        let may_run_twice = pod["metadata"]["annotations"][MAY_RUN_TWICE] == "true" || !ours;
+        let stray = pod["metadata"]["annotations"][STRAY] == "true";
+        let may_run_twice =
+            pod["metadata"]["annotations"][MAY_RUN_TWICE] == "true" || !ours || stray;
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned();
         let mut truth = self.truth();
-        if let Some(other) = truth.alive.values().find(|a| a.task == task)
+        if let Some(other) = truth.alive.values().find(|a| a.task == task && !a.stray)
             && !may_run_twice
         {
             let both = format!("{} and {}", other.pod, being.name);
             world.fail(format!("task {task} runs twice at once: {both}"));
         }
         truth.ran.insert(being.uid.clone());
-        let alive = Alive { task, pod: being.name.clone(), node };
+        let alive = Alive { task, pod: being.name.clone(), node, stray };
         truth.alive.insert(being.uid.clone(), alive);
     }
 
