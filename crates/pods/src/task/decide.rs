@@ -689,7 +689,7 @@ impl<'a> Desk<'a> {
         let result = result.map(|r| kernel_limits::clip(r, limits::RESULT_BYTES_MAX).to_owned());
         self.leave_pod(true, true, StopWhy::Over);
         self.leave_budget();
-        self.tell("completed", Some(&ended), result.as_deref(), None);
+        self.tell("completed", Some(&ended), result.as_deref(), None, true);
         self.say(TaskEvent::TaskSucceeded { ended, result });
         self.finish();
     }
@@ -706,8 +706,8 @@ impl<'a> Desk<'a> {
         // Nobody knows whether it still runs: that is not the same as failed.
         let lost = !fenced && ended.class == Some(CauseClass::Lost);
         let end = if lost { "unknown" } else { "permanent" };
-        let error = format!("{}; {}", in_words(&ended), why.words());
-        self.tell(end, Some(&ended), None, Some(&error));
+        let error = format!("{}; {}{}", in_words(&ended), why.words(), self.in_doubt(fenced));
+        self.tell(end, Some(&ended), None, Some(&error), fenced);
         self.say(TaskEvent::TaskFailed { ended, why, fenced });
         self.finish();
     }
@@ -717,7 +717,11 @@ impl<'a> Desk<'a> {
         self.give_up_pod(fenced);
         self.leave_budget();
         let why = ask.why.clone().unwrap_or_else(|| "it was cancelled".into());
-        self.tell("cancelled", ended.as_ref(), None, Some(&why));
+        let why = format!("{why}{}", self.in_doubt(fenced));
+        // Whoever wanted it stopped hears that it was only if that is known, or it never ran.
+        let ran = self.status == RUNNING || ended.as_ref().is_some_and(|e| e.started);
+        let end = if !fenced && ran { "unknown" } else { "cancelled" };
+        self.tell(end, ended.as_ref(), None, Some(&why), fenced);
         self.say(TaskEvent::TaskCanceled { ask, ended, fenced });
         self.finish();
     }
@@ -748,6 +752,33 @@ impl<'a> Desk<'a> {
         }
     }
 
+    /// Which pod nobody has seen end, where that is so.
+    fn unfenced(&self, fenced: bool) -> Option<Value> {
+        let pod = self.state.pod.clone().unwrap_or_default();
+        (!fenced).then(|| {
+            json!({
+                "namespace": pod.namespace, "pod": pod.name, "uid": pod.uid, "node": pod.node,
+                "forced": self.state.forced,
+            })
+        })
+    }
+
+    /// The same in words, behind those of an end.
+    fn in_doubt(&self, fenced: bool) -> String {
+        let Some(PodName { namespace, name, uid, node }) = &self.state.pod else {
+            let none = "; nobody has seen its pod, which may have been made, and may still run";
+            return if fenced { String::new() } else { none.to_owned() };
+        };
+        if fenced {
+            return String::new();
+        }
+        let on = node.as_ref().map(|n| format!(", on {n}")).unwrap_or_default();
+        let taken = if self.state.forced { "; its object was taken away by force" } else { "" };
+        format!(
+            "; nobody has seen pod {namespace}/{name} (uid {uid}{on}) end: it may still run{taken}"
+        )
+    }
+
     /// Tells whoever asked for the task, and the outside.
     fn tell(
         &mut self,
@@ -755,7 +786,9 @@ impl<'a> Desk<'a> {
         ended: Option<&Ended>,
         result: Option<&str>,
         error: Option<&str>,
+        fenced: bool,
     ) {
+        let unfenced = self.unfenced(fenced);
         let state = &self.state;
         if let Some(Asker { to, kind, call }) = state.asker.clone() {
             let mut body = call;
@@ -766,15 +799,19 @@ impl<'a> Desk<'a> {
             if let Some(error) = error {
                 body.insert("error".into(), error.into());
             }
+            if let Some(unfenced) = &unfenced {
+                body.insert("unfenced".into(), unfenced.clone());
+            }
             let message = Message::mail(to, kind, Body::json(&Value::Object(body)));
             self.out.messages.push(message);
         }
         let status = match end {
             "completed" => "SUCCEEDED",
             "cancelled" => "CANCELED",
+            _ if state.cancel.is_some() => "CANCELED",
             _ => "FAILED",
         };
-        let said = json!({
+        let mut said = json!({
             "task_id": label_of(self.cx.id, state),
             "workflow_id": state.workflow_id,
             "status": status,
@@ -783,6 +820,9 @@ impl<'a> Desk<'a> {
             "exit_code": ended.and_then(|e| e.exit_code),
             "message": error,
         });
+        if let Some(unfenced) = unfenced {
+            said["unfenced"] = unfenced;
+        }
         let to = Target::Wire(format!("evt.task.{}.status", self.cx.id));
         self.out.messages.push(Message { to, kind: "task_status".into(), body: Body::json(&said) });
     }

@@ -79,8 +79,12 @@ fn ended(judge: &Judge<'_>, now: Timestamp, node: Option<&NodeView>) -> Verdict 
     let since = judge.look.deletion().map(|d| d.began).or(Some(now));
     let told = judge.told().filter(|v| !(silent && v.cause == Some(Cause::EvictedTaint)));
     let mut verdict = told.unwrap_or_else(|| {
-        let row = rule(if silent { id::NODE_SILENT } else { id::DELETED });
-        judge.ended(row, judge.look.reason(), judge.look.message(), since)
+        let (row, mark) = match silent {
+            true => (rule(id::NODE_SILENT), ""),
+            false => judge.deleted_by(id::DELETED),
+        };
+        let reason = if mark.is_empty() { judge.look.reason() } else { mark };
+        judge.ended(row, reason, judge.look.message(), since)
     });
     verdict.disrupted = true;
     verdict

@@ -1,6 +1,7 @@
 //! The decision. In this order, and the first that has something to say is heard:
 //!
-//! 1. a cancel marker, ours or a queueing system's;
+//! 1. a cancel marker, ours or a queueing system's. (Our other mark, `flowforge.io/stopped`, is no proof of anything: it only says who
+//!    it was where a deletion is all that explains an end);
 //! 2. the end of the main container. Exit code 0 and OOM are proof. Any other code is proof only if nobody was ending the pod
 //!    by then: a container killed in an eviction ends with 137 too;
 //! 3. what the pod says of itself: `status.reason`, then the condition `DisruptionTarget`, then init containers;
@@ -20,7 +21,7 @@ use super::{
     table::{Place, Row, id, rule},
     words::{Cause, CauseClass, Clock, TaskStatus, Verdict},
 };
-use crate::report::TerminatedReason;
+use crate::report::{TerminatedReason, labels};
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
 use std::time::Duration;
 use tenure_kernel::time::Timestamp;
@@ -242,9 +243,18 @@ impl<'a> Judge<'a> {
 
     fn deleted(&self) -> Option<Outside<'a>> {
         let deletion = self.look.deletion()?;
-        let row = rule(id::DELETED);
+        let (row, reason) = self.deleted_by(id::DELETED);
         let (message, since) = (self.look.message(), Some(deletion.began));
-        Some(Outside { row, reason: "", message, since, by: By::Deletion })
+        Some(Outside { row, reason, message, since, by: By::Deletion })
+    }
+
+    /// The row of a deletion: ours, if we wrote that on the pod before; else this one.
+    pub fn deleted_by(&self, other: &str) -> (&'static Row, &'a str) {
+        match self.look.annotation(labels::STOPPED) {
+            Some(why @ "timeout") => (rule(id::STOPPED_TIMEOUT), why),
+            Some(why) => (rule(id::STOPPED), why),
+            None => (rule(other), ""),
+        }
     }
 
     // --- 3. the pod ------------------------------------------------------------------------------
@@ -334,11 +344,12 @@ impl<'a> Judge<'a> {
     fn silence(&self) -> Option<Verdict> {
         if !self.look.has_node() {
             self.look.deletion()?;
-            let row = rule(id::DELETED_UNSCHEDULED);
+            let (row, reason) = self.deleted_by(id::DELETED_UNSCHEDULED);
             return Some(match self.disruption() {
                 Some(outside) => self.by(&outside),
                 None => {
-                    self.ended(row, "", self.look.message(), self.look.deletion().map(|d| d.began))
+                    let since = self.look.deletion().map(|d| d.began);
+                    self.ended(row, reason, self.look.message(), since)
                 }
             });
         }
@@ -723,8 +734,10 @@ impl<'a> Judge<'a> {
         message: &str,
         since: Option<Timestamp>,
     ) -> Verdict {
+        // What we stopped ourselves did not fail.
+        let ours = row.id == id::STOPPED;
         let mut verdict = Verdict {
-            status: Some(TaskStatus::Failed),
+            status: Some(if ours { TaskStatus::Canceled } else { TaskStatus::Failed }),
             cause: row.cause,
             class: row.class(),
             retryable: row.retryable(),

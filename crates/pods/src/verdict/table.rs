@@ -288,6 +288,8 @@ pub mod id {
         REGRESSION = "hold/regression",
         DELETED = "deleted/external",
         DELETED_UNSCHEDULED = "deleted/unscheduled",
+        STOPPED = "deleted/stopped",
+        STOPPED_TIMEOUT = "deleted/stopped-timeout",
     }
 }
 
@@ -615,6 +617,11 @@ fn rules() -> Vec<Row> {
         r(id::DELETED, DeletedExternally).note("deleted before its end, without a marker"),
         r(id::DELETED_UNSCHEDULED, DeletedExternally)
             .note("being deleted without a node: it can never run"),
+        r(id::STOPPED, UserCancel).note(
+            "CANCELED: deleted before its end, with our mark `flowforge.io/stopped`: it was replaced, or nobody waited for it any more",
+        ),
+        r(id::STOPPED_TIMEOUT, Timeout)
+            .note("the same with the mark `timeout`: its task had given it no more time"),
     ]
 }
 

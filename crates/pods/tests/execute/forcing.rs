@@ -86,7 +86,8 @@ async fn a_person_has_it_taken_away_and_the_task_still_does_not_believe_that_it_
     let report: Report = Report::read(json!({
         "task_id": task.to_string(), "workflow_id": "wf", "tenant_id": "acme", "attempt": 1,
         "pod": { "namespace": "default", "name": pod, "uid": uid },
-        "verdict": { "status": "FAILED", "cause": "deleted_externally", "class": "deleted" },
+        "verdict": { "status": "FAILED", "cause": "deleted_externally", "class": "deleted",
+            "rule": "deleted/external", "reason": "", "message": "", "started": true },
         "over": true, "gone": true, "seen_at": Timestamp::from_micros(1),
     }))
     .unwrap();

@@ -109,6 +109,54 @@ async fn a_pod_that_fails_for_good_fails_the_step_in_its_own_words() {
     assert_eq!(world.made().len(), 1, "its own retries are the task's, and there are none");
 }
 
+/// A job in the hands of a node that does not answer.
+async fn lost(
+    world: &World,
+) -> (tenure_kernel::ids::EntityId, tenure_kernel::ids::EntityId, String) {
+    let template = json!({ "spec": { "terminationGracePeriodSeconds": 1, "containers": [{ "image": "busybox" }] } });
+    let job = world.job(json!({ "template": template })).await;
+    let pod = world.pod(1).await;
+    world.cluster.bind(&pod, "node-1");
+    world.cluster.running(&pod);
+    let task = world.task_of(&pod).await;
+    world.status(task, "RUNNING").await;
+    world.cluster.node_lost("node-1");
+    world.status(task, "RETRYING").await;
+    (job, task, pod)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_whose_pod_nobody_has_seen_end_says_which_and_where() {
+    let world = World::new().await;
+    let _executor = world
+        .executor_with(|mut shop| {
+            shop.policy.terminating_grace_seconds = 0;
+            shop.policy.node_lost_grace_seconds = 0;
+            shop
+        })
+        .await;
+    let (job, task, pod) = lost(&world).await;
+    let uid = world.pod_state(world.tended(task, 1)).await.uid.unwrap();
+    // Its object is taken away, and whoever wanted it does not want it any more: nobody knows whether it still runs.
+    world.cancel(job).await;
+    world.until_pod(world.tended(task, 1), "told to go", |s| s.stop.is_some()).await;
+    let desk = tenure_pods::desk::Desk::new(world.node.pipeline.clone(), Default::default());
+    let ask =
+        tenure_pods::pod::ForceAsk { by: Some("ann".into()), why: "node-1 burnt down".into() };
+    desk.force_delete(None, task, None, ask).await.unwrap();
+    world.status(task, "CANCELED").await;
+    let words = format!("nobody has seen pod {pod} (uid {uid}, on node-1) end: it may still run");
+    for _ in 0..4_000 {
+        if world.story(job).await.contains(&words) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    let story = world.story(job).await;
+    assert!(story.contains(&words) && story.contains("taken away by force"), "{story}");
+    assert!(story.contains("\"end\":\"unknown\""), "not as if it had been stopped: {story}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_input_that_is_wrong_fails_the_step_before_anything_is_asked_for() {
     let world = World::new().await;

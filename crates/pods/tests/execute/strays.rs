@@ -36,9 +36,9 @@ fn copy_of(pod: &Value, name: &str, owner: &str) -> Value {
 
 /// A task that has ended well, whose pod is gone; and that pod as it was.
 async fn over(world: &World) -> (EntityId, String, Value) {
-    let task = world.task(new_task()).await;
     let nth = world.made().len() + 1;
-    let pod = world.pod(nth.max(1)).await;
+    let task = world.task(new_task()).await;
+    let pod = world.pod(nth).await;
     world.cluster.bind(&pod, "node-1");
     world.cluster.running(&pod);
     world.status(task, "RUNNING").await;
@@ -66,9 +66,9 @@ async fn rounds(world: &World, n: usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_that_a_late_request_made_is_marked_deleted_and_on_record() {
     let world = World::new().await;
-    world.cluster.on_delete(OnDelete::WhenTold);
     let executor = sweeping(&world).await;
     let (task, pod, was) = over(&world).await;
+    world.cluster.on_delete(OnDelete::WhenTold);
     let owner = was["metadata"]["annotations"]["flowforge.io/owner"].as_str().unwrap().to_owned();
     world.cluster.add_pod(copy_of(&was, text(&was, "name"), &owner));
     world.cluster.bind(&pod, "node-1");
@@ -98,11 +98,6 @@ async fn nobody_elses_pod_and_no_pod_of_a_live_attempt_is_touched() {
     let executor = sweeping(&world).await;
     let (_, _, was) = over(&world).await;
     let owner = was["metadata"]["annotations"]["flowforge.io/owner"].as_str().unwrap().to_owned();
-    // Our marks on a pod of another name; an owner of another installation; one that says nothing of an owner.
-    let unknown = EntityId::fixed(77, 1).to_string();
-    world.cluster.add_pod(copy_of(&was, "copied-by-hand", &owner));
-    world.cluster.add_pod(copy_of(&was, "of-another-installation", &unknown));
-    world.cluster.add_pod(copy_of(&was, "unmarked", ""));
     // A live one, and one that was left on purpose.
     let never = Cleanup { when: CleanupWhen::Never, delay_ms: 0 };
     let left = world.task(NewTask { cleanup: never, ..new_task() }).await;
@@ -116,6 +111,11 @@ async fn nobody_elses_pod_and_no_pod_of_a_live_attempt_is_touched() {
     world.cluster.bind(&live_pod, "node-1");
     world.cluster.running(&live_pod);
     world.status(live, "RUNNING").await;
+    // Our marks on a pod of another name; an owner of another installation; one that says nothing of an owner.
+    let unknown = EntityId::fixed(77, 1).to_string();
+    world.cluster.add_pod(copy_of(&was, "copied-by-hand", &owner));
+    world.cluster.add_pod(copy_of(&was, "of-another-installation", &unknown));
+    world.cluster.add_pod(copy_of(&was, "unmarked", ""));
     rounds(&world, 6).await;
     for name in ["copied-by-hand", "of-another-installation", "unmarked"] {
         let pod = world.cluster.pod(name).unwrap_or_else(|| panic!("{name} is gone"));

@@ -119,7 +119,7 @@ pub(super) struct TaskForceDelete {
     params(("id" = String, Path, description = "The task; it may be over.")),
     responses(
         (status = 202, body = TaskAskDocument), (status = 200, description = "It was asked before.", body = TaskAskDocument),
-        (status = 400, description = "Without a reason.", body = ProblemDocument), (status = 404, body = ProblemDocument),
+        (status = 422, description = "Without a reason.", body = ProblemDocument), (status = 404, body = ProblemDocument),
         (status = 409, description = "Its pod was not told to go; or there is none any more.", body = ProblemDocument),
     )
 )]

@@ -68,7 +68,7 @@ async fn a_task_is_ordered_reported_about_read_and_replayed_over_http() {
     let why = shown["why"].as_str().unwrap();
     assert!(why.contains("for an executor") && why.contains("\"pods\""), "{why}");
     let silent = server.post("/v1/tasks/wf.train/force-delete", json!({})).await;
-    assert_eq!((silent.status, silent.text("field")), (400, "why"), "{silent:?}");
+    assert_eq!((silent.status, silent.text("field")), (422, "why"), "{silent:?}");
     let early = server.post("/v1/tasks/wf.train/force-delete", json!({ "why": "stuck" })).await;
     assert_eq!((early.status, early.text("code")), (409, "not_now"), "{early:?}");
     let sent = json!({ "reports": [

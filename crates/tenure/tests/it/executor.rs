@@ -183,7 +183,7 @@ async fn a_person_has_a_pod_that_does_not_go_taken_away_by_force() {
         let args: Vec<&str> = args.iter().copied().chain(["--server", &url]).collect();
         tokio::task::block_in_place(|| run(&args, town.lab.dir()))
     };
-    let template = json!({ "spec": { "terminationGracePeriodSeconds": 1, "containers": [{ "image": "busybox" }] } });
+    let template = json!({ "spec": { "terminationGracePeriodSeconds": 1, "containers": [{ "name": "main", "image": "busybox" }] } });
     let ordered = typed(&["task", "run", &template.to_string(), "--name", "work"]);
     assert!(ordered.status.success(), "{}", complained(&ordered));
     let pod = town.pod(1).await;

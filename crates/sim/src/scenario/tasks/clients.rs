@@ -126,13 +126,19 @@ async fn nuisance(c: &Clients, id: EntityId, cancels_in: u64) {
             let fenced = vouches(c, &head.state);
             let body = Body::json(&json!({ "by": "somebody", "fenced": fenced }));
             c.mail(id, format!("now/{n}"), RETRY_NOW, body).await;
-        } else if head.kind() == "task" && c.below(6) == 0 {
-            // Whoever has no patience with a pod that does not go. Most are refused: it was not told to.
+        } else if waits_for_a_pod(head.kind(), &head.state) && c.below(2) == 0 {
+            // Whoever has no patience with a pod that does not go. Some are refused: it was not told to.
             let desk = Desk::new(c.pipeline.clone(), Defaults::default());
             let ask = ForceAsk { by: Some("somebody".into()), why: "no patience".into() };
             let _ = desk.force_delete(None, id, None, ask).await;
         }
     }
+}
+
+/// Whether a task waits for the end of a pod.
+fn waits_for_a_pod(kind: &str, state: &[u8]) -> bool {
+    let state: TaskState = decode_state::<Task>(state).unwrap_or_default();
+    kind == "task" && (state.unfenced || state.cancel.is_some())
 }
 
 /// A person who says that a pod does not run has looked.

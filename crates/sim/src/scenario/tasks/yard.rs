@@ -673,7 +673,11 @@ impl Being {
         if ran && !stopped {
             self.wait(s(2)).await;
         }
-        let code = self.world.sim.draw(|rng| [143, 0, 137][rng.index(3)]);
+        let code = match self.world.sim.draw(|rng| [143, 0, 137][rng.index(3)]) {
+            // What its machine's end had ended before does not end well now.
+            0 if ran && !stopped => 137,
+            code => code,
+        };
         if code == 0 && stopped {
             self.yard().truth().well.insert(self.uid.clone());
         }
