@@ -88,6 +88,8 @@ pub mod limits {
     /// What is said to a turn, and what it says on a bus, as JSON: it is mail that is decided on from one row, or a message
     /// that goes out whole. The result of a job may be as large as a job's output; it is read from the job.
     pub const RESULT_BYTES_MAX: usize = tenure_kernel::limits::BODY_INLINE_BYTES_MAX;
+    /// Workers that may give a turn back before a step of it is finished.
+    pub const GIVEN_BACK_MAX: u32 = 20;
     /// How deep turns may delegate.
     pub const DEPTH_MAX: u32 = 20;
 }

@@ -1,7 +1,8 @@
 //! The rules by which the silence of somebody has consequences for a turn: the seed's section 2, and what we added.
 //!
 //! A turn carries its times with it, as they were when it was sent: deciding needs nothing but its head. Each rule
-//! has a timer of its own, so none can put off another; switched off (`0`), it leaves `must_end_by`.
+//! has a timer of its own, so none can put off another; switched off (`0`), it leaves `must_end_by`. After an outage those
+//! that judge silence wait for one lease ([`judges`]), once for all of them.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -98,6 +99,13 @@ pub mod timer {
     pub const SKIP: &str = "missing_channel";
     /// An agent looks whether its active turn is there.
     pub const STILL_THERE: &str = "still_there";
+}
+
+/// Whether a timer judges the silence of a worker or a tool. Those that only ring do not: a ring more is welcome after an
+/// outage.
+pub fn judges(timer: &str) -> bool {
+    let judging = [timer::PROCESSING, timer::RESUME, timer::DISPATCHED, timer::REAP, timer::SKIP];
+    judging.contains(&timer) || timer.starts_with(timer::WAIT)
 }
 
 /// What the timers of turns and agents are counted as.

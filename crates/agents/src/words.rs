@@ -306,6 +306,9 @@ pub struct Returned {
     /// To whom.
     #[serde(default)]
     pub to: Option<EntityId>,
+    /// Of something that was said outside: the wait that it was about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<String>,
     /// Why it came back.
     pub why: String,
 }

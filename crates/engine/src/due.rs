@@ -11,7 +11,7 @@ use crate::{
     config::EngineConfig,
     lanes::Lanes,
     pipeline::Pipeline,
-    serve::{Served, Server},
+    serve::{Judging, Served, Server},
     stop::Stop,
 };
 use futures_util::future::join_all;
@@ -39,12 +39,15 @@ pub struct DueLoop {
     lanes: Lanes,
     tallies: Mutex<Tallies>,
     protect_outage: bool,
+    /// Until when holders are not judged because the store had never had a pulse. Its rules have nobody to wait for.
+    new_until: Mutex<Option<Timestamp>>,
 }
 
 impl DueLoop {
     /// A loop for the lanes that this server holds.
     pub fn new(server: Server, lanes: Lanes) -> Self {
-        DueLoop { server, lanes, tallies: Mutex::default(), protect_outage: true }
+        let (tallies, new_until) = (Mutex::default(), Mutex::default());
+        DueLoop { server, lanes, tallies, protect_outage: true, new_until }
     }
 
     /// Drills only: judge holders at once after an outage.
@@ -63,32 +66,32 @@ impl DueLoop {
         let rt = pipeline.rt().clone();
         let mut ear = pipeline.bell().listen(Topic::Due);
         let mut next_pulse = Duration::ZERO;
-        let mut judge_after = Timestamp::MAX;
+        let mut judge = Judgement::NEVER;
         // What was known to be due next when the loop lay down, if no bell woke it.
         let mut expected = None;
         let meter = pipeline.meter();
         while !stop.asked() {
             if rt.mono() >= next_pulse {
                 match self.pulse().await {
-                    Ok(after) => {
-                        judge_after = after;
+                    Ok(known) => {
+                        judge = known;
                         next_pulse = rt.mono() + self.config().tick;
                         meter.pulses.one();
                     }
                     Err(e) => {
                         tracing::warn!(error = %e, "no pulse; holders are not judged without one");
                         meter.pulses_failed.one();
-                        judge_after = Timestamp::MAX;
+                        judge = Judgement::NEVER;
                         stop.unless(rt.sleep(self.config().tick / 5)).await;
                         continue;
                     }
                 }
-                self.free_lanes(judge_after).await;
+                self.free_lanes(judge).await;
                 // What other servers hold and do not serve.
-                self.round(limits_all(), self.config().tick * 2, judge_after, None).await;
+                self.round(limits_all(), self.config().tick * 2, judge, None).await;
             }
             let unrung = expected.take();
-            let more = self.round(self.lanes.held(), Duration::ZERO, judge_after, unrung).await;
+            let more = self.round(self.lanes.held(), Duration::ZERO, judge, unrung).await;
             if more {
                 continue;
             }
@@ -109,8 +112,8 @@ impl DueLoop {
         }
     }
 
-    /// Leaves a pulse with what the rules did, and learns from when on holders are judged.
-    async fn pulse(&self) -> Result<Timestamp, StoreError> {
+    /// Leaves a pulse with what the rules did, and learns from when on silence is judged.
+    async fn pulse(&self) -> Result<Judgement, StoreError> {
         let tallies = std::mem::take(&mut *self.tallies());
         let config = self.config();
         let request =
@@ -120,11 +123,25 @@ impl DueLoop {
                 if let Some(silence) = pulse.outage {
                     tracing::warn!(
                         ?silence,
-                        "the store was silent; no holder is judged for one lease"
+                        "the store was silent; nobody is judged for one lease"
                     );
                     self.count("outage", Duration::ZERO, false, pulse.now);
                 }
-                Ok(if self.protect_outage { pulse.judge_after } else { Timestamp::ZERO })
+                // Nothing panics while it holds this lock.
+                let mut new_until = self.new_until.lock().unwrap_or_else(PoisonError::into_inner);
+                // Only the first pulse ever puts off without an outage.
+                if pulse.outage.is_none() && pulse.judge_after == pulse.now + config.lease {
+                    *new_until = Some(pulse.judge_after);
+                }
+                let rules = match *new_until == Some(pulse.judge_after) {
+                    true => Timestamp::ZERO,
+                    false => pulse.judge_after,
+                };
+                let after = Judging { holders: pulse.judge_after, rules };
+                Ok(match self.protect_outage {
+                    true => Judgement { after, until: pulse.now + config.pulse_gap },
+                    false => Judgement { after: Timestamp::ZERO.into(), until: Timestamp::MAX },
+                })
             }
             Err(e) => {
                 rules::add(&mut self.tallies(), &tallies);
@@ -134,7 +151,7 @@ impl DueLoop {
     }
 
     /// Lanes are looked after by every server: a lane of a dead server can not wait for whoever serves it.
-    async fn free_lanes(&self, judge_after: Timestamp) {
+    async fn free_lanes(&self, judge: Judgement) {
         let store = self.server.pipeline.store();
         let held = self.lanes.held();
         for lane in (0..limits::LANES).filter(|lane| !held.contains(lane)) {
@@ -142,7 +159,7 @@ impl DueLoop {
             else {
                 return;
             };
-            if head.due.is_some_and(|due| due <= now) && self.visit(&head, now, judge_after).await {
+            if head.due.is_some_and(|due| due <= now) && self.visit(&head, now, judge).await {
                 self.server.pipeline.bell().ring(Topic::Outbox);
             }
         }
@@ -154,7 +171,7 @@ impl DueLoop {
         &self,
         lanes: Vec<u16>,
         overdue: Duration,
-        judge_after: Timestamp,
+        judge: Judgement,
         unrung: Option<Timestamp>,
     ) -> bool {
         if lanes.is_empty() {
@@ -171,14 +188,18 @@ impl DueLoop {
         let early = |h: &&Head| h.due.zip(unrung).is_some_and(|(due, next)| due < next);
         self.server.pipeline.meter().bells_missed.add(heads.iter().filter(early).count() as u64);
         let full = heads.len() == limits::DUE_BATCH_MAX;
-        let served = join_all(heads.iter().map(|head| self.visit(head, now, judge_after))).await;
+        let served = join_all(heads.iter().map(|head| self.visit(head, now, judge))).await;
         // A round that moved nothing must not spin.
         let moved = served.iter().any(|moved| *moved);
         moved && (full || !served.is_empty())
     }
 
-    async fn visit(&self, head: &Head, now: Timestamp, judge_after: Timestamp) -> bool {
-        let served = self.server.serve(head, now, judge_after).await;
+    async fn visit(&self, head: &Head, now: Timestamp, judge: Judgement) -> bool {
+        // The next pulse says what is true now.
+        if now > judge.until {
+            return false;
+        }
+        let served = self.server.serve(head, now, judge.after).await;
         tracing::trace!(entity = %head.id, kind = head.kind(), status = head.status.name(), ?served, "visited");
         match served {
             Ok(Served::Fired { rule, lag, timer }) => {
@@ -237,6 +258,21 @@ impl DueLoop {
             Err(_) => (tick, None),
         }
     }
+}
+
+/// What a pulse says about judging. A loop that was stopped between its pulse and its look may look after an outage of
+/// which that pulse knew nothing: so a pulse counts for as long as the store would call no outage.
+#[derive(Clone, Copy, Debug)]
+struct Judgement {
+    after: Judging,
+    until: Timestamp,
+}
+
+impl Judgement {
+    const NEVER: Self = Judgement {
+        after: Judging { holders: Timestamp::MAX, rules: Timestamp::MAX },
+        until: Timestamp::ZERO,
+    };
 }
 
 fn limits_all() -> Vec<u16> {

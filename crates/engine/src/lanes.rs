@@ -29,7 +29,7 @@ use tenure_kernel::{
     limits,
     machine::{Input, Machines},
     mail::{expects_answer, kinds},
-    outbox::{Delivery, DeliveryAnswer, Handover, Posted, Target},
+    outbox::{Delivery, DeliveryAnswer, Handover, Message, Posted, Target},
     runtime::first,
     sessions::{LANE, lane_id},
     store::{Answer, Op},
@@ -449,13 +449,33 @@ fn queue_of(with: &Handover) -> Option<String> {
     }
 }
 
-/// Back to its sender, with the reason.
-fn returned(posted: &Posted, why: &str) -> Handover {
+/// Back to its sender, with the reason, and with the name of the wait that it was about, where it names one: what goes
+/// to nobody of this store has no id by which its sender could know it.
+pub(crate) fn returned(posted: &Posted, why: &str) -> Handover {
     let to = match &posted.message.to {
         Target::Mail(to) | Target::Create { id: to, .. } => Some(*to),
         Target::Wire(_) => None,
     };
     let (message, kind) = (posted.id.to_string(), &posted.message.kind);
-    let body = serde_json::json!({ "message": message, "kind": kind, "to": to, "why": why });
+    let mut body = serde_json::json!({ "message": message, "kind": kind, "to": to, "why": why });
+    if let Some(wait) = awaited(posted) {
+        body["wait"] = wait;
+    }
     Handover::Mail { to: posted.id.source, kind: kinds::RETURNED.into(), body: Body::json(&body) }
+}
+
+/// What somebody waits for who said this outside.
+pub(crate) fn awaited(posted: &Posted) -> Option<serde_json::Value> {
+    awaits(&posted.message)
+}
+
+/// The same of a message that is not on its way yet.
+pub(crate) fn awaits(message: &Message) -> Option<serde_json::Value> {
+    let Target::Wire(subject) = &message.to else { return None };
+    // Events are for everybody, and nobody's answer.
+    if subject.starts_with("evt.") {
+        return None;
+    }
+    let body: serde_json::Value = serde_json::from_slice(message.body.inline()?).ok()?;
+    body.get("wait").cloned()
 }

@@ -6,7 +6,12 @@
 //! read per try, the pause between two tries that failed doubles, and nothing is read while the wire itself says
 //! that it is down.
 
-use crate::{lanes::Lanes, pipeline::Pipeline, session::Keeper, stop::Stop};
+use crate::{
+    lanes::{Lanes, awaited, returned},
+    pipeline::Pipeline,
+    session::Keeper,
+    stop::Stop,
+};
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -17,7 +22,7 @@ use tenure_kernel::{
     head::lane_of,
     limits,
     outbox::{Delivery, DeliveryAnswer, Handover, Posted, Wire},
-    runtime::{First, first},
+    runtime::{BoxFuture, First, first},
     store::{Answer, Op},
 };
 
@@ -38,6 +43,23 @@ pub struct Outside {
     wire: Arc<dyn Wire>,
     /// What was said last about a wire that does not work, and when.
     said: Mutex<Option<(String, Duration)>>,
+}
+
+/// The wire of a deployment without a bus: nobody outside listens, and whoever waits for an answer of somebody out there
+/// hears that at once. Everything else goes nowhere, as its operator chose.
+#[derive(Clone, Copy, Debug)]
+pub struct NoBus;
+
+impl Wire for NoBus {
+    fn publish(&self, subject: &str, posted: &Posted) -> BoxFuture<'_, Result<(), StoreError>> {
+        let refused = awaited(posted).map(|_| {
+            StoreError::Refused(format!(
+                "no bus is configured (bus.url), so nobody was told on {subject}: answer by POST /v1/turns/{{id}}/results, and \
+                 leave the subject out of the profile"
+            ))
+        });
+        Box::pin(std::future::ready(refused.map_or(Ok(()), Err)))
+    }
 }
 
 /// What a round came to.
@@ -108,7 +130,7 @@ impl Outside {
             return Ok(Round::Idle);
         }
         let gone = stop.unless(self.publish(&rows)).await.unwrap_or_default();
-        let ops: Vec<Op> = gone.into_iter().filter_map(|posted| self.removal(posted)).collect();
+        let ops: Vec<Op> = gone.into_iter().filter_map(|(p, why)| self.removal(p, why)).collect();
         if ops.is_empty() {
             return Ok(Round::Stuck);
         }
@@ -119,15 +141,24 @@ impl Outside {
                 (Op::Deliver(d), Answer::Deliver(DeliveryAnswer::StaleLane)) => {
                     self.lanes.forget(lane_of(d.id.source));
                 }
-                (_, Answer::Deliver(_)) => removed = true,
+                (_, Answer::Deliver(answer)) => {
+                    removed = true;
+                    // Somebody has heard that nobody heard it.
+                    if let (Op::Deliver(d), DeliveryAnswer::Delivered { holder }) = (op, answer)
+                        && matches!(d.with, Handover::Mail { .. })
+                    {
+                        let bell = self.pipeline().bell();
+                        bell.ring(holder.map_or(Topic::Due, Topic::Session));
+                    }
+                }
                 _ => {}
             }
         }
         Ok(if removed { Round::Moved } else { Round::Stuck })
     }
 
-    /// Those that need not be published again: acknowledged, or refused for good.
-    async fn publish<'a>(&self, rows: &'a [Posted]) -> Vec<&'a Posted> {
+    /// Those that need not be published again: acknowledged, or refused for good, with why.
+    async fn publish<'a>(&self, rows: &'a [Posted]) -> Vec<(&'a Posted, Option<String>)> {
         let meter = self.pipeline().meter();
         let patience = self.pipeline().rt().sleep(PATIENCE);
         let answers = match first(self.wire.publish_all(rows), patience).await {
@@ -143,12 +174,12 @@ impl Outside {
             match answer {
                 Ok(()) => {
                     meter.published.one();
-                    gone.push(posted);
+                    gone.push((posted, None));
                 }
                 Err(e @ StoreError::Refused(_)) => {
                     meter.publish_refused.one();
                     tracing::error!(message = %posted.id, to = ?posted.message.to, error = %e, "can never be published; dropped");
-                    gone.push(posted);
+                    gone.push((posted, Some(e.to_string())));
                 }
                 Err(e) => {
                     failed += 1;
@@ -175,9 +206,14 @@ impl Outside {
         }
     }
 
-    fn removal(&self, posted: &Posted) -> Option<Op> {
+    /// The row goes. What was refused, and is waited for by its sender, comes back to it: a call that nobody was told
+    /// of is not waited for until its time is up.
+    fn removal(&self, posted: &Posted, refused: Option<String>) -> Option<Op> {
         let lane_epoch = self.lanes.epoch(lane_of(posted.id.source))?;
-        let with = Handover::Nothing;
+        let with = match refused {
+            Some(why) if awaited(posted).is_some() => returned(posted, &why),
+            _ => Handover::Nothing,
+        };
         Some(Op::Deliver(Box::new(Delivery { id: posted.id, lane_epoch, with })))
     }
 }

@@ -4,6 +4,10 @@
 //! clock: one that fails is pushed back on its own and the next is tried, so none postpones another.
 //! One rule per visit; if more are due, so is the entity, and it is visited again. But what gets mail all the time would
 //! never come to its timers: they are served in the same visit, after the mail.
+//!
+//! After an outage nobody is judged for one lease: neither holders, nor those whose silence a machine's own rules are
+//! about ([`tenure_kernel::machine::Machine::judges`]). A worker renews, a tool hands its result in, and mail that waited is read. `must_end_by` is no
+//! judgement and does not wait, nor do moments that somebody chose.
 
 use crate::{config::EngineConfig, pipeline::Pipeline};
 use std::{
@@ -52,6 +56,21 @@ pub enum Served {
     Overtaken,
 }
 
+/// From when on silence is judged.
+#[derive(Clone, Copy, Debug)]
+pub struct Judging {
+    /// Of holders.
+    pub holders: Timestamp,
+    /// By timers of machines ([`tenure_kernel::machine::Machine::judges`]).
+    pub rules: Timestamp,
+}
+
+impl From<Timestamp> for Judging {
+    fn from(after: Timestamp) -> Self {
+        Judging { holders: after, rules: after }
+    }
+}
+
 /// A timer that is not due after all is looked at again no sooner than this, or a machine that is wrong about it
 /// would keep the loop busy.
 const NOT_YET_MIN: Duration = Duration::from_millis(10);
@@ -79,13 +98,14 @@ enum Outcome {
 }
 
 impl Server {
-    /// Serves one head as it was read at `now`. Holders are judged only from `judge_after` on.
+    /// Serves one head as it was read at `now`. Silence is judged only from those moments on.
     pub async fn serve(
         &self,
         head: &Head,
         now: Timestamp,
-        judge_after: Timestamp,
+        judging: impl Into<Judging>,
     ) -> Result<Served, StoreError> {
+        let Judging { holders, rules: judge_after } = judging.into();
         let mut failed = None;
         let mut told = None;
         let mut not_yet: Option<Timestamp> = None;
@@ -100,14 +120,19 @@ impl Server {
             };
             let outcome = match rule.what {
                 What::MustEnd => self.must_end(head, now).await?,
-                What::HolderCheck if now < judge_after => {
-                    self.check_again(head, judge_after).await?;
+                What::HolderCheck if now < holders => {
+                    self.check_again(head, holders).await?;
                     return Ok(Served::Nothing);
                 }
                 What::HolderCheck => match self.holder_check(head, now).await? {
                     Some(outcome) => outcome,
                     None => return Ok(Served::Nothing),
                 },
+                What::Guard(timer) | What::Timer(timer)
+                    if now < judge_after && self.judges(head, timer) =>
+                {
+                    Outcome::NotYet(judge_after)
+                }
                 What::Guard(timer) => self.decide(head, &Input::Timer(timer), now).await?,
                 // All that fired are told in one visit; a failing guard beside them is still pushed back.
                 What::TimerDue(timer, at) => {
@@ -118,7 +143,7 @@ impl Server {
                 What::Mail => {
                     let outcome = self.read_mail(head, now).await?;
                     if matches!(outcome, Outcome::Done) {
-                        self.timers_after_mail(head, now).await?;
+                        self.timers_after_mail(head, now, judge_after).await?;
                     }
                     outcome
                 }
@@ -163,6 +188,10 @@ impl Server {
                 Ok(Served::Nothing)
             }
         }
+    }
+
+    fn judges(&self, head: &Head, timer: &str) -> bool {
+        self.machines.get(head.kind()).is_some_and(|core| core.judges(timer))
     }
 
     fn core(&self, head: &Head) -> Result<&Arc<dyn Core>, Undecided> {
@@ -364,8 +393,14 @@ impl Server {
     }
 
     /// Timers that had fired when the mail was read. What goes wrong here is due again.
-    async fn timers_after_mail(&self, head: &Head, now: Timestamp) -> Result<(), StoreError> {
-        for timer in head.timers.fired(now).iter().filter(|t| !t.guard) {
+    async fn timers_after_mail(
+        &self,
+        head: &Head,
+        now: Timestamp,
+        judge_after: Timestamp,
+    ) -> Result<(), StoreError> {
+        let comes = |t: &str| now >= judge_after || !self.judges(head, t);
+        for timer in head.timers.fired(now).iter().filter(|t| !t.guard && comes(&t.name)) {
             let Some(fresh) = self.pipeline.store().head(head.id).await? else { return Ok(()) };
             let free = fresh.holder.is_none() && fresh.class() != Class::Final;
             // The mail may have moved or cleared it.

@@ -380,6 +380,12 @@ impl Machine for Job {
         }
     }
 
+    /// The clock of a worker that does nothing. Sleeps, pauses and the ends of waits are moments that the flow chose, and
+    /// it is told of them at their time: a signal that comes later is kept, and the flow says what it means.
+    fn judges(timer: &str) -> bool {
+        timer == crate::decide::timers::PROGRESS
+    }
+
     fn apply(state: &mut JobState, event: &JobEvent) {
         state.events += 1;
         match event {

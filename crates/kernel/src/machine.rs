@@ -186,6 +186,15 @@ pub trait Machine: Send + Sync + 'static {
         input: &Input<'_>,
         cx: &Cx,
     ) -> Result<Decision<Self::Event>, Undecided>;
+
+    /// Whether this timer judges: somebody was silent for too long, and something ends, or is taken from them. Such a
+    /// timer waits, as the check of a holder does, for one lease after an outage: while nobody could say anything,
+    /// nobody was silent. One that is a moment (a schedule, a pause before the next try, a sleep) or only rings must
+    /// not wait, so a machine names those that do.
+    fn judges(timer: &str) -> bool {
+        let _ = timer;
+        false
+    }
 }
 
 /// A decision with its types erased: what a commit of it will carry.
@@ -247,6 +256,11 @@ pub trait Core: Send + Sync {
         input: &Input<'_>,
         cx: &Cx,
     ) -> Result<Option<Draft>, Undecided>;
+    /// See [`Machine::judges`].
+    fn judges(&self, timer: &str) -> bool {
+        let _ = timer;
+        false
+    }
     /// The state that a complete stream gives. Bodies that are blobs are looked up.
     fn replay(&self, records: &[Record], blobs: &Blobs) -> Result<Vec<u8>, Undecided>;
 }
@@ -267,6 +281,10 @@ impl<M: Machine> Core for Typed<M> {
         let state: Option<M::State> = head.map(|h| decode_state::<M>(&h.state)).transpose()?;
         let decision = M::decide(state.as_ref(), input, cx)?;
         draft::<M>(head, state.unwrap_or_default(), decision, input)
+    }
+
+    fn judges(&self, timer: &str) -> bool {
+        M::judges(timer)
     }
 
     fn replay(&self, records: &[Record], blobs: &Blobs) -> Result<Vec<u8>, Undecided> {

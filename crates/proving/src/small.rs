@@ -64,6 +64,10 @@ pub struct Small<O> {
     pub wire: Vec<Announced>,
     /// Whoever is not here.
     pub outside: O,
+    /// Nobody serves these: whoever would is dead.
+    pub asleep: BTreeSet<EntityId>,
+    /// Silence is judged from here on, as after an outage.
+    judge_after: Timestamp,
     machines: Machines,
     lanes: BTreeMap<u16, u64>,
     random: u64,
@@ -84,7 +88,9 @@ impl<O: Outside> Small<O> {
         let mut store = Model::new(Judge::new(machines.tables()));
         store.now = Timestamp::from_micros(1_000_000_000_000);
         let (wire, lanes) = (Vec::new(), BTreeMap::new());
-        let mut world = Small { store, wire, outside, machines, lanes, random: seed };
+        let (asleep, judge_after) = (BTreeSet::new(), Timestamp::ZERO);
+        let mut world =
+            Small { store, wire, outside, asleep, judge_after, machines, lanes, random: seed };
         let server = world.worker();
         for lane in 0..limits::LANES {
             let event = NewEvent::new("lane_created", Body::Inline(vec![]));
@@ -386,13 +392,19 @@ impl<O: Outside> Small<O> {
         if head.class() == Class::Final || !O::SERVED.contains(&head.kind()) {
             return false;
         }
+        if self.asleep.contains(&id) {
+            return false;
+        }
         if head.must_end_by.is_some_and(|end| end <= now) {
             self.decide(&head, &Input::MustEnd);
             assert!(self.is_final(id), "must_end_by ends it");
             return true;
         }
-        let fired: Vec<(String, bool)> =
-            head.timers.fired(now).iter().map(|t| (t.name.to_string(), t.guard)).collect();
+        let core = self.machines.get(head.kind()).expect("known");
+        let judged = |name: &str| now >= self.judge_after || !core.judges(name);
+        let fired = head.timers.fired(now);
+        let fired = fired.iter().map(|t| (t.name.to_string(), t.guard));
+        let fired: Vec<(String, bool)> = fired.filter(|(name, _)| judged(name)).collect();
         let of = |world: &mut Self, guards: bool| {
             let mut ripe = fired.iter().filter(|(_, guard)| *guard == guards);
             ripe.any(|(name, _)| world.decide(&head, &Input::Timer(name)))
@@ -410,6 +422,12 @@ impl<O: Outside> Small<O> {
             return true;
         }
         of(self, false)
+    }
+
+    /// Nobody reached the store for so long; it is there again, and nobody is judged for one lease.
+    pub fn outage(&mut self, time: Duration) {
+        self.store.now = self.store.now + time;
+        self.judge_after = self.store.now + LEASE;
     }
 
     /// Delivers and decides until nothing is left to do now.

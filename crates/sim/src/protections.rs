@@ -44,5 +44,7 @@ pub fn all() -> Vec<Missed> {
         world("repetition", Scenario::Slice, &[AnswerLost], |p| p.repetition = false),
         world("pulse", Scenario::Slice, &[Outage], |p| p.pulse = false),
         seasons(world("vacancy", Scenario::Batches, &[BellSilent, Pause], |p| p.vacancy = false)),
+        // The same protection, of tools and of workers that are to come.
+        world("pulse_of_rules", Scenario::Agents, &[Outage], |p| p.pulse = false),
     ]
 }

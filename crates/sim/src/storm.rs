@@ -2,12 +2,14 @@
 //! can be started is started again.
 
 use crate::{
+    executor::WallClock,
     faults::{Fault, Faults},
     rng::Rng,
     weather::Levels,
     world::World,
 };
 use std::{sync::Arc, time::Duration};
+use tenure_kernel::runtime::Clock as _;
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -111,7 +113,16 @@ async fn strike(world: &Arc<World>, fault: Fault) {
         Fault::Outage if world.weather.is_out() => {}
         Fault::Outage => {
             world.sim.trace("outage");
-            window(world, ms(5_000)..ms(300_000), |l| l.outage = true, |l| l.outage = false);
+            let (from, clock) = (WallClock(world.sim.clone()).now(), WallClock(world.sim.clone()));
+            let weather = world.weather.clone();
+            world.weather.change(|l| l.outage = true);
+            let d = world.sim.draw(|rng| rng.between(ms(5_000)..ms(300_000)));
+            world.sim.after(d, move || {
+                if !weather.is_over() {
+                    weather.change(|l| l.outage = false);
+                    weather.note_outage(from, clock.now());
+                }
+            });
         }
         Fault::AnswerLost => {
             window(world, SHORT, move |l| l.answer_lost = level, |l| l.answer_lost = 0);

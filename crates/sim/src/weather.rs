@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tenure_kernel::{ids::EntityId, runtime::BoxFuture};
+use tenure_kernel::{ids::EntityId, runtime::BoxFuture, time::Timestamp};
 use tenure_store::memory::{Call, Chaos, Fate};
 
 const fn ms(n: u64) -> Duration {
@@ -51,11 +51,25 @@ pub struct Levels {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Weather(Mutex<(Levels, BTreeMap<Fault, u64>)>);
+pub struct Weather {
+    now: Mutex<(Levels, BTreeMap<Fault, u64>)>,
+    /// Outages that are over, from and to, on the store's clock.
+    outages: Mutex<Vec<(Timestamp, Timestamp)>>,
+}
 
 impl Weather {
     fn lock(&self) -> MutexGuard<'_, (Levels, BTreeMap<Fault, u64>)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes an outage that lasted as long as it was meant to.
+    pub fn note_outage(&self, from: Timestamp, to: Timestamp) {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner).push((from, to));
+    }
+
+    /// Outages that are over, from and to.
+    pub fn outages(&self) -> Vec<(Timestamp, Timestamp)> {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Changes the levels.

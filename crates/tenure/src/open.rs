@@ -11,12 +11,13 @@ use tenure_bell::{
     notify::BadBell,
 };
 use tenure_edge::{SystemClock, TokioRuntime};
+use tenure_engine::outside::NoBus;
 use tenure_kernel::{
     bell::Bell,
     error::StoreError,
     feed::{Cursor, Lost},
     judge::Judge,
-    outbox::{Discard, Wire},
+    outbox::Wire,
     runtime::{First, Runtime as _, first},
     store::Store,
 };
@@ -131,7 +132,7 @@ pub async fn open(settings: &Settings, judge: Judge) -> Result<Opened, StoreErro
 fn wire(bus: &Option<AnyBus>) -> Arc<dyn Wire> {
     match bus {
         Some(AnyBus::Nats(bus)) => Arc::new(bus.clone()),
-        Some(AnyBus::Redis(_)) | None => Arc::new(Discard),
+        Some(AnyBus::Redis(_)) | None => Arc::new(NoBus),
     }
 }
 

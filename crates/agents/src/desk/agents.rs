@@ -1,6 +1,6 @@
 //! Agents: set, pause, resume, remove, list. Setting the same again writes nothing.
 
-use super::{Desk, DeskError, label, state_of, within};
+use super::{Desk, DeskError, label, within};
 use crate::{
     agent::{Agent, AgentState, Spec, agent_id},
     is_token, limits,
@@ -10,17 +10,14 @@ use serde_json::json;
 use tenure_engine::amend::amend;
 use tenure_kernel::{
     error::StoreError,
-    head::Head,
     ids::EntityId,
     machine::{Cx, Decision, Input, Machine},
     store::HeadFilter,
     stream::Body,
 };
 
-const PAGE: usize = 200;
-
 /// Everything about an agent that can be known to be wrong before anything is written.
-pub fn check(spec: &Spec) -> Result<(), DeskError> {
+pub fn check(spec: &Spec, tool_subjects: &[String]) -> Result<(), DeskError> {
     let token = |field: &'static str, text: &str| match is_token(text) {
         true => Ok(()),
         false => Err(DeskError::Bad {
@@ -42,14 +39,23 @@ pub fn check(spec: &Spec) -> Result<(), DeskError> {
     }
     let max = limits::PROFILE_BYTES_MAX;
     within("the agent", "profile", "PROFILE_BYTES_MAX", &json!(spec), max)?;
-    if let Err(problems) = crate::drive::profile::check(&spec.profile) {
-        return Err(DeskError::Bad {
+    let profile =
+        crate::drive::profile::check(&spec.profile).map_err(|problems| DeskError::Bad {
             field: "profile",
             why: problems.join("; "),
             fix: "docs/agents-in-any-language.md says what a profile can say",
-        });
+        })?;
+    let is_for_tools = |s: &&str| tool_subjects.iter().any(|begin| s.starts_with(begin.as_str()));
+    match profile.subjects().find(|s| !is_for_tools(s)) {
+        None => Ok(()),
+        Some(subject) => Err(DeskError::Bad {
+            field: "profile",
+            why: format!(
+                "subject {subject:?} is not for tools: those begin with {tool_subjects:?}"
+            ),
+            fix: "use one of these, or let the operator add to agents.tool_subjects",
+        }),
     }
-    Ok(())
 }
 
 impl Desk {
@@ -60,7 +66,7 @@ impl Desk {
         spec: Spec,
         by: Option<String>,
     ) -> Result<bool, DeskError> {
-        check(&spec)?;
+        check(&spec, &self.defaults.tool_subjects)?;
         let id = agent_id(tenant, &spec.name);
         self.amend_agent(tenant, id, |state, cx| {
             let here = state.is_some_and(|s| s.spec == spec) && !is_removed(cx);
@@ -130,30 +136,17 @@ impl Desk {
     ) -> Result<bool, DeskError> {
         Ok(amend::<Agent, DeskError>(&self.pipeline, id, tenant, decide).await?.changed)
     }
+}
 
-    /// The agents of a tenant, or of all, by tenant and name; removed ones too.
-    pub async fn agents(
-        &self,
-        tenant: Option<&str>,
-    ) -> Result<Vec<(Head, AgentState)>, StoreError> {
-        let (mut found, mut after) = (Vec::new(), None);
-        loop {
-            let filter = HeadFilter {
-                kind: Some(Agent::TABLE.kind.into()),
-                tenant: tenant.map(str::to_owned),
-                after,
-                ..HeadFilter::default()
-            };
-            let heads = self.pipeline.store().heads(filter, PAGE).await?;
-            let Some(last) = heads.last() else { break };
-            after = Some(last.id);
-            for head in heads {
-                let state = state_of::<Agent>(&head)?;
-                found.push((head, state));
-            }
-        }
-        found.sort_by(|(a, s), (b, t)| (&a.tenant, &s.spec.name).cmp(&(&b.tenant, &t.spec.name)));
-        Ok(found)
+/// Those of a tenant, or of all, for a look by pages; without those that were removed, unless somebody wants to see them.
+pub fn listing(tenant: Option<String>, removed: bool, after: Option<EntityId>) -> HeadFilter {
+    let here = Agent::TABLE.statuses.iter().map(|s| s.name).filter(|s| removed || *s != "removed");
+    HeadFilter {
+        kind: Some(Agent::TABLE.kind.into()),
+        tenant,
+        statuses: here.map(str::to_owned).collect(),
+        after,
+        ..HeadFilter::default()
     }
 }
 

@@ -65,15 +65,24 @@ impl Desk {
         let body = json!(said);
         fits("the result", "result", &body)?;
         let (head, state) = self.turn(tenant, turn).await?;
-        // The same words about another call are another result: ids of models repeat.
+        // The same words about another call are another result: ids of models repeat. Under the same key they are not,
+        // whatever has happened since they were said first.
         let (wait, call) = (said.wait.as_deref(), said.tool_call_id.as_deref());
         let suspended = head.status.name() == SUSPENDED;
-        let about = match (wait, find(&state, suspended, wait, call, said.turn_epoch)) {
-            (Some(named), _) => named.to_owned(),
-            (None, Match::Open(wait)) => wait.id.clone(),
-            (None, _) => state.turn_epoch.to_string(),
+        let found = find(&state, suspended, wait, call, said.turn_epoch);
+        let kind = match (wait, &found) {
+            _ if key.is_some() => "result".to_owned(),
+            (Some(named), _) => format!("result/{named}"),
+            (None, Match::Open(wait)) => format!("result/{}", wait.id),
+            (None, _) => format!("result/{}", state.turn_epoch),
         };
-        let id = mail_id(&format!("result/{about}"), key, &body)?;
+        let is_used = |c: &str| state.done_calls.iter().any(|done| done == c);
+        let says_too_little = wait.is_none() && said.turn_epoch.is_none() && key.is_none();
+        if says_too_little && matches!(found, Match::Open(_)) && call.is_some_and(is_used) {
+            let why = "an earlier call of this turn had the same id, and this may be its result, sent again; name the wait or the turn_epoch, or send an Idempotency-Key";
+            return Err(useless(&state, "ambiguous_call", why));
+        }
+        let id = mail_id(&kind, key, &body)?;
         if head.class() == Class::Final {
             return Err(self.too_late(&head, &id, said.by.clone(), &body).await?);
         }

@@ -143,6 +143,9 @@ pub struct Defaults {
     pub must_end_in: Duration,
     /// Its channel, where its agent has none either. Without one no bell is rung for it.
     pub channel: Option<String>,
+    /// How the subjects begin on which tools outside are told. What a server publishes there, it publishes under its own
+    /// credentials, with arguments that a model of a tenant chose.
+    pub tool_subjects: Vec<String>,
 }
 
 impl Default for Defaults {
@@ -151,6 +154,7 @@ impl Default for Defaults {
             rules: Rules::default(),
             must_end_in: MUST_END_IN,
             channel: Some("public".to_owned()),
+            tool_subjects: vec!["tools.".to_owned()],
         }
     }
 }

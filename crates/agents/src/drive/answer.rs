@@ -36,6 +36,10 @@ pub fn follows(ground: &Ground<'_>, cx: &Cx, talk: &Conversation, reply: Reply) 
     let text = message["content"].as_str().unwrap_or_default().trim().to_owned();
     let done = StepDone { step: ground.step, message, usage };
     let ends = asked.is_empty() && !text.is_empty() && ground.profile.must_end_with.is_none();
+    if let Some(shown) = ends.then(|| calls::held_back(ground, talk)).flatten() {
+        let suspended = act::suspend(ground.state, cx, done, vec![shown], &talk.early, ground.left);
+        return Follows { decision: suspended.decision, parks: suspended.parks };
+    }
     if ends {
         let content = Value::String(text);
         let decision = act::finish(ground.state, cx, Some(done), EndStatus::Success, content);
@@ -48,7 +52,9 @@ pub fn follows(ground: &Ground<'_>, cx: &Cx, talk: &Conversation, reply: Reply) 
         }
         Outcome::Calls(waits) => {
             let suspended = act::suspend(ground.state, cx, done, waits, &talk.early, ground.left);
-            Follows { decision: suspended.decision, parks: suspended.parks }
+            let mut decision = suspended.decision;
+            decision.events.splice(0..0, talk.outlived(ground.state.turn_epoch));
+            Follows { decision, parks: suspended.parks }
         }
     }
 }

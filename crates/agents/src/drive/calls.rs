@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     agent::{Spec, agent_id},
+    clip_encoded,
     join::{NewJoin, Task},
     limits,
     turn::{
@@ -73,20 +74,25 @@ pub fn read(message: &mut Value, step: u32) -> Vec<Asked> {
     let mut asked = Vec::with_capacity(calls.len());
     for (n, call) in calls.iter_mut().enumerate() {
         let given = call["id"].as_str().unwrap_or_default().to_owned();
-        let fits = !given.is_empty() && given.len() <= limits::CALL_BYTES_MAX;
+        // As JSON, because it lies in the head: a control character takes six bytes there.
+        let fits = !given.is_empty() && clip_encoded(&given, limits::CALL_BYTES_MAX + 2) == given;
         let id = match fits && seen.insert(given.clone()) {
             true => given,
             false => {
-                let id = format!("call_{step}_{}", n + 1);
+                // The model may have made up the same.
+                let mut id = format!("call_{step}_{}", n + 1);
+                while !seen.insert(id.clone()) {
+                    id.push('_');
+                }
                 if call.is_object() {
                     call["id"] = json!(id);
                 }
-                seen.insert(id.clone());
                 id
             }
         };
         let function = &call["function"];
-        let tool = clip(function["name"].as_str().unwrap_or_default(), limits::TOOL_BYTES_MAX);
+        let name = function["name"].as_str().unwrap_or_default();
+        let tool = clip_encoded(name, limits::TOOL_BYTES_MAX + 2);
         let arguments = match &function["arguments"] {
             Value::String(text) if text.trim().is_empty() => Ok(json!({})),
             Value::String(text) => {
@@ -208,6 +214,10 @@ fn make(
         (SUBMIT, _) => Err(not_submitted(one, last, alone, talk)),
         (DELEGATE, _) if !ground.profile.delegates.is_empty() => delegate(ground, one, ordinal),
         (FORK_JOIN, _) if !ground.profile.delegates.is_empty() => fork_join(ground, one, ordinal),
+        // What ends the turn waits for what the model has not seen, as a submission does.
+        (name, Some(_)) if name == last && !ground.last_step && !talk.unseen().is_empty() => {
+            Err(not_yet(talk))
+        }
         (_, Some(tool)) => call(ground, one, tool, place, ordinal),
         (name, None) => Err(refused("unknown_tool", format!("there is no tool {name:?}"))),
     }
@@ -235,14 +245,36 @@ fn not_submitted(one: &Asked, last: &str, alone: bool, talk: &Conversation) -> A
     if let Err(answer) = submitted(one) {
         return answer;
     }
+    not_yet(talk)
+}
+
+/// The answer to whatever would end the turn while results are there that the model has not seen.
+fn not_yet(talk: &Conversation) -> Answer {
     let items: Vec<Value> = talk
         .unseen()
         .into_iter()
         .map(|(call, r)| json!({ "tool_call_id": call, "status": r.status, "result": r.result, "error": r.error }))
         .collect();
-    let message = "results are there that you have not seen; look at them, then submit again";
+    let message =
+        "results are there that you have not seen; look at them, then end your turn again";
     let fault = Fault { code: INBOX_NOT_EMPTY.into(), message: message.into() };
     (ToolStatus::Failed, Value::Array(items), Some(fault))
+}
+
+/// What stands behind a plain text that would have ended the turn, in the place of its first call: the results that the
+/// model has not seen. None where there are none, or nobody is left to read them.
+pub fn held_back(ground: &Ground<'_>, talk: &Conversation) -> Option<NewWait> {
+    if ground.last_step || talk.unseen().is_empty() {
+        return None;
+    }
+    let (status, result, fault) = not_yet(talk);
+    Some(NewWait {
+        call: format!("call_{}_1", ground.step),
+        tool: String::new(),
+        how: How::Answered(status, result, fault),
+        timeout_ms: None,
+        after: After::Suspend,
+    })
 }
 
 /// Arguments that fit their schema.

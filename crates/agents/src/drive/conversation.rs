@@ -3,8 +3,8 @@
 
 use super::profile::Profile;
 use crate::{
-    turn::model::{Applied, TurnEvent},
-    words::{After, EndStatus, ToolResult, ToolStatus},
+    turn::model::{Applied, Dead, TurnEvent},
+    words::{After, EndStatus, ToolResult, ToolStatus, kinds},
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,6 +41,8 @@ pub struct Conversation {
     pub steps: Vec<Step>,
     /// Results that came before their calls, by tool call id.
     pub early: BTreeMap<String, ToolResult>,
+    /// Under which ids they lie in the inbox.
+    pub early_items: BTreeMap<String, String>,
 }
 
 /// The code of an answer to [`SUBMIT`](super::profile::SUBMIT) while results were there that the model had not seen.
@@ -66,13 +68,37 @@ impl Conversation {
                     step.results.push(applied.clone());
                 }
             }
-            TurnEvent::ResultKept { result, .. } => {
+            TurnEvent::ItemDead(dead) if dead.kept => {
+                if let Some(call) = dead.body["tool_call_id"].as_str() {
+                    self.early.remove(call);
+                }
+            }
+            TurnEvent::ResultKept { item, result } => {
                 if let Some(call) = &result.tool_call_id {
+                    if !self.early.contains_key(call) {
+                        self.early_items.insert(call.clone(), item.clone());
+                    }
                     self.early.entry(call.clone()).or_insert_with(|| (**result).clone());
                 }
             }
             _ => {}
         }
+    }
+
+    /// Results that were kept under a counter that is over: they answer nothing any more.
+    pub fn outlived(&self, turn_epoch: u64) -> Vec<TurnEvent> {
+        let old = self.early.iter().filter(|(_, r)| r.turn_epoch.is_some_and(|e| e != turn_epoch));
+        let letters = old.map(|(call, result)| {
+            TurnEvent::ItemDead(Dead {
+                item: self.early_items.get(call).cloned().unwrap_or_else(|| call.clone()),
+                kind: kinds::TOOL_RESULT.to_owned(),
+                code: "stale_epoch".to_owned(),
+                why: "it was kept, and no call under its turn_epoch asked for it".to_owned(),
+                body: json!(result),
+                kept: true,
+            })
+        });
+        letters.collect()
     }
 
     /// Results that lie elsewhere and were not read yet.
@@ -136,7 +162,9 @@ impl Conversation {
                     step.results.iter().find(|r| r.wait == wait).map_or_else(String::new, told);
                 all.push(json!({ "role": "tool", "tool_call_id": call["id"], "content": content }));
             }
-            if calls.is_empty() {
+            if let (true, Some(shown)) = (calls.is_empty(), step.results.first()) {
+                all.push(note(&format!("This did not end your turn. {}", told(shown))));
+            } else if calls.is_empty() {
                 let last = profile.last_tool();
                 all.push(note(&format!("This did not end your turn. End it by calling {last}.")));
             }

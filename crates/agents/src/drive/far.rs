@@ -48,6 +48,11 @@ use tenure_kernel::{
 
 /// Tries of a commit that somebody else was faster than.
 const TRIES: usize = 8;
+/// An answer to a poll gets no further turns once it is so large.
+const POLL_BYTES: usize = 8 * 1024 * 1024;
+/// Turns of the first claim of a poll; each further one asks for twice as many. What is claimed is handed out, so few are
+/// claimed until it is known how large they are.
+const SLICE_FIRST: usize = 4;
 
 /// A turn that a far worker has, with its step begun: everything that it needs to know.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -175,42 +180,84 @@ impl Far {
         (session, lease): (SessionId, Duration),
         targets: &[String],
         n: usize,
-        sees: impl Fn(&str) -> bool + Send,
+        sees: impl Fn(&str) -> bool + Send + Sync,
     ) -> Result<Vec<Handed>, StoreError> {
-        let mut handed = Vec::new();
-        let store = self.pipeline.store();
-        for target in targets {
+        let (mut handed, mut bytes) = (Vec::new(), 0);
+        // From another one each time, or a backlog of the first starves the others: their turns would end undispatched.
+        let random = self.pipeline.rt().random() % targets.len().max(1) as u64;
+        let first = usize::try_from(random).unwrap_or(0);
+        for target in targets.iter().cycle().skip(first).take(targets.len()) {
             let queue = queue_of(target);
-            let groups = store.ready_groups(&queue).await?;
-            let limit = n.saturating_sub(handed.len());
-            if limit == 0 || !groups.iter().any(|(_, tenant)| sees(tenant)) {
-                continue;
-            }
-            let mut probes = {
-                let mut planners = self.planners();
-                let planner = planners.entry(queue.clone()).or_default();
-                planner.refresh(groups);
-                planner.plan(limit)
-            };
-            probes.retain(|p| sees(&p.tenant));
-            let id = self.pipeline.commit_id();
-            let request = ClaimRequest { id, session, lease, queue: queue.clone(), probes, limit };
-            let answer = store.claim(request).await?;
-            self.pipeline.meter().claims.add(answer.claimed.len() as u64);
-            if let Some(planner) = self.planners().get_mut(&queue) {
-                planner.settle(&answer.claimed);
-            }
-            for claimed in answer.claimed {
-                let turn = claimed.head.id;
-                match self.hand(claimed.head).await?.begin().await {
-                    Ok(Some(begun)) => handed.push(begun),
-                    Ok(None) => {}
-                    // What is left lapses, and is taken over.
-                    Err(e) => tracing::warn!(%turn, error = %e, "a turn can not be handed out"),
+            let mut slice = SLICE_FIRST;
+            while handed.len() < n && bytes < POLL_BYTES {
+                let limit = slice.min(n - handed.len());
+                let claimed = match self.claim((session, lease), &queue, limit, &sees).await {
+                    Ok(claimed) => claimed,
+                    // What there is already is somebody's: it is handed out.
+                    Err(_) if !handed.is_empty() => return Ok(handed),
+                    Err(e) => return Err(e),
+                };
+                let is_last = claimed.len() < limit;
+                for head in claimed {
+                    if let Some(begun) = self.hand_out(session, head).await {
+                        bytes += serde_json::to_vec(&begun).map_or(0, |b| b.len());
+                        handed.push(begun);
+                    }
                 }
+                if is_last {
+                    break;
+                }
+                slice *= 2;
             }
         }
         Ok(handed)
+    }
+
+    /// Claims up to `limit` turns of a queue.
+    async fn claim(
+        &self,
+        (session, lease): (SessionId, Duration),
+        queue: &str,
+        limit: usize,
+        sees: &(impl Fn(&str) -> bool + Send + Sync),
+    ) -> Result<Vec<Head>, StoreError> {
+        let store = self.pipeline.store();
+        let groups = store.ready_groups(queue).await?;
+        if !groups.iter().any(|(_, tenant)| sees(tenant)) {
+            return Ok(Vec::new());
+        }
+        let mut probes = {
+            let mut planners = self.planners();
+            let planner = planners.entry(queue.to_owned()).or_default();
+            planner.refresh(groups);
+            planner.plan(limit)
+        };
+        probes.retain(|p| sees(&p.tenant));
+        let (id, queue) = (self.pipeline.commit_id(), queue.to_owned());
+        let request = ClaimRequest { id, session, lease, queue: queue.clone(), probes, limit };
+        let answer = store.claim(request).await?;
+        self.pipeline.meter().claims.add(answer.claimed.len() as u64);
+        if let Some(planner) = self.planners().get_mut(&queue) {
+            planner.settle(&answer.claimed);
+        }
+        Ok(answer.claimed.into_iter().map(|c| c.head).collect())
+    }
+
+    /// Begins the step of a turn that was just claimed. One that can not be begun is given back.
+    async fn hand_out(&self, session: SessionId, head: Head) -> Option<Handed> {
+        let (turn, epoch) = (head.id, head.epoch);
+        let begun = async { self.hand(head).await?.begin().await }.await;
+        match begun {
+            Ok(begun) => begun,
+            Err(e) => {
+                tracing::warn!(%turn, error = %e, "a turn can not be handed out");
+                let why = Said::Release("it could not be handed out".into());
+                if let Err(e) = self.say(turn, (session, epoch), &why).await {
+                    tracing::warn!(%turn, error = %e, "not given back; it will lapse");
+                }
+                None
+            }
+        }
     }
 
     async fn hand(&self, head: Head) -> Result<Hand<'_>, StoreError> {
@@ -235,14 +282,14 @@ impl Far {
         for _ in 0..TRIES {
             let Some(head) = self.head(turn).await? else { return Ok(Heard::Unknown) };
             if !holds(&head, session, epoch) {
-                return self.too_late(head, epoch, said).await;
+                return self.too_late(head, (session, epoch), said).await;
             }
             let mut hand = self.hand(head).await?;
             let state = hand.state()?;
             let follows = match said {
                 Said::Step(step, reply) => {
                     if *step != state.step || state.attempt == 0 {
-                        return self.too_late(hand.head, epoch, said).await;
+                        return self.too_late(hand.head, (session, epoch), said).await;
                     }
                     match hand.answered(reply.clone()).await? {
                         Ok(follows) => follows,
@@ -264,8 +311,18 @@ impl Far {
                 }
                 Said::Release(why) => {
                     let id = self.pipeline.commit_id();
-                    let decision = act::give_back(&state, why);
-                    let commit = act::parting(&hand.head, state, decision, id, None);
+                    let parted = act::give_back(&state, &hand.cx(), why);
+                    if !parted.parks {
+                        let follows = Follows { decision: parted.decision, parks: false };
+                        match hand.commit(follows, &[]).await? {
+                            Done::Yes => {
+                                return Ok(Heard::Accepted(hand.head.status.name(), None));
+                            }
+                            Done::Refused(why) => return Ok(Heard::Refused(why)),
+                            Done::MoreMail | Done::Overtaken => continue,
+                        }
+                    }
+                    let commit = act::parting(&hand.head, state, parted.decision, id, None);
                     match self.pipeline.commit(commit).await? {
                         CommitAnswer::Committed(_) => return Ok(Heard::Accepted("ready", None)),
                         CommitAnswer::Refused(why) => return Ok(Heard::Refused(why.to_string())),
@@ -275,11 +332,12 @@ impl Far {
             };
             match hand.commit(follows, &[]).await? {
                 Done::Yes => {
-                    let status = hand.head.status.name();
                     let next = match holds(&hand.head, session, epoch) {
                         true => hand.begin().await?,
                         false => None,
                     };
+                    // After the beginning, which may have ended the turn instead.
+                    let status = hand.head.status.name();
                     return Ok(Heard::Accepted(status, next.map(Box::new)));
                 }
                 Done::MoreMail => {
@@ -293,9 +351,14 @@ impl Far {
     }
 
     /// The worker has the turn no longer, or the step is over. The same again is answered the same.
-    async fn too_late(&self, head: Head, epoch: u64, said: &Said) -> Result<Heard, StoreError> {
+    async fn too_late(
+        &self,
+        head: Head,
+        (session, epoch): (SessionId, u64),
+        said: &Said,
+    ) -> Result<Heard, StoreError> {
         let status = head.status.name();
-        let hand = self.hand(head).await?;
+        let mut hand = self.hand(head).await?;
         let state = hand.state()?;
         let again = match said {
             Said::Step(step, reply) => {
@@ -314,14 +377,21 @@ impl Far {
                 let error = state.outcome.as_ref().and_then(|o| o.error.as_ref());
                 error.is_some_and(|e| e.code == fault.code)
             }
-            Said::Release(_) => hand.head.epoch == epoch + 1 && status == "ready",
+            Said::Release(_) => {
+                let error = state.outcome.as_ref().and_then(|o| o.error.as_ref());
+                let ended = error.is_some_and(|e| e.code == "given_back_too_often");
+                ended || (hand.head.epoch == epoch + 1 && status == "ready")
+            }
         };
         if again {
-            let next = match (said, hand.head.epoch == epoch && state.attempt > 0) {
-                (Said::Step(..), true) => hand.handed()?.map(Box::new),
+            let has_it = holds(&hand.head, session, epoch);
+            let next = match said {
+                Said::Step(..) if has_it && state.attempt > 0 => hand.handed().await?,
+                // Recorded, and then the server was lost.
+                Said::Step(..) if has_it => hand.begin().await?,
                 _ => None,
             };
-            return Ok(Heard::Accepted(status, next));
+            return Ok(Heard::Accepted(hand.head.status.name(), next.map(Box::new)));
         }
         match (said, hand.head.epoch == epoch) {
             (Said::Step(..), true) => Ok(Heard::WrongStep(state.step)),
@@ -434,48 +504,64 @@ impl Hand<'_> {
         Ok(())
     }
 
-    async fn fail(&mut self, code: &str, message: String) -> Result<(), StoreError> {
-        let fault = Fault { code: code.to_owned(), message };
-        let decision = act::fail(&self.state()?, &self.cx(), fault);
-        self.commit(Follows { decision, parks: false }, &[]).await?;
-        Ok(())
-    }
-
-    /// Begins the next step. `None` where the turn has ended instead, or is lost.
-    async fn begin(mut self) -> Result<Option<Handed>, StoreError> {
-        if self.head.has_mail() {
-            self.read_mail().await?;
-        }
-        let store = self.far.pipeline.store().clone();
-        load::fetch(&store, &mut self.talk).await?;
-        if self.head.class() != Class::Open || self.head.holder.is_none() {
-            return Ok(None);
-        }
-        if let Some(ends) = self.talk.ends() {
-            let (state, cx) = (self.state()?, self.cx());
-            let decision = act::finish(&state, &cx, None, ends.status, ends.content);
-            self.commit(Follows { decision, parks: false }, &[]).await?;
-            return Ok(None);
-        }
-        let (profile, copy) = match self.profile().await? {
-            Ok(found) => found,
-            Err((code, why)) => {
-                self.fail(code, why).await?;
+    /// Begins the next step. `None` where the turn has ended instead, or is lost: the head says which.
+    async fn begin(&mut self) -> Result<Option<Handed>, StoreError> {
+        let held = (self.head.holder, self.head.epoch);
+        for _ in 0..TRIES {
+            if self.head.has_mail() {
+                self.read_mail().await?;
+            }
+            if self.head.class() != Class::Open || (self.head.holder, self.head.epoch) != held {
                 return Ok(None);
             }
+            let begun = match self.begin_once().await? {
+                Done::Yes => Some(()),
+                Done::Refused(why) => return Err(StoreError::Refused(why)),
+                Done::MoreMail => {
+                    self.read_mail().await?;
+                    None
+                }
+                Done::Overtaken => {
+                    if let Some(head) = self.far.head(self.head.id).await? {
+                        *self = self.far.hand(head).await?;
+                    }
+                    None
+                }
+            };
+            if begun.is_some() {
+                let is_open = self.head.class() == Class::Open;
+                return if is_open { self.handed().await } else { Ok(None) };
+            }
+        }
+        let turn = self.head.id;
+        Err(StoreError::Unavailable(format!("turn {turn} is written by too many at once")))
+    }
+
+    /// The commit that begins the step, or ends the turn.
+    async fn begin_once(&mut self) -> Result<Done, StoreError> {
+        let store = self.far.pipeline.store().clone();
+        load::fetch(&store, &mut self.talk).await?;
+        let (state, cx) = (self.state()?, self.cx());
+        let decision = if let Some(ends) = self.talk.ends() {
+            act::finish(&state, &cx, None, ends.status, ends.content)
+        } else {
+            match self.profile().await? {
+                Err((code, message)) => {
+                    act::fail(&state, &cx, Fault { code: code.to_owned(), message })
+                }
+                Ok((profile, _)) if self.talk.steps_left(&profile) == 0 => {
+                    let message =
+                        format!("{} steps, and the turn has not ended", profile.max_steps);
+                    act::fail(&state, &cx, Fault { code: "max_steps_exceeded".into(), message })
+                }
+                Ok((profile, copy)) => {
+                    let timeout = profile.step_timeout.min(self.left());
+                    let ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
+                    act::start_step(&state, &cx, ms, copy)
+                }
+            }
         };
-        if self.talk.steps_left(&profile) == 0 {
-            let why = format!("{} steps, and the turn has not ended", profile.max_steps);
-            self.fail("max_steps_exceeded", why).await?;
-            return Ok(None);
-        }
-        let timeout = profile.step_timeout.min(self.left());
-        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1);
-        let decision = act::start_step(&self.state()?, &self.cx(), timeout_ms, copy);
-        match self.commit(Follows { decision, parks: false }, &[]).await? {
-            Done::Yes => self.handed(),
-            Done::MoreMail | Done::Overtaken | Done::Refused(_) => Ok(None),
-        }
+        self.commit(Follows { decision, parks: false }, &[]).await
     }
 
     fn left(&self) -> Duration {
@@ -503,8 +589,9 @@ impl Hand<'_> {
         Ok(profile.map(|p| (p, copy)))
     }
 
-    /// What the worker gets of a step that is begun.
-    fn handed(&self) -> Result<Option<Handed>, StoreError> {
+    /// What the worker gets of a step that is begun, with results that were too large for mail in their place.
+    async fn handed(&mut self) -> Result<Option<Handed>, StoreError> {
+        load::fetch(&self.far.pipeline.store().clone(), &mut self.talk).await?;
         let state = self.state()?;
         let value = self.talk.profile.clone().unwrap_or_default();
         let Ok(profile) = profile::check(&value) else { return Ok(None) };

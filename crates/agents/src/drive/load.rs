@@ -2,7 +2,7 @@
 
 use super::{conversation::Conversation, profile};
 use crate::{
-    agent::{Agent, AgentState, agent_id},
+    agent::{Agent, AgentEvent, AgentState, agent_id},
     turn::model::{Turn, TurnState},
 };
 use serde_json::Value;
@@ -14,6 +14,7 @@ use tenure_kernel::{
     ids::EntityId,
     machine::{decode_event, decode_state},
     store::Store,
+    time::Timestamp,
 };
 
 /// Records read at once.
@@ -71,18 +72,55 @@ pub async fn agent_at(
     decode_state::<Agent>(&head.state).map(Some).map_err(corrupt)
 }
 
-/// The subjects on which the tools of an agent are told, as its profile says now.
-pub async fn subjects_of(
+/// Pages of an agent's history that are read in search of what it was.
+const PAGES_BACK: usize = 16;
+
+/// Whether tools of this agent are told on all of these subjects, by its profile as it is, or as it was at any time since
+/// then: a turn that is under way keeps what it began with, and may end after its agent was changed or removed.
+pub async fn tells(
     store: &Arc<dyn Store>,
     agent: EntityId,
-) -> Result<Vec<String>, StoreError> {
-    let Some(agent) = agent_at(store, agent).await? else { return Ok(Vec::new()) };
-    let Ok(profile) = profile::check(&agent.spec.profile) else { return Ok(Vec::new()) };
-    let subject = |tool: profile::ToolDef| match tool.run {
-        profile::Run::External { subject } => subject,
-        _ => None,
+    since: Timestamp,
+    subjects: &[String],
+) -> Result<bool, StoreError> {
+    let Some(head) = store.head(agent).await?.filter(|h| h.kind() == "agent") else {
+        return Ok(false);
     };
-    Ok(profile.tools.into_iter().filter_map(subject).collect())
+    let mut missing = subjects.to_vec();
+    let strike = |missing: &mut Vec<String>, value: &Value| {
+        if let Ok(profile) = profile::check(value) {
+            missing.retain(|s| profile.subjects().all(|told| told != s));
+        }
+    };
+    let now = decode_state::<Agent>(&head.state).map_err(corrupt)?;
+    strike(&mut missing, &now.spec.profile);
+    let mut before = head.version + 1;
+    for _ in 0..PAGES_BACK {
+        if missing.is_empty() || before <= 1 {
+            break;
+        }
+        let from = before.saturating_sub(PAGE as u64).max(1);
+        let page = store.stream(agent, from, PAGE).await?;
+        let mut is_old = false;
+        for record in page.iter().filter(|r| r.first < before).rev() {
+            for event in events::of_record(store, record).await? {
+                let read = decode_event::<Agent>(&event.name, &event.body).map_err(corrupt)?;
+                if let Some(AgentEvent::AgentSet { spec, .. }) = read {
+                    strike(&mut missing, &spec.profile);
+                    // What it was when the turn was sent is the last that counts.
+                    is_old |= record.at <= since;
+                }
+            }
+            if is_old {
+                break;
+            }
+        }
+        if is_old {
+            break;
+        }
+        before = from;
+    }
+    Ok(missing.is_empty())
 }
 
 /// What a job, a turn or a join has delivered. Of a join: one row per turn, each with what that turn delivered.

@@ -2,10 +2,10 @@
 
 use super::profile::ModelSettings;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tenure_kernel::runtime::BoxFuture;
 use tenure_steps::tool::{ToolCtx, ToolError};
-use tenure_tools::llm::{Endpoint, Llm, LlmInput};
+use tenure_tools::llm::{Endpoint, Llm, LlmInput, retry_after};
 
 /// A question.
 #[derive(Clone, Debug)]
@@ -30,8 +30,8 @@ pub struct Reply {
 /// Why there is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoReply {
-    /// Asking again may help.
-    Transient(String),
+    /// Asking again may help, and not sooner than after this time, where whoever refused says so.
+    Transient(String, Option<Duration>),
     /// It would not.
     Refused(String),
 }
@@ -71,7 +71,10 @@ impl Model for ChatModel {
             let said = llm.ask(&ctx, &input, elsewhere.as_ref()).await.map_err(|e| match e {
                 ToolError::Permanent(why) | ToolError::Compensatable(why) => NoReply::Refused(why),
                 ToolError::Cancelled => NoReply::Refused(e.to_string()),
-                ToolError::Retryable(why) | ToolError::Unknown(why) => NoReply::Transient(why),
+                ToolError::Retryable(why) | ToolError::Unknown(why) => {
+                    let after = retry_after(&why);
+                    NoReply::Transient(why, after)
+                }
             })?;
             let mut message = said.response["choices"][0]["message"].clone();
             message["role"] = json!("assistant");

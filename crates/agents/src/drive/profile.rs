@@ -477,7 +477,7 @@ impl Reader {
                 let place = format!("{at}.external.subject");
                 let subject = self.text(&place, map.get("subject"));
                 if subject.as_deref().is_some_and(|s| !is_subject(s)) {
-                    self.bad(&place, "it has to be tokens between dots, without wildcards, and not one of evt. or cmd.agent.");
+                    self.bad(&place, "it has to be tokens between dots, without wildcards, and not one of evt., cmd.agent., tenure. or _INBOX.");
                 }
                 Some(Run::External { subject })
             }
@@ -489,9 +489,21 @@ impl Reader {
     }
 }
 
-/// Whether a tool outside may be told on this subject: nobody speaks in our own name.
+impl Profile {
+    /// The subjects on which its tools are told.
+    pub fn subjects(&self) -> impl Iterator<Item = &str> {
+        self.tools.iter().filter_map(|tool| match &tool.run {
+            Run::External { subject } => subject.as_deref(),
+            _ => None,
+        })
+    }
+}
+
+/// Whether a tool outside may be told on this subject: nobody speaks in our own name. Which of the others are for tools
+/// is the operator's word (`agents.tool_subjects`).
 fn is_subject(subject: &str) -> bool {
-    let ours = ["evt.", "cmd.agent."].iter().any(|p| subject.starts_with(p));
+    let ours = ["evt.", "cmd.agent.", "tenure.", "_INBOX.", "$"];
+    let ours = ours.iter().any(|p| subject.starts_with(p));
     !ours && subject.len() <= 128 && subject.split('.').all(is_token)
 }
 

@@ -69,9 +69,8 @@ pub struct TurnShop {
     pub probe: Option<Probe>,
 }
 
-/// Questions of one step.
-const TRIES_MAX: u32 = 5;
-/// The longest pause between two of them.
+/// The longest pause between two questions of a step, unless the model asks for a longer one. How often it is asked is not
+/// counted: a model that is away is waited for as long as the step may take, or a minute's outage would end every turn.
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
 impl TurnShop {
@@ -302,17 +301,19 @@ impl Run {
             tries += 1;
             let left = until.saturating_sub(self.mono());
             let asked = self.ask_once(question.clone(), left, tries).await?;
-            let why = match asked {
+            let (why, after) = match asked {
                 Some(Ok(reply)) => return Ok(reply),
                 Some(Err(NoReply::Refused(why))) => return Err(fault("model_refused", why)),
-                Some(Err(NoReply::Transient(why))) => why,
+                Some(Err(NoReply::Transient(why, after))) => (why, after),
                 None => {
                     let why = format!("no answer within {} ms", timeout.as_millis());
                     return Err(fault("model_timeout", why));
                 }
             };
-            let pause = (self.shop.backoff * 2u32.saturating_pow(tries - 1)).min(BACKOFF_MAX);
-            if tries >= TRIES_MAX || self.mono() + pause >= until {
+            let backoff =
+                self.shop.backoff.saturating_mul(2u32.saturating_pow(tries - 1)).min(BACKOFF_MAX);
+            let pause = after.map_or(backoff, |after| backoff.max(after));
+            if self.mono() + pause >= until {
                 return Err(fault("model_unavailable", format!("asked {tries} times: {why}")));
             }
             tracing::debug!(turn = %self.held.id(), %why, "the model is asked again");
@@ -467,8 +468,11 @@ impl Run {
     async fn give_back(&mut self, why: &str) -> Result<(), Halt> {
         let state = self.state()?;
         let id = self.held.keeper().pipeline().commit_id();
-        let decision = act::give_back(&state, why);
-        let commit = act::parting(&self.held.head, state, decision, id, None);
+        let parted = act::give_back(&state, &self.cx(), why);
+        if !parted.parks {
+            return self.record(parted.decision).await;
+        }
+        let commit = act::parting(&self.held.head, state, parted.decision, id, None);
         self.held.commit(commit).await?;
         Err(Halt::Over)
     }

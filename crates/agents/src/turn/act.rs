@@ -158,7 +158,7 @@ pub fn progress(state: &TurnState, cx: &Cx, note: &str) -> Decision<TurnEvent> {
     decision
 }
 
-/// What came of a step that calls tools.
+/// What came of a step that calls tools, or of a worker that lets go.
 pub struct Suspended {
     /// The events and messages.
     pub decision: Decision<TurnEvent>,
@@ -215,7 +215,9 @@ pub fn suspend(
                 waits.push(wait);
             }
             How::Outside(message) => {
-                match early.get(&wait.call) {
+                // One that was said under another counter was about another call of the same id.
+                let counts = |r: &&ToolResult| r.turn_epoch.is_none_or(|e| e == state.turn_epoch);
+                match early.get(&wait.call).filter(counts) {
                     // Nobody is told to do what is done.
                     Some(result) => answered.push(waits::by_message(&wait, result)),
                     None => messages.extend(message),
@@ -265,12 +267,18 @@ pub fn suspend(
     Suspended { decision: super::decide::resume_if_answered(after, cx, decision), parks: true }
 }
 
-/// Its worker gives it back, for anybody.
-pub fn give_back(state: &TurnState, why: &str) -> Decision<TurnEvent> {
+/// Its worker gives it back, for anybody. One that is given back again and again, and never gone on with, ends: each claim
+/// reads its whole history, and no rule would be about it before its last day.
+pub fn give_back(state: &TurnState, cx: &Cx, why: &str) -> Suspended {
+    if state.given_back >= limits::GIVEN_BACK_MAX {
+        let message = format!("{} workers gave it back: {why}", state.given_back + 1);
+        let decision = end(state, cx, Ending::failed("given_back_too_often", &message));
+        return Suspended { decision, parks: false };
+    }
     let event = TurnEvent::TurnLeftByWorker { why: why.to_owned(), released: true };
     let mut decision = Decision::event(event);
     decision.timers = super::decide::left_alone(state);
-    decision
+    Suspended { decision, parks: true }
 }
 
 /// The commit with which a worker lets go of a turn that is not over: a suspend, which must have read all mail up to

@@ -84,9 +84,13 @@ fn read<T: DeserializeOwned>(mail: &Mail) -> Result<T, String> {
 /// What follows from mail, in order. All of it is read, whatever it says.
 pub fn on_mail(state: &TurnState, mail: &[Mail], cx: &Cx) -> Decision<TurnEvent> {
     let status = cx.status.map_or(QUEUED, |s| s.name());
-    let mut desk = Desk { state: state.clone(), status, cx, out: Decision::default(), over: false };
+    let mut desk =
+        Desk { state: state.clone(), status, cx, out: Decision::default(), ends_at: None };
     for one in mail {
-        desk.read(one);
+        match desk.ends_at {
+            Some(_) => desk.too_late(one),
+            None => desk.read(one),
+        }
     }
     desk.resume_if_answered();
     desk.out
@@ -98,9 +102,21 @@ pub(super) fn resume_if_answered(
     cx: &Cx,
     out: Decision<TurnEvent>,
 ) -> Decision<TurnEvent> {
-    let mut desk = Desk { state, status: SUSPENDED, cx, out, over: false };
+    let mut desk = Desk { state, status: SUSPENDED, cx, out, ends_at: None };
     desk.resume_if_answered();
     desk.out
+}
+
+fn dead(mail: &Mail, code: &str, why: &str) -> Dead {
+    let body = mail.body.inline().and_then(|b| serde_json::from_slice(b).ok());
+    Dead {
+        item: mail.id.0.clone(),
+        kind: mail.kind.clone(),
+        code: code.to_owned(),
+        why: clip(why, limits::ERROR_BYTES_MAX).to_owned(),
+        body: body.unwrap_or(Value::Null),
+        kept: false,
+    }
 }
 
 /// A decision in the making: what has happened so far is applied at once, so that the next mail finds it.
@@ -109,7 +125,8 @@ struct Desk<'a> {
     status: &'static str,
     cx: &'a Cx,
     out: Decision<TurnEvent>,
-    over: bool,
+    /// Where the end stands among the events, once there is one.
+    ends_at: Option<usize>,
 }
 
 impl Desk<'_> {
@@ -125,36 +142,44 @@ impl Desk<'_> {
     /// Mail of somebody who was asked under this number, and is over.
     fn note_of(&mut self, mail: &Mail, why: &str, ordinal: Option<u32>) {
         // Nothing is said after the end.
-        if !self.over {
+        if self.ends_at.is_none() {
             let (item, kind) = (mail.id.0.clone(), mail.kind.clone());
             self.say(TurnEvent::ItemNoted { item, kind, why: why.to_owned(), ordinal });
         }
     }
 
     fn bury(&mut self, mail: &Mail, code: &str, why: &str) {
-        let body = mail.body.inline().and_then(|b| serde_json::from_slice(b).ok());
-        self.say(TurnEvent::ItemDead(Dead {
-            item: mail.id.0.clone(),
-            kind: mail.kind.clone(),
-            code: code.to_owned(),
-            why: clip(why, limits::ERROR_BYTES_MAX).to_owned(),
-            body: body.unwrap_or(Value::Null),
-        }));
+        self.say(TurnEvent::ItemDead(dead(mail, code, why)));
+    }
+
+    /// Mail behind an end, in the same commit. It is read with the rest, and must not be gone without a trace: what it was
+    /// stands before the end, because nothing does after it.
+    fn too_late(&mut self, mail: &Mail) {
+        let Some(at) = self.ends_at else { return };
+        let why = "the turn was over before it was read";
+        let event = match mail.kind.as_str() {
+            kinds::TOOL_RESULT | kinds::FORCE_FINISH => {
+                TurnEvent::ItemDead(dead(mail, "turn_over", why))
+            }
+            _ => {
+                let (item, kind) = (mail.id.0.clone(), mail.kind.clone());
+                TurnEvent::ItemNoted { item, kind, why: why.to_owned(), ordinal: None }
+            }
+        };
+        self.out.events.insert(at, event);
+        self.ends_at = Some(at + 1);
     }
 
     fn end(&mut self, ending: Ending) {
         let mut last = end(&self.state, self.cx, ending);
+        self.ends_at = Some(self.out.events.len());
         self.out.events.append(&mut last.events);
         self.out.messages.append(&mut last.messages);
         self.out.timers = last.timers;
         self.out.regardless = true;
-        self.over = true;
     }
 
     fn read(&mut self, mail: &Mail) {
-        if self.over {
-            return;
-        }
         match mail.kind.as_str() {
             kinds::DISPATCH => self.with::<Dispatch>(mail, |desk, d| desk.dispatch(mail, d)),
             kinds::REFUSED => self.with::<Refused>(mail, |desk, r| {
@@ -284,7 +309,7 @@ impl Desk<'_> {
         }
         let lost = self.state.waits.iter().find(|w| match w.waits_for {
             WaitFor::Job(id) | WaitFor::Turn(id) | WaitFor::Join(id) => Some(id) == said.to,
-            WaitFor::Message => false,
+            WaitFor::Message => said.to.is_none() && said.wait.as_deref() == Some(&w.id),
         });
         match lost.map(|wait| waits::undelivered(wait, &said.why)) {
             Some(applied) => self.apply(applied),
@@ -357,7 +382,7 @@ impl Desk<'_> {
 
     /// A suspended turn that waits for nothing goes on, in the same commit.
     fn resume_if_answered(&mut self) {
-        if self.over || self.status != SUSPENDED || !self.state.waits.is_empty() {
+        if self.ends_at.is_some() || self.status != SUSPENDED || !self.state.waits.is_empty() {
             return;
         }
         match self.state.terminates.clone() {
@@ -426,9 +451,8 @@ fn ring(state: &TurnState, cx: &Cx, reason: &str) -> Option<Message> {
 
 /// Its worker is gone.
 fn left(state: &TurnState, why: &str, cx: &Cx) -> Decision<TurnEvent> {
-    if state.takeovers >= state.rules.takeovers_max {
-        let message = format!("{} workers were lost with it", state.takeovers + 1);
-        return end(state, cx, Ending::failed("takeovers_exhausted", &message));
+    if let Some(spent) = takeovers_spent(state, cx) {
+        return spent;
     }
     if let Some(spent) = resume_spent(state, cx) {
         return spent;
@@ -443,6 +467,16 @@ fn left(state: &TurnState, why: &str, cx: &Cx) -> Decision<TurnEvent> {
     decision.events.push(event);
     decision.timers.append(&mut left_alone(state));
     decision
+}
+
+/// The end that comes with one lost worker too many; also with workers that hang, claim after claim: each of them puts off
+/// 2.6 by what it does, so that something has to count them.
+fn takeovers_spent(state: &TurnState, cx: &Cx) -> Option<Decision<TurnEvent>> {
+    if state.takeovers < state.rules.takeovers_max {
+        return None;
+    }
+    let message = format!("{} workers were lost with it", state.takeovers + 1);
+    Some(end(state, cx, Ending::failed("takeovers_exhausted", &message)))
 }
 
 /// The end that comes when a resumed turn was taken up too often and never gone on with.
@@ -465,7 +499,7 @@ fn on_timer(state: &TurnState, name: &str, cx: &Cx) -> Decision<TurnEvent> {
         timer::PROCESSING if held => {
             let patience = since + millis(state.rules.inbox_processing_ms);
             let until = state.asking_until.map_or(patience, |asking| asking.max(patience));
-            not_yet(cx, until).unwrap_or_else(|| {
+            not_yet(cx, until).or_else(|| takeovers_spent(state, cx)).unwrap_or_else(|| {
                 let mut decision = Decision::event(TurnEvent::ItemsRequeued {});
                 decision.timers = left_alone(state);
                 let again = on(state.rules.inbox_processing_ms);
@@ -552,8 +586,13 @@ fn timed_out(state: &TurnState, id: &str, cx: &Cx) -> Decision<TurnEvent> {
     let Some(wait) = state.waits.iter().find(|w| w.id == id) else {
         return stray(id, cx.now);
     };
-    let mut desk =
-        Desk { state: state.clone(), status: SUSPENDED, cx, out: Decision::default(), over: false };
+    let mut desk = Desk {
+        state: state.clone(),
+        status: SUSPENDED,
+        cx,
+        out: Decision::default(),
+        ends_at: None,
+    };
     let why = json!({ "by": "turn", "why": "it did not answer in time" });
     desk.out.messages.extend(super::end::take_back(wait.waits_for, &why));
     desk.say(TurnEvent::WaitTimedOut(waits::timeout_report(wait)));

@@ -175,7 +175,8 @@ pub struct Abandoned {
     pub wait: String,
     /// The number under which it was asked for.
     pub ordinal: u32,
-    /// The tool.
+    /// The tool; empty of one that was given up before, whose step names it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub tool: String,
     /// Who.
     #[serde(rename = "for")]
@@ -251,6 +252,9 @@ pub struct Dead {
     /// What it said, so that it can be sent again.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub body: Value,
+    /// It was a result that had been kept for a suspend, and is no longer.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub kept: bool,
 }
 
 /// What can happen to a turn.
@@ -325,7 +329,7 @@ pub enum TurnEvent {
     TurnLeftByWorker {
         /// Why.
         why: String,
-        /// Given back, not lost: not counted.
+        /// Given back, not lost: counted apart.
         #[serde(default, skip_serializing_if = "is_default")]
         released: bool,
     },

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     is_default, limits,
-    rules::Rules,
+    rules::{self, Rules},
     words::{After, EndStatus, Fault, ToolStatus},
 };
 use serde::{Deserialize, Serialize};
@@ -115,6 +115,9 @@ pub struct TurnState {
     /// Lost workers.
     #[serde(skip_serializing_if = "is_default")]
     pub takeovers: u32,
+    /// Workers that gave it back, since a step was last finished.
+    #[serde(skip_serializing_if = "is_default")]
+    pub given_back: u32,
     /// Rule 2.4: how often.
     #[serde(skip_serializing_if = "is_default")]
     pub retried: u32,
@@ -172,6 +175,7 @@ impl Default for TurnState {
             resumed: false,
             resume_attempts: 0,
             takeovers: 0,
+            given_back: 0,
             retried: 0,
             rung: 0,
             dead: 0,
@@ -196,9 +200,11 @@ impl TurnState {
     /// Nobody waits any longer for whoever was to answer.
     fn give_up(&mut self, wait: &str) {
         let wait = self.waits.iter().find(|w| w.id == wait);
-        self.given_up.extend(wait.and_then(Abandoned::of));
+        // Which tool that was is in the stream; a head has little room.
+        let given_up = wait.and_then(Abandoned::of);
+        self.given_up.extend(given_up.map(|g| Abandoned { tool: String::new(), ..g }));
         // Each was told to stop, and has a bound that is over: the oldest are over by far.
-        if self.given_up.len() > limits::DONE_MAX {
+        if self.given_up.len() > limits::WAITS_MAX {
             self.given_up.remove(0);
         }
     }
@@ -282,6 +288,10 @@ impl Machine for Turn {
         }
     }
 
+    fn judges(timer: &str) -> bool {
+        rules::judges(timer)
+    }
+
     fn apply(state: &mut TurnState, event: &TurnEvent) {
         match event {
             TurnEvent::TurnCreated(new) => {
@@ -312,6 +322,7 @@ impl Machine for Turn {
             TurnEvent::StepFinished(done) => {
                 state.step = done.step;
                 state.attempt = 0;
+                state.given_back = 0;
                 state.asks_no_more();
                 state.taken_up();
                 if let Some(text) = done.message.get("content").and_then(Value::as_str)
@@ -352,18 +363,28 @@ impl Machine for Turn {
                 state.terminates = None;
             }
             TurnEvent::TurnLeftByWorker { released, .. } => {
-                state.takeovers += u32::from(!released);
+                match released {
+                    true => state.given_back += 1,
+                    false => state.takeovers += 1,
+                }
                 state.rung = 0;
                 state.asks_no_more();
             }
             TurnEvent::ItemsRequeued {} => {
+                // A worker that does nothing is lost too, although it renews.
+                state.takeovers += 1;
                 state.rung = 0;
                 state.asks_no_more();
             }
             TurnEvent::ResumeRequeued { attempts } => state.resume_attempts = *attempts,
             TurnEvent::DispatchRetried { times } => state.retried = *times,
             TurnEvent::BellRung { times, .. } => state.rung = *times,
-            TurnEvent::ItemDead(_) => state.dead += 1,
+            TurnEvent::ItemDead(dead) => {
+                state.dead += 1;
+                if let Some(call) = dead.body["tool_call_id"].as_str().filter(|_| dead.kept) {
+                    state.early.retain(|kept| kept != call);
+                }
+            }
             TurnEvent::ItemSettled { .. } => state.dead = state.dead.saturating_sub(1),
             TurnEvent::ItemNoted { ordinal, .. } => {
                 state.given_up.retain(|g| Some(g.ordinal) != *ordinal);

@@ -31,8 +31,9 @@ pub fn find<'a>(
     call: Option<&str>,
     turn_epoch: Option<u64>,
 ) -> Match<'a> {
-    if call.is_some_and(|c| c.len() > limits::CALL_BYTES_MAX) {
-        let why = format!("its tool_call_id is longer than {} bytes", limits::CALL_BYTES_MAX);
+    if call.is_some_and(|c| crate::clip_encoded(c, limits::CALL_BYTES_MAX + 2) != c) {
+        let why =
+            format!("its tool_call_id is longer than {} bytes, as JSON", limits::CALL_BYTES_MAX);
         return Match::Dead("unknown_call", why);
     }
     match turn_epoch {

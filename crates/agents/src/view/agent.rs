@@ -30,8 +30,9 @@ pub struct AgentView {
     pub channel: Option<String>,
     /// Where its deliverables go.
     pub output_box: Option<String>,
-    /// What its worker needs to know.
-    pub profile: Value,
+    /// What its worker needs to know; not in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Value>,
     /// The turn whose turn it is.
     pub active: Option<TurnView>,
     /// Turns in line: who is next, in order, from 1.
@@ -111,6 +112,6 @@ pub async fn agent_view(
         target: state.spec.target,
         channel: state.spec.channel,
         output_box: state.spec.output_box,
-        profile: state.spec.profile,
+        profile: Some(state.spec.profile),
     })
 }

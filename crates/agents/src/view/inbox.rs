@@ -8,7 +8,8 @@
 //! | `result_applied`, `wait_timed_out`, `item_noted` | `tool_result`, `timeout`, as its kind | `consumed` |
 //! | `result_kept` | `tool_result` | `pending` until the suspend that it is for |
 //! | `item_dead` | as its kind | `error`, until a person has `requeued` or `skipped` it |
-//! | evidence after the end | `tool_result` | `error`, code `turn_over` |
+//! | evidence after the end, results behind an end in one commit | `tool_result` | `error`, code `turn_over` |
+//! | mail that nobody had read when a rule ended the turn | as its kind | `skipped`, code `turn_over` |
 
 use super::{stream::lines, turn::TurnView};
 use crate::{
@@ -225,6 +226,14 @@ impl Tray {
                 let item = self.put(id, &kind, ItemStatus::Consumed, at);
                 item.why = Some(why);
             }
+            TurnEvent::ItemDead(dead)
+                if self.items.iter().any(|i| dead.kept && i.id == dead.item) =>
+            {
+                if let Some(item) = self.items.iter_mut().find(|i| i.id == dead.item) {
+                    (item.status, item.at) = (ItemStatus::Error, at);
+                    (item.code, item.why, item.body) = (Some(dead.code), Some(dead.why), dead.body);
+                }
+            }
             TurnEvent::ItemDead(dead) => {
                 let item = self.put(dead.item, &dead.kind, ItemStatus::Error, at);
                 Tray::said(item, &dead.body);
@@ -255,12 +264,12 @@ impl Tray {
         }
     }
 
-    fn unread(&mut self, mail: &Mail, held: bool) {
-        let status = if held { ItemStatus::Processing } else { ItemStatus::Pending };
+    fn unread(&mut self, mail: &Mail, status: ItemStatus) -> &mut Item {
         let item = self.put(mail.id.0.clone(), &mail.kind, status, mail.at);
         if let Some(body) = mail.body.inline().and_then(|b| serde_json::from_slice(b).ok()) {
             Tray::said(item, &body);
         }
+        item
     }
 }
 
@@ -281,7 +290,18 @@ pub async fn items(store: &Arc<dyn Store>, head: &Head) -> Result<Vec<Item>, Sto
             tray.take(event.at, read);
         }
     }
+    let most = kernel_limits::MAIL_PER_DECISION_MAX;
+    let unread = match head.has_mail() {
+        true => store.mail(head.id, head.mail_read, most).await?,
+        false => Vec::new(),
+    };
     if head.class() == Class::Final {
+        // A rule ends a turn whatever lies in its mailbox; what does is not gone without a word.
+        for mail in &unread {
+            let item = tray.unread(mail, ItemStatus::Skipped);
+            item.code = Some("turn_over".to_owned());
+            item.why = Some("the turn ended before anybody read it".to_owned());
+        }
         after_the_end(store, head.id, &mut tray).await?;
         // What was kept and never asked for.
         for item in tray.items.iter_mut().filter(|i| i.status == ItemStatus::Pending) {
@@ -289,12 +309,10 @@ pub async fn items(store: &Arc<dyn Store>, head: &Head) -> Result<Vec<Item>, Sto
         }
         return Ok(tray.items);
     }
-    let most = kernel_limits::MAIL_PER_DECISION_MAX;
-    let unread = match head.has_mail() {
-        true => store.mail(head.id, head.mail_read, most).await?,
-        false => Vec::new(),
-    };
-    unread.iter().for_each(|mail| tray.unread(mail, head.holder.is_some()));
+    let status = if head.holder.is_some() { ItemStatus::Processing } else { ItemStatus::Pending };
+    for mail in &unread {
+        tray.unread(mail, status);
+    }
     Ok(tray.items)
 }
 

@@ -1,17 +1,20 @@
 //! Where a turn stands, from its head and one session row.
 
+use super::inbox::dead_items;
 use crate::{
+    agent::Agent,
     desk::state_of,
+    join::Join,
     rules::timer,
     turn::{
         Turn, TurnState, WaitFor,
         model::{Asker, Sort},
-        table::READY,
+        table::{DISPATCHED, READY},
     },
     words::Fault,
 };
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 use tenure_kernel::{
     error::StoreError,
     head::Head,
@@ -28,6 +31,11 @@ pub struct TurnView {
     pub id: EntityId,
     /// Its agent's name.
     pub agent: String,
+    /// Its agent's id.
+    #[serde(skip, default = "nobody")]
+    pub agent_id: EntityId,
+    /// Where it stands in its agent's line.
+    pub line: Option<LineView>,
     /// Which workers run it.
     pub target: String,
     /// Whose it is.
@@ -46,6 +54,8 @@ pub struct TurnView {
     pub correlation_id: Option<String>,
     /// Who waits for it: a turn or a join.
     pub asker: Option<Asker>,
+    /// The turn that waits for it in the end: its asker, or whoever asked for the join.
+    pub parent: Option<EntityId>,
     /// How many turns lie above it.
     pub depth: u32,
     /// When it was sent.
@@ -82,7 +92,7 @@ pub struct TurnView {
     pub mail_unread: u64,
     /// Who holds it.
     pub holder: Option<HolderView>,
-    /// Rules whose clocks run, the next first. A clock that is looked at may turn out to count from later.
+    /// Rules whose clocks run, the next first. Clocks that count from a claim are not among them before there is one.
     pub next_rules: Vec<NextRule>,
     /// The last words of the model.
     pub said: String,
@@ -96,6 +106,19 @@ pub struct TurnView {
     pub skipped: bool,
     /// Why the kernel wants a person to look: decisions about it fail.
     pub fault: Option<String>,
+}
+
+fn nobody() -> EntityId {
+    EntityId::fixed(0, 0)
+}
+
+/// Where a turn stands in its agent's line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LineView {
+    /// Turns before it, the active one among them.
+    pub before: usize,
+    /// The agent is paused: nothing is dispatched.
+    pub paused: bool,
 }
 
 /// A tool that has been called and has not answered.
@@ -113,6 +136,20 @@ pub struct WaitView {
     pub of: Option<EntityId>,
     /// When it is over.
     pub deadline: Option<Timestamp>,
+    /// Of a join: its turns, in order.
+    #[serde(default)]
+    pub turns: Vec<JoinedView>,
+}
+
+/// A turn of a join.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JoinedView {
+    /// Which.
+    pub turn: EntityId,
+    /// Its agent; empty where it is not there yet.
+    pub agent: String,
+    /// Where it stands, or how it ended.
+    pub status: String,
 }
 
 /// Who holds a turn.
@@ -171,15 +208,16 @@ pub fn from_head(head: &Head, state: TurnState) -> TurnView {
             by: by.to_owned(),
             of,
             deadline: w.deadline,
+            turns: Vec::new(),
         }
     });
     let is_final = head.class() == Class::Final;
     let mut next_rules: Vec<NextRule> = head
         .timers
         .iter()
-        .map(|t| {
+        .filter_map(|t| {
             let (rule, wait) = rule_of(&t.name);
-            NextRule { rule, wait, at: t.at }
+            Some(NextRule { rule, wait, at: fires_at(head, &state, &t.name, t.at)? })
         })
         .collect();
     let own = [
@@ -194,6 +232,8 @@ pub fn from_head(head: &Head, state: TurnState) -> TurnView {
     let outcome = state.outcome.clone();
     TurnView {
         id: head.id,
+        agent_id: state.agent,
+        line: None,
         target: state.target.clone(),
         tenant: head.tenant.clone(),
         status: shown(head.status.name()).to_owned(),
@@ -230,15 +270,89 @@ pub fn from_head(head: &Head, state: TurnState) -> TurnView {
         channel: state.channel,
         output_box: state.output_box,
         correlation_id: state.correlation_id,
+        parent: state.asker.map(|a| a.id),
         asker: state.asker,
         depth: state.depth,
         said: state.said,
     }
 }
 
+/// When a timer does something: some count from a claim, whatever moment they were set for, and have not begun while
+/// nobody has the turn. As the machine decides it.
+fn fires_at(head: &Head, state: &TurnState, name: &str, at: Timestamp) -> Option<Timestamp> {
+    let held = head.holder.is_some();
+    let from_claim = |ms: u64| at.max(head.changed_at + Duration::from_millis(ms));
+    match name {
+        timer::PROCESSING | timer::RESUME if !held => None,
+        timer::REAP if head.status.name() == DISPATCHED => None,
+        timer::PROCESSING => {
+            let patience = from_claim(state.rules.inbox_processing_ms);
+            Some(state.asking_until.map_or(patience, |asking| asking.max(patience)))
+        }
+        timer::RESUME => Some(from_claim(state.rules.resume_lease_ms)),
+        timer::REAP if held && (state.step == 0 || state.resumed) => {
+            Some(from_claim(state.rules.active_reap_ms))
+        }
+        _ => Some(at),
+    }
+}
+
+/// The turns of a join.
+async fn joined(
+    store: &Arc<dyn Store>,
+    join: Option<EntityId>,
+) -> Result<Vec<JoinedView>, StoreError> {
+    let mut turns = Vec::new();
+    let head = match join {
+        Some(join) => store.head(join).await?,
+        None => None,
+    };
+    let Some(head) = head else { return Ok(turns) };
+    for task in state_of::<Join>(&head)?.tasks {
+        let child = store.head(task.turn).await?;
+        let agent = child.as_ref().map(state_of::<Turn>).transpose()?.map(|s| s.agent_name);
+        let status = match (task.status, &child) {
+            (Some(ended), _) => ended.name().to_owned(),
+            (None, Some(child)) => shown(child.status.name()).to_owned(),
+            (None, None) => "sent".to_owned(),
+        };
+        turns.push(JoinedView { turn: task.turn, agent: agent.unwrap_or_default(), status });
+    }
+    Ok(turns)
+}
+
+/// Where a turn stands in the line of its agent; `None` where the agent does not know it (yet).
+async fn line(
+    store: &Arc<dyn Store>,
+    turn: EntityId,
+    agent: EntityId,
+) -> Result<Option<LineView>, StoreError> {
+    let Some(head) = store.head(agent).await? else { return Ok(None) };
+    let state = state_of::<Agent>(&head)?;
+    let place = state.queue.iter().position(|t| *t == turn);
+    let active = usize::from(state.active.is_some());
+    Ok(place.map(|before| LineView { before: before + active, paused: state.paused }))
+}
+
 /// Where a turn stands, and the name of who holds it.
 pub async fn turn_view(store: &Arc<dyn Store>, head: &Head) -> Result<TurnView, StoreError> {
     let mut view = from_head(head, state_of::<Turn>(head)?);
+    if view.is_final && view.dead_letters > 0 {
+        // What a person says about a letter after the end changes no head.
+        let left = dead_items(store, head.id).await?.len();
+        view.dead_letters = u32::try_from(left).unwrap_or(u32::MAX);
+    }
+    for wait in view.waits.iter_mut().filter(|w| w.by == "join") {
+        wait.turns = joined(store, wait.of).await?;
+    }
+    if let Some(asker) = view.asker
+        && let Some(head) = store.head(asker.id).await?.filter(|h| h.kind() == "join")
+    {
+        view.parent = state_of::<Join>(&head)?.asker.map(|a| a.id);
+    }
+    if view.status == "queued" {
+        view.line = line(store, head.id, view.agent_id).await?;
+    }
     if let Some(holder) = &mut view.holder
         && let Some(session) = store.session(holder.session).await?
     {

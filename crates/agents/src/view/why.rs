@@ -35,11 +35,7 @@ fn ended(turn: &TurnView) -> String {
 fn open(turn: &TurnView, now: Timestamp) -> String {
     let since = format!("for {}", span(now.since(turn.changed_at)));
     match turn.status.as_str() {
-        "queued" => format!(
-            "In the line of agent {} {since}: the agent gives it the turn when those before it are over (`tenure agent \
-             get {}`)",
-            turn.agent, turn.agent
-        ),
+        "queued" => queued(turn, &since),
         "dispatched" => format!(
             "It is its turn, and no worker of target {} has taken it {since}: start one, or look why it does not claim",
             turn.target
@@ -61,6 +57,10 @@ fn open(turn: &TurnView, now: Timestamp) -> String {
                 "Everything has answered, and it waits {since} for a worker of target {} to go on",
                 turn.target
             ),
+            None if turn.takeovers == 0 => format!(
+                "Its worker has given it back, and it waits {since} for another of target {}",
+                turn.target
+            ),
             None => format!(
                 "It lost its worker ({} of {}), and waits {since} for another of target {}",
                 turn.takeovers,
@@ -68,6 +68,28 @@ fn open(turn: &TurnView, now: Timestamp) -> String {
                 turn.target
             ),
         },
+    }
+}
+
+fn queued(turn: &TurnView, since: &str) -> String {
+    let agent = &turn.agent;
+    match &turn.line {
+        Some(line) if line.paused => format!(
+            "In the line of agent {agent} {since}, with {} before it: the agent is paused, and gives nobody the turn until \
+             `tenure agent resume {agent}`",
+            line.before
+        ),
+        Some(line) => format!(
+            "In the line of agent {agent} {since}: {} before it, and the agent gives it the turn when they are over \
+             (`tenure agent get {agent}`)",
+            match line.before {
+                1 => "one turn is".to_owned(),
+                n => format!("{n} turns are"),
+            }
+        ),
+        None => format!(
+            "Sent to agent {agent} {since}: the agent has not put it into its line yet (`tenure agent get {agent}`)"
+        ),
     }
 }
 

@@ -1,13 +1,15 @@
 //! Steps, tools, stops and limits.
 
-use crate::support::{World, chat};
+use crate::support::{DENIED, World, chat, machines};
 use serde_json::{Value, json};
+use std::time::Duration;
 use tenure_agents::{
     rules::Rules,
     turn::TurnEvent,
     words::{EndStatus, ToolStatus, kinds},
 };
 use tenure_kernel::table::Class;
+use tenure_proving::stores::{Engine, Place};
 use tenure_tools::scripted::{Gate, Reply, Script, Server};
 
 tenure_proving::on_every_store! {
@@ -27,6 +29,10 @@ tenure_proving::on_every_store! {
     an_agent_with_a_bad_profile_fails_its_turn,
     turns_of_one_agent_come_one_after_another,
     a_worker_that_stops_gives_its_turn_back,
+    a_call_that_the_bus_does_not_take_comes_back_to_the_turn,
+    a_model_that_is_away_is_waited_for,
+    a_text_has_to_wait_for_results_that_were_not_seen,
+    the_last_tool_has_to_wait_for_results_that_were_not_seen,
 }
 
 fn tool(name: &str, run: Value) -> Value {
@@ -129,6 +135,96 @@ async fn a_result_from_outside_early_and_late(world: World) {
     assert_eq!(world.ears.heard("tools.look").len(), 1, "nobody is told to do what is done");
 }
 
+/// A call that nobody was told of is not waited for until its time is up.
+async fn a_call_that_the_bus_does_not_take_comes_back_to_the_turn(world: World) {
+    let script = Script::new()
+        .then(Reply::tool_call("c1", "look", &json!({})))
+        .then(Reply::text("done without"));
+    let (server, _crew) = world.scripted(script).await;
+    let mut look = tool("look", json!({ "external": { "subject": DENIED } }));
+    look["options"] = json!({ "timeout_seconds": 3_000 });
+    world.agent("a", json!({ "tools": [look] })).await;
+    let turn = world.send("a", "look").await;
+    assert_eq!(world.delivered(turn).await, "done without");
+    let told = server.requests()[1].body["messages"].to_string();
+    assert!(told.contains("upstream_unavailable") && told.contains("not permitted"), "{told}");
+}
+
+/// A model is away for as long as a step may take, not for five questions; and is not asked sooner than it says.
+async fn a_model_that_is_away_is_waited_for(world: World) {
+    let mut script = Script::new();
+    for _ in 0..8 {
+        script = script.then(Reply::status(503, "restarting"));
+    }
+    let script = script
+        .then(Reply::text("back"))
+        .then(Reply::status(429, "slow down").header("retry-after", "1"))
+        .then(Reply::text("thanks"));
+    let (server, _crew) = world.scripted(script).await;
+    world.agent("a", json!({ "step_timeout_seconds": 120 })).await;
+    let turn = world.send("a", "go").await;
+    assert_eq!(world.delivered(turn).await, "back");
+    assert_eq!(server.requests().len(), 9);
+    let began = std::time::SystemTime::now();
+    let turn = world.send("a", "go").await;
+    assert_eq!(world.delivered(turn).await, "thanks");
+    assert!(began.elapsed().unwrap() >= Duration::from_secs(1), "asked before its time");
+    // One that asks for more than the step has is not waited for.
+    let tomorrow = Reply::status(429, "tomorrow").header("retry-after", "86400");
+    let server = Server::start(Script::new().otherwise(tomorrow)).await.unwrap();
+    let model = json!({ "name": "m", "base_url": server.base_url() });
+    world.agent("b", json!({ "step_timeout_seconds": 120, "model": model })).await;
+    let turn = world.send("b", "go").await;
+    assert_eq!(world.ended(turn).await.error.unwrap().code, "model_unavailable");
+}
+
+/// So has a plain text, and the tool that a turn has to end with.
+async fn a_text_has_to_wait_for_results_that_were_not_seen(world: World) {
+    let said = (Reply::text("too soon"), Reply::text("now"));
+    held_back(&world, said, Value::Null, json!("now")).await;
+}
+
+async fn the_last_tool_has_to_wait_for_results_that_were_not_seen(world: World) {
+    let ends = json!({ "name": "add", "run": { "flow": "add@1" }, "after_execution": "terminate" });
+    let add = || Reply::tool_call("c", "add", &json!({ "a": 4, "b": 4 }));
+    let profile = json!({ "tools": [ends], "must_end_with": "add" });
+    held_back(&world, (add(), add()), profile, json!(8)).await;
+}
+
+async fn held_back(world: &World, said: (Reply, Reply), profile: Value, delivered: Value) {
+    let gate = Gate::new();
+    let script = Script::new().then(said.0.held(&gate)).then(said.1);
+    let (server, _crew) = world.scripted(script).await;
+    world.agent("a", profile).await;
+    let turn = world.send("a", "go").await;
+    server.seen(1).await;
+    let early = json!({ "tool_call_id": "other", "result": "look at me" });
+    world.mail(turn, kinds::TOOL_RESULT, "m1", &early).await;
+    world.until(turn, "holding an early result", |_, s| !s.early.is_empty()).await;
+    gate.open();
+    assert_eq!(world.delivered(turn).await, delivered);
+    let second = server.requests()[1].body["messages"].to_string();
+    assert!(second.contains("inbox_not_empty") && second.contains("look at me"), "{second}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_bus_a_tool_that_would_be_told_there_fails_at_once() {
+    let place = Place::new(Engine::Memory, &machines()).await;
+    let world = World::mute(place).await;
+    let script = Script::new()
+        .then(Reply::tool_call("c1", "look", &json!({})))
+        .then(Reply::text("done without"));
+    let server = Server::start(script).await.unwrap();
+    let _crew = world.crew(chat(&server)).await;
+    let mut look = tool("look", json!({ "external": { "subject": "tools.look" } }));
+    look["options"] = json!({ "timeout_seconds": 3_000 });
+    world.agent("a", json!({ "tools": [look] })).await;
+    let turn = world.send("a", "look").await;
+    assert_eq!(world.delivered(turn).await, "done without");
+    let told = server.requests()[1].body["messages"].to_string();
+    assert!(told.contains("upstream_unavailable") && told.contains("no bus"), "{told}");
+}
+
 async fn a_stop_ends_a_turn_whose_model_hangs(world: World) {
     let gate = Gate::new();
     let (server, _crew) = world.scripted(Script::new().then(Reply::text("late").held(&gate))).await;
@@ -171,7 +267,8 @@ async fn errors_of_the_model(world: World) {
     assert_eq!(world.state(first).await.step, 1, "asked three times within one step");
     let second = world.send("a", "go").await;
     assert_eq!(world.ended(second).await.error.unwrap().code, "model_refused");
-    let third = world.send("a", "go").await;
+    world.agent("b", json!({ "step_timeout_seconds": 1 })).await;
+    let third = world.send("b", "go").await;
     let end = world.ended(third).await;
     assert_eq!(end.error.unwrap().code, "model_unavailable");
     assert!(end.deliverable.unwrap().fallback);

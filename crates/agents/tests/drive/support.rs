@@ -29,6 +29,7 @@ use tenure_engine::{
     config::EngineConfig,
     lanes::Wire,
     node::{Node, Parts},
+    outside::NoBus,
 };
 use tenure_jobs::{
     Job, JobState,
@@ -62,6 +63,9 @@ use tenure_tools::{
     scripted::{Script, Server},
 };
 
+/// A subject that the bus does not take anything for.
+pub const DENIED: &str = "tools.denied";
+
 /// What was announced outside, by subject, each message once.
 #[derive(Clone, Default)]
 pub struct Ears(Arc<Mutex<BTreeMap<String, (String, Value)>>>);
@@ -76,6 +80,9 @@ impl Ears {
 
 impl Wire for Ears {
     fn publish(&self, subject: &str, posted: &Posted) -> BoxFuture<'_, Result<(), StoreError>> {
+        if subject == DENIED {
+            return Box::pin(std::future::ready(Err(StoreError::Refused("not permitted".into()))));
+        }
         let body = posted.message.body.inline().and_then(|b| serde_json::from_slice(b).ok());
         let id = format!("{:?}", posted.id);
         self.0.lock().unwrap().insert(id, (subject.to_owned(), body.unwrap_or_default()));
@@ -175,19 +182,31 @@ impl Scene for World {
     }
 
     async fn on(place: Place) -> Self {
+        let ears = Ears::default();
+        Self::with(place, config(), ears.clone(), Arc::new(ears)).await
+    }
+}
+
+impl World {
+    /// Without a bus.
+    pub async fn mute(place: Place) -> Self {
+        let config = EngineConfig { mute: true, ..config() };
+        Self::with(place, config, Ears::default(), Arc::new(NoBus)).await
+    }
+
+    async fn with(place: Place, config: EngineConfig, ears: Ears, wire: Arc<dyn Wire>) -> Self {
         let store = place.store();
         let machines = machines();
-        let ears = Ears::default();
         let bell: Arc<dyn Bell> = Arc::new(InProcess::new());
         let parts = Parts {
             store: store.clone(),
             bell: bell.clone(),
             rt: Arc::new(TokioRuntime::current()),
             machines: machines.clone(),
-            config: config(),
+            config: config.clone(),
             name: "test".into(),
             executor: None,
-            wire: Arc::new(ears.clone()),
+            wire,
             protect_outage: true,
         };
         let node = Node::start(parts).await.unwrap();
@@ -207,14 +226,12 @@ impl Scene for World {
             slots: 64,
             drain: Duration::from_secs(5),
         };
-        let jobs = Crew::start(node.pipeline.clone(), Arc::new(config()), Arc::new(shop), options);
+        let jobs = Crew::start(node.pipeline.clone(), Arc::new(config), Arc::new(shop), options);
         let _jobs = jobs.await.unwrap();
         let rules = Rules { tick_ms: 200, ..Rules::default() };
         World { place: Arc::new(place), store, bell, node, machines, ears, rules, _jobs }
     }
-}
 
-impl World {
     /// A scripted model and one worker.
     pub async fn scripted(&self, script: Script) -> (Server, TurnCrew) {
         let server = Server::start(script).await.unwrap();

@@ -14,6 +14,7 @@ use tenure_kernel::{
     mail::NewMail,
     stream::Body,
 };
+use tenure_proving::stores::{Engine, Place};
 
 const MINE: Option<&str> = Some(TENANT);
 
@@ -28,6 +29,8 @@ tenure_proving::on_every_store! {
     a_person_stops_resumes_and_finishes_turns,
     a_dead_letter_is_sent_again_for_another_wait_or_put_aside,
     the_views_say_where_a_turn_stands_and_what_is_next,
+    why_knows_the_line_and_clocks_that_have_not_begun,
+    a_result_that_is_sent_again_does_not_answer_the_next_call_of_its_id,
     a_turn_past_its_retention_is_gone_and_its_agent_is_not,
 }
 
@@ -93,6 +96,14 @@ async fn what_can_not_be_used_is_refused_with_its_field(hands: Hands) {
     assert_eq!(field(desk.set_agent(TENANT, large.clone(), None).await.unwrap_err()), "profile");
     large.profile = json!({ "instructions": "x".repeat(room - 60) });
     assert!(desk.set_agent(TENANT, large, None).await.unwrap());
+    for subject in ["orders.create", "cmd.sys.x", "tenure.bell.s1", "_INBOX.x", "evt.a", "$JS.API"]
+    {
+        let mut agent = spec("ada");
+        let tool = json!({ "name": "t", "run": { "external": { "subject": subject } } });
+        agent.profile = json!({ "tools": [tool] });
+        let refused = desk.set_agent(TENANT, agent, None).await.unwrap_err();
+        assert_eq!(field(refused), "profile", "{subject}");
+    }
     let nobody = desk.send(sending("bob", "hello")).await.unwrap_err();
     assert!(matches!(nobody, DeskError::NoAgent(_)), "{nobody}");
     let silent = Sending { messages: Vec::new(), ..sending("ada", "") };
@@ -206,6 +217,89 @@ async fn a_result_that_comes_before_the_suspend_is_kept_for_it(hands: Hands) {
     assert!(shown.iter().any(|i| i.status == ItemStatus::Pending && i.id == kept.item));
 }
 
+/// The answer to a result got lost, the turn went on, and its model uses the same id again.
+async fn a_result_that_is_sent_again_does_not_answer_the_next_call_of_its_id(hands: Hands) {
+    let desk = &hands.desk;
+    let turn = hands.suspended("ada", &[("call_0", "search")]).await;
+    let said = ToolResult { tool_call_id: Some("call_0".into()), ..ToolResult::default() };
+    let first = desk.result(MINE, turn, said.clone(), Some("K")).await.unwrap();
+    assert_eq!(first.outcome, Outcome::Accepted);
+    let mut held = hands.claim("ada").await;
+    hands.ask_model(&mut held).await;
+    hands.suspend(&mut held, &[("call_0", "search")]).await;
+    let again = desk.result(MINE, turn, said.clone(), Some("K")).await.unwrap();
+    assert_eq!(again.outcome, Outcome::Already);
+    let bare = desk.result(MINE, turn, said.clone(), None).await.unwrap_err();
+    assert_eq!(code(bare), "ambiguous_call");
+    assert_eq!(hands.state(turn).await.waits[0].id, "2.1", "still open");
+    let epoch = hands.state(turn).await.turn_epoch;
+    let exact = ToolResult { turn_epoch: Some(epoch), ..said };
+    desk.result(MINE, turn, exact, None).await.unwrap();
+    hands.until_status(turn, "ready").await;
+}
+
+async fn why_knows_the_line_and_clocks_that_have_not_begun(hands: Hands) {
+    let said = async |turn| {
+        let view = view::turn_view(&hands.store, &hands.head(turn).await).await.unwrap();
+        (why(&view, hands.store.now().await.unwrap()), view)
+    };
+    hands.agent("ada").await;
+    hands.desk.pause_agent(TENANT, "ada", None).await.unwrap();
+    let turn = hands.send("ada", "wait").await;
+    hands.until("in line", async || said(turn).await.1.line.is_some()).await;
+    let (told, _) = said(turn).await;
+    assert!(told.contains("paused") && told.contains("tenure agent resume ada"), "{told}");
+    hands.desk.resume_agent(TENANT, "ada", None).await.unwrap();
+    hands.until_status(turn, "dispatched").await;
+    let second = hands.send("ada", "wait").await;
+    hands.until("in line", async || said(second).await.1.line.is_some()).await;
+    assert!(said(second).await.0.contains("one turn is before it"), "{}", said(second).await.0);
+    // Resumed, and every worker is busy: nobody can lose what nobody has.
+    let mut held = hands.claim("ada").await;
+    hands.ask_model(&mut held).await;
+    hands.suspend(&mut held, &[("c", "search")]).await;
+    hands.desk.result(MINE, turn, answer("1.1", json!(1)), None).await.unwrap();
+    hands.until_status(turn, "ready").await;
+    let (told, view) = said(turn).await;
+    assert!(!told.contains("loses it"), "{told}");
+    let rules: Vec<&str> = view.next_rules.iter().map(|r| r.rule.as_str()).collect();
+    assert!(!rules.contains(&"resume_lease") && rules.contains(&"active_reap"), "{rules:?}");
+    let _held = hands.claim("ada").await;
+    let (_, view) = said(turn).await;
+    assert!(view.next_rules.iter().any(|r| r.rule == "resume_lease"));
+    // Given back: nobody was lost.
+    let mut given_back = view;
+    (given_back.holder, given_back.resumed) = (None, false);
+    let told = why(&given_back, hands.store.now().await.unwrap());
+    assert!(told.contains("given it back") && !told.contains("0 of"), "{told}");
+}
+
+/// A worker hangs, and a rule ends the turn: what was accepted meanwhile is shown with its reason.
+#[tokio::test]
+async fn what_nobody_read_before_the_end_is_shown() {
+    let mut defaults = tenure_agents::desk::Defaults::default();
+    // Before a claim the reaper's clock has this time as well.
+    defaults.rules.dispatched_timeout_ms = 0;
+    defaults.rules.active_reap_ms = 1_500;
+    defaults.rules.inbox_processing_ms = 0;
+    let lease = std::time::Duration::from_secs(30);
+    let place = Place::new(Engine::Memory, &crate::hands::machines()).await;
+    let hands = Hands::with(place, defaults, lease).await;
+    hands.agent("ada").await;
+    let turn = hands.send("ada", "find out").await;
+    let _held = hands.claim("ada").await;
+    let early = ToolResult { tool_call_id: Some("c".into()), ..ToolResult::default() };
+    let result = hands.desk.result(MINE, turn, early, None).await.unwrap();
+    let finish = ForceFinish { deliverable: json!("mine"), ..ForceFinish::default() };
+    let finish = hands.desk.force_finish(MINE, turn, finish).await.unwrap();
+    hands.until_status(turn, "failed").await;
+    let items = items(&hands, turn).await;
+    for id in [&result.item, &finish.item] {
+        let item = items.iter().find(|i| i.id == *id).unwrap();
+        assert_eq!((item.status, item.code.as_deref()), (ItemStatus::Skipped, Some("turn_over")));
+    }
+}
+
 async fn progress_moves_the_deadline_of_its_wait(hands: Hands) {
     let turn = hands.suspended("ada", &[("c", "search")]).await;
     let before = hands.state(turn).await.resume_deadline().unwrap();
@@ -304,8 +398,12 @@ async fn a_dead_letter_is_sent_again_for_another_wait_or_put_aside(hands: Hands)
     hands.until_status(turn, "failed").await;
     let over = desk.requeue(MINE, turn, "later", Requeue::default()).await.unwrap_err();
     assert!(matches!(over, DeskError::TurnOver { .. }), "{over}");
+    let view = view::turn_view(&hands.store, &hands.head(turn).await).await.unwrap();
+    assert_eq!(view.dead_letters, 1);
     desk.skip(MINE, turn, "later", None).await.unwrap();
     assert!(inbox::dead_items(&hands.store, turn).await.unwrap().is_empty());
+    let view = view::turn_view(&hands.store, &hands.head(turn).await).await.unwrap();
+    assert_eq!(view.dead_letters, 0, "put aside after the end");
 }
 
 async fn the_views_say_where_a_turn_stands_and_what_is_next(hands: Hands) {

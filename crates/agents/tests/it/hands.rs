@@ -53,8 +53,15 @@ impl Scene for Hands {
     }
 
     async fn on(place: Place) -> Self {
+        Self::with(place, Defaults::default(), Duration::from_secs(30)).await
+    }
+}
+
+impl Hands {
+    /// With rules and a lease of the test's own.
+    pub async fn with(place: Place, defaults: Defaults, lease: Duration) -> Self {
         let store = place.store();
-        let config = EngineConfig::with_lease(Duration::from_secs(30));
+        let config = EngineConfig::with_lease(lease);
         let parts = Parts {
             store: store.clone(),
             bell: Arc::new(InProcess::new()),
@@ -70,12 +77,10 @@ impl Scene for Hands {
         let pipeline = node.pipeline.clone();
         let keeper =
             Keeper::open(pipeline.clone(), Arc::new(config), "hands", "worker", None).await;
-        let desk = Desk::new(pipeline, Defaults::default());
+        let desk = Desk::new(pipeline, defaults);
         Hands { place, store, node, desk, keeper: keeper.unwrap() }
     }
-}
 
-impl Hands {
     /// An agent with an output box.
     pub async fn agent(&self, name: &str) {
         self.desk.set_agent(TENANT, spec(name), None).await.unwrap();

@@ -460,3 +460,140 @@ fn a_tool_that_would_end_the_turn_and_does_not_answer_does_not_end_it() {
     w.pass(secs(31));
     assert_eq!(w.status(turn), "ready", "the timeout reaches the model");
 }
+
+/// While nobody could say anything, nobody was silent: each rule that judges waits for one lease after an outage.
+#[test]
+fn after_an_outage_workers_and_tools_have_one_lease() {
+    for (state, ends) in [
+        ("dispatched", "dispatch_timeout"),
+        ("running", "timeout_reaped_by_watchdog"),
+        ("suspended", "tool_timeout"),
+    ] {
+        for comes_back in [true, false] {
+            let mut w = World::new();
+            w.agent("a");
+            let turn = w.send("a");
+            let worker = w.worker();
+            let mut held = None;
+            if state != "dispatched" {
+                held = Some(w.begin(turn, worker));
+            }
+            if state == "suspended" {
+                let call = w.outside_call("x", None);
+                committed(&w.suspend(held.as_ref().expect("held"), vec![call]));
+            }
+            w.settle();
+            w.outage(secs(400));
+            w.pass(secs(14));
+            assert_eq!(w.status(turn), state, "nobody was judged");
+            if comes_back {
+                match state {
+                    "dispatched" => drop(w.begin(turn, worker)),
+                    "running" => {
+                        let held = held.as_ref().expect("held");
+                        let decision =
+                            tenure_agents::turn::act::progress(&w.turn(turn), &w.cx(turn), "");
+                        committed(&w.act_unread(held, decision));
+                    }
+                    _ => {
+                        let answer =
+                            ToolResult { wait: Some("1.1".into()), ..ToolResult::default() };
+                        w.result(turn, "r", answer);
+                    }
+                }
+            }
+            w.pass(secs(2));
+            let judged = match state {
+                "suspended" => w.count(turn, "wait_timed_out") == 1,
+                _ => w.is_final(turn) && w.end_of(turn).error.expect("why").code == ends,
+            };
+            assert_eq!(judged, !comes_back, "{state}: {:?}", w.names(turn));
+            w.check();
+        }
+    }
+    // The turn's own end is no judgement.
+    let mut w = World::new();
+    w.agent("a");
+    let turn = w.send("a");
+    w.outage(secs(25 * 3_600));
+    w.settle();
+    assert_eq!(w.end_of(turn).error.expect("why").code, "must_end_by");
+}
+
+/// A worker that hangs and renews, claim after claim, with a step begun each time or without: 2.1 takes the turn from it, and
+/// does not put off the end for ever.
+#[test]
+fn rule_2_1_ends_a_turn_whose_workers_all_hang() {
+    for begins in [false, true] {
+        let mut w = World::new();
+        w.rules.inbox_processing_ms = 30_000;
+        w.agent("a");
+        let turn = w.send("a");
+        let began = w.now();
+        while !w.is_final(turn) && w.now().since(began) < secs(3_600) {
+            let worker = w.worker();
+            if begins {
+                let held = w.claim(turn, worker).expect("free");
+                let step = tenure_agents::turn::act::start_step(
+                    &w.turn(turn),
+                    &w.cx(turn),
+                    10_000,
+                    json!(null),
+                );
+                committed(&w.act_unread(&held, step));
+            } else {
+                w.claim(turn, worker).expect("free");
+            }
+            while w.status(turn) == "running" {
+                w.pass(secs(1));
+            }
+        }
+        let took = w.now().since(began);
+        assert!(took <= secs(5 * 30 + 300), "{took:?}");
+        let end = w.end_of(turn);
+        assert_eq!(end.error.expect("why").code, "takeovers_exhausted");
+        assert_eq!(end.forced, None, "2.1 forces nothing");
+        w.check();
+    }
+}
+
+#[test]
+fn a_turn_that_is_given_back_again_and_again_ends() {
+    let mut w = World::new();
+    w.agent("a");
+    let turn = w.send("a");
+    let worker = w.worker();
+    let give_back = |w: &mut World| {
+        let held = w.begin(turn, worker);
+        let state = w.turn(turn);
+        let parted = tenure_agents::turn::act::give_back(&state, &w.cx(turn), "not mine");
+        match parted.parks {
+            true => {
+                let head = w.head(turn);
+                let id = tenure_kernel::ids::CommitId::new(w.random(), w.random());
+                let commit =
+                    tenure_agents::turn::act::parting(&head, state, parted.decision, id, None);
+                committed(&w.store.commit(&commit));
+            }
+            false => committed(&w.act_unread(&held, parted.decision)),
+        }
+    };
+    for _ in 0..20 {
+        give_back(&mut w);
+        assert_eq!(w.status(turn), "ready");
+    }
+    // A finished step is progress: they are counted anew.
+    let held = w.begin(turn, worker);
+    let call = w.outside_call("x", None);
+    committed(&w.suspend(&held, vec![call]));
+    w.result(turn, "r", ToolResult { wait: Some("1.1".into()), ..ToolResult::default() });
+    w.settle();
+    for n in 0..=20 {
+        assert_eq!(w.status(turn), "ready", "{n}");
+        give_back(&mut w);
+    }
+    assert_eq!(w.end_of(turn).error.expect("why").code, "given_back_too_often");
+    assert!(w.events(turn).len() < 150);
+    w.settle();
+    w.check();
+}

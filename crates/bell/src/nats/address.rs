@@ -125,15 +125,18 @@ pub(super) fn servers(url: &str) -> Result<Vec<ServerAddr>, String> {
     url.split(',').map(str::trim).map(one).collect()
 }
 
-/// Whether the server complains that it may not take an event. Rings that it may not take are lost, as rings may be.
-pub(super) fn is_event_denied(subjects: &Subjects, complaint: &str) -> bool {
-    let complaint = complaint.to_lowercase();
-    let subject = complaint.split_once("violation for publish to \"").map(|(_, rest)| rest);
-    let is_ours = |s: &&str| {
-        let bells = [subjects.bell(), subjects.full("cmd.agent."), "$js.".into(), "_inbox.".into()];
-        !bells.iter().any(|b| s.starts_with(&b.to_lowercase()))
-    };
-    subject.as_ref().is_some_and(is_ours)
+/// The subject that the server complains it may not take from us. Names of subjects keep their case.
+pub(super) fn denied_subject(complaint: &str) -> Option<&str> {
+    let before = "violation for publish to \"";
+    let at = complaint.to_ascii_lowercase().find(before)? + before.len();
+    complaint[at..].split('"').next()
+}
+
+/// Whether this is the subject of an event. One that is not permitted holds all of them back, until somebody permits
+/// them; of anything else only the one message is refused, or a tool that nobody may speak to would stop the events of
+/// everybody. Rings that are not permitted are lost, as rings may be.
+pub(super) fn is_event(subjects: &Subjects, subject: &str) -> bool {
+    subject.starts_with(&subjects.full("evt."))
 }
 
 #[cfg(test)]
@@ -149,13 +152,20 @@ mod tests {
         let subjects = subjects("p").unwrap();
         let said =
             |subject: &str| format!("nats: Permissions Violation for Publish to \"{subject}\"");
-        assert!(is_event_denied(&subjects, &said("p.evt.agent.A.task")));
-        for other in
-            ["p.tenure.bell.s1", "p.cmd.agent.t.wakeup", "_INBOX.x", "$JS.API.STREAM.NAMES"]
-        {
-            assert!(!is_event_denied(&subjects, &said(other)), "{other}");
+        for (subject, event) in [
+            ("p.evt.agent.A.task", true),
+            ("p.tools.Approve", false),
+            ("evt.of.others", false),
+            ("p.tenure.bell.s1", false),
+            ("p.cmd.agent.t.wakeup", false),
+            ("_INBOX.x", false),
+            ("$JS.API.STREAM.NAMES", false),
+        ] {
+            let complaint = said(subject);
+            assert_eq!(denied_subject(&complaint), Some(subject));
+            assert_eq!(is_event(&subjects, subject), event, "{subject}");
         }
-        assert!(!is_event_denied(&subjects, "Authorization Violation"));
+        assert_eq!(denied_subject("Authorization Violation"), None);
     }
 
     #[test]

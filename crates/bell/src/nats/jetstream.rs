@@ -150,14 +150,17 @@ fn is_event(posted: &Posted) -> bool {
 /// What is stored in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Line<'a> {
-    Agent(&'a str),
+    /// Of a tenant: two may have agents of the same name.
+    Agent(&'a str, &'a str),
     Source(EntityId),
 }
 
 impl<'a> Line<'a> {
     fn of(posted: &'a Posted) -> Self {
         match &posted.message.to {
-            Target::Wire(subject) => agent_of(subject).map(Line::Agent),
+            Target::Wire(subject) => {
+                agent_of(subject).map(|name| Line::Agent(&posted.tenant, name))
+            }
             _ => None,
         }
         .unwrap_or(Line::Source(posted.id.source))
@@ -190,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_wave_has_one_of_every_line_in_order() {
-        let (a, b) = (Line::Agent("a"), Line::Source(EntityId::fixed(1, 2)));
+        let (a, b) = (Line::Agent("t", "a"), Line::Source(EntityId::fixed(1, 2)));
         let rows = [a, a, b, a, b].into_iter().enumerate();
         assert_eq!(waves(rows), [vec![0, 2], vec![1, 4], vec![3]]);
         assert!(waves(std::iter::empty()).is_empty());

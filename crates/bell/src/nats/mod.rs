@@ -31,8 +31,9 @@ use futures_util::{
     future::{AbortHandle, abortable, join5},
 };
 use std::{
+    collections::HashSet,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
@@ -49,6 +50,8 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 const PING: Duration = Duration::from_secs(2);
 const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(3);
+/// Subjects that are remembered as not permitted.
+const UNWELCOME_MAX: usize = 1_024;
 
 /// A connection to a NATS server or cluster, and what is done over it. Clones are the same bus.
 #[derive(Clone)]
@@ -89,6 +92,8 @@ struct Link {
     state: watch::Sender<LinkState>,
     /// The connection on which the server would not have an event.
     denied: AtomicU64,
+    /// Other subjects that it would not have, until the message is found that went there.
+    unwelcome: Mutex<HashSet<String>>,
     trouble: Mutex<Option<String>>,
 }
 
@@ -113,6 +118,7 @@ impl Bus {
             subjects: subjects.clone(),
             state: watch::Sender::new(LinkState::default()),
             denied: AtomicU64::new(0),
+            unwelcome: Mutex::default(),
             trouble: Mutex::default(),
         });
         let noted = link.clone();
@@ -203,14 +209,32 @@ impl Link {
             Event::Disconnected | Event::Closed => self.state.send_modify(|s| s.is_up = false),
             Event::ServerError(e) => {
                 let said = e.to_string();
-                if address::is_event_denied(&self.subjects, &said) {
-                    self.denied.store(self.state.borrow().connections, Ordering::Relaxed);
+                match address::denied_subject(&said) {
+                    Some(subject) if address::is_event(&self.subjects, subject) => {
+                        self.denied.store(self.state.borrow().connections, Ordering::Relaxed);
+                    }
+                    Some(subject) => self.note_unwelcome(subject),
+                    None => {}
                 }
                 self.complain(said);
             }
             Event::ClientError(e) => self.complain(e.to_string()),
             Event::LameDuckMode | Event::Draining | Event::SlowConsumer(_) => {}
         }
+    }
+
+    fn unwelcome(&self) -> MutexGuard<'_, HashSet<String>> {
+        // Nothing panics while it holds this lock.
+        self.unwelcome.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_unwelcome(&self, subject: &str) {
+        let mut unwelcome = self.unwelcome();
+        // Complaints for which no message is found are those about rings: few.
+        if unwelcome.len() >= UNWELCOME_MAX {
+            unwelcome.clear();
+        }
+        unwelcome.insert(subject.to_owned());
     }
 
     /// Every complaint once, until another one comes: a bus that is away would fill the log with it.

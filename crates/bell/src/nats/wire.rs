@@ -1,10 +1,11 @@
 //! Events over the bus: many are published, then acknowledged together. Either all of a batch were taken or none
 //! counts: in order, because a repetition of the whole batch keeps the order of what is heard for the first time.
+//! A subject that is not permitted and is no event's costs its own message alone (see [`super::address`]).
 
-use super::{Bus, PATIENCE, Shared, away, message::Outbound};
+use super::{Bus, PATIENCE, Shared, address::is_event, away, message::Outbound};
 use async_nats::{HeaderMap, HeaderValue, PublishErrorKind};
 use bytes::Bytes;
-use std::str::FromStr as _;
+use std::{collections::HashSet, str::FromStr as _};
 use tenure_kernel::{
     error::StoreError,
     outbox::{Posted, Target, Wire},
@@ -51,11 +52,7 @@ impl Shared {
             for (posted, answer) in rows.iter().zip(&mut answers) {
                 *answer = self.hand_over(posted, None).await;
             }
-            self.confirm(connection).await?;
-            match self.is_denied().await {
-                true => Err(away("the server does not permit us to publish events")),
-                false => Ok(()),
-            }
+            self.confirm(connection).await
         };
         let taken = timeout(2 * PATIENCE, handing_over).await;
         if let Err(e) = taken.unwrap_or_else(|_| Err(away("the way to the server is full"))) {
@@ -63,7 +60,25 @@ impl Shared {
             for answer in answers.iter_mut().filter(|a| !matches!(a, Err(StoreError::Refused(_)))) {
                 *answer = Err(e.clone());
             }
+            return answers;
         }
+        let denied = self.is_denied().await;
+        let mut found = HashSet::new();
+        for (posted, answer) in rows.iter().zip(&mut answers).filter(|(_, a)| a.is_ok()) {
+            let Target::Wire(subject) = &posted.message.to else { continue };
+            let subject = self.subjects.full(subject);
+            if is_event(&self.subjects, &subject) {
+                if denied {
+                    *answer = Err(away("the server does not permit us to publish events"));
+                }
+            } else if self.link.unwelcome().contains(&subject) {
+                let why = format!("NATS: we are not permitted to publish to {subject}");
+                *answer = Err(StoreError::Refused(why));
+                found.insert(subject);
+            }
+        }
+        // Tried again with the next message: somebody may have permitted it meanwhile.
+        self.link.unwelcome().retain(|subject| !found.contains(subject));
         answers
     }
 

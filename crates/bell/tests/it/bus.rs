@@ -199,6 +199,47 @@ async fn events_that_are_not_permitted_stay_in_the_outbox() {
     assert!(!stranger.state().connected && stranger.state().trouble.unwrap().contains("auth"));
 }
 
+/// With the permissions that the documentation names, a tool's subject that nobody added to them costs its own message.
+#[tokio::test]
+async fn a_subject_that_is_not_permitted_holds_back_nothing_but_itself() {
+    for jetstream in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("nats.conf");
+        let rules = r#"authorization { users = [ { user: u, password: p, permissions: {
+            publish: { allow: ["evt.>", "cmd.agent.*.wakeup", "tenure.bell.*", "_INBOX.>", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.CREATE.*"] },
+            subscribe: { allow: ["cmd.agent.*.wakeup", "tenure.bell.*", "_INBOX.>"] } } } ] }"#;
+        let stored = format!("jetstream {{ store_dir: {:?} }}", dir.path().join("js"));
+        let text = format!("{rules}\n{}\n", if jetstream { stored.as_str() } else { "" });
+        std::fs::write(&config, text).unwrap();
+        let server = NatsServer::with(None, &["-c", config.to_str().unwrap()]);
+        let login = tenure_bell::nats::Credentials::parse("u:p").unwrap();
+        let options = BusOptions {
+            credentials: Some(login),
+            jetstream,
+            ..BusOptions::new(&server.url(), "s")
+        };
+        let bus = start(options).await;
+        crate::support::connected(&bus).await;
+        let mut tool = row(1, 1);
+        tool.message.to = Target::Wire("tools.approve".into());
+        // The complaint comes beside the first batch, so a later one knows in any case. Events go with every one.
+        let mut n = 1;
+        loop {
+            n += 1;
+            let answers = bus.publish_all(&[tool.clone(), row(1, n)]).await;
+            assert_eq!(answers[1], Ok(()), "{jetstream}");
+            match &answers[0] {
+                Err(StoreError::Refused(why)) => {
+                    assert!(why.contains("tools.approve"), "{why}");
+                    break;
+                }
+                other => assert_eq!(*other, Ok(()), "not known yet"),
+            }
+            until("the complaint", || bus.state().trouble.is_some()).await;
+        }
+    }
+}
+
 /// How long it is from the work to the look of somebody who listens to this bell, and looks every tick anyway.
 async fn looks(rings: &dyn Bell, hears: &dyn Bell, tick: Duration, samples: u32) -> Vec<Duration> {
     let rt = TokioRuntime::current();

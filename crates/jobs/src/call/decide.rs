@@ -24,7 +24,7 @@ use tenure_steps::events::{CallAnswer, CallEnd, StepId, What};
 pub const CALL_ENDED: &str = "call_ended";
 
 /// The timer that ends a call whose worker does not finish.
-const CLOCK: &str = "clock";
+pub(super) const CLOCK: &str = "clock";
 
 /// The body of that mail.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

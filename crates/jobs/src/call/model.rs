@@ -271,6 +271,11 @@ impl Machine for Call {
         }
     }
 
+    /// Its worker may have had the result in hand while nobody could take it.
+    fn judges(timer: &str) -> bool {
+        timer == super::decide::CLOCK
+    }
+
     fn apply(state: &mut CallState, event: &CallEvent) {
         match event {
             CallEvent::CallCreated(new) => {

@@ -502,6 +502,13 @@ impl Machine for Task {
         }
     }
 
+    /// What became of a pod was told to nobody while nobody heard it. The pause before a retry is a moment.
+    fn judges(timer: &str) -> bool {
+        use super::decide::timers;
+        [timers::QUEUED, timers::RUN, timers::FENCE, timers::STOP, timers::NEXT_POD]
+            .contains(&timer)
+    }
+
     fn apply(state: &mut TaskState, event: &TaskEvent) {
         match event {
             TaskEvent::TaskCreated(new) => *state = TaskState::born(new),

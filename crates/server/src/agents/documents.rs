@@ -65,12 +65,62 @@ pub(super) struct PastTurnDocument {
     status: String,
 }
 
+/// An agent in a list: without its profile.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct AgentRowDocument {
+    /// Its name.
+    name: String,
+    /// Its id.
+    id: String,
+    /// Whose it is.
+    tenant: String,
+    /// idle, dispatched, running, suspended or removed.
+    status: String,
+    /// Nothing is dispatched.
+    paused: bool,
+    /// Rises with every dispatch, resume and forced end of its turns.
+    turn_epoch: u64,
+    /// Which workers run its turns.
+    target: String,
+    /// The channel of turns that bring none.
+    channel: Option<String>,
+    /// Where its deliverables go.
+    output_box: Option<String>,
+    /// The turn whose turn it is.
+    active: Option<TurnDocument>,
+    /// Turns in line: who is next, in order.
+    queue: Vec<QueuedTurnDocument>,
+    /// The last that ended, the newest first.
+    recent: Vec<PastTurnDocument>,
+    /// Turns that ended so far.
+    turns: u64,
+    /// When it was first set.
+    created_at: i64,
+    /// When it changed last.
+    changed_at: i64,
+    /// Why the engine can not decide about it.
+    fault: Option<String>,
+}
+
 /// Agents.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
 pub(super) struct AgentsDocument {
-    /// By name.
-    agents: Vec<AgentDocument>,
+    /// By name within the page.
+    agents: Vec<AgentRowDocument>,
+    /// Where the next page begins; none after the last.
+    next: Option<String>,
+}
+
+/// Where a turn stands in its agent's line.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct TurnLineDocument {
+    /// Turns before it, the active one among them.
+    before: usize,
+    /// The agent is paused: nothing is dispatched.
+    paused: bool,
 }
 
 /// Where a turn stands.
@@ -81,6 +131,8 @@ pub(super) struct TurnDocument {
     id: String,
     /// Its agent's name.
     agent: String,
+    /// Where it stands in its agent's line; of a turn that is queued.
+    line: Option<TurnLineDocument>,
     /// Which workers run it.
     target: String,
     /// Whose it is.
@@ -99,6 +151,8 @@ pub(super) struct TurnDocument {
     correlation_id: Option<String>,
     /// Who waits for it.
     asker: Option<TurnAskerDocument>,
+    /// The turn that waits for it in the end: its asker, or whoever asked for the join.
+    parent: Option<String>,
     /// How many turns lie above it.
     depth: u32,
     /// When it was sent.
@@ -177,6 +231,20 @@ pub(super) struct TurnWaitDocument {
     of: Option<String>,
     /// When it is over.
     deadline: Option<i64>,
+    /// Of a join: its turns, in order.
+    turns: Vec<JoinedTurnDocument>,
+}
+
+/// A turn of a join.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct JoinedTurnDocument {
+    /// Which.
+    turn: String,
+    /// Its agent; empty where it is not there yet.
+    agent: String,
+    /// Where it stands, or how it ended.
+    status: String,
 }
 
 /// Who holds a turn.

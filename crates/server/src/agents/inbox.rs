@@ -144,9 +144,10 @@ pub(super) async fn all(
 /// Turns that one answer looks at in search of dead letters.
 const LOOKED_AT_MAX: usize = 5_000;
 
-/// The dead letters of so many turns. They are counted in the head, so no stream is read in vain; a turn that failed before
-/// it began is one itself. What came after the end is evidence, of which a final head does not know: that is a look
-/// for every turn that is over. A page may be short and not be the last.
+/// The dead letters of so many turns. They are counted in the head, so no stream is read in vain. What came after the end is
+/// evidence, of which a final head does not know: that is a look for every turn that is over. A turn that failed before it
+/// began is not among them: nobody can put it aside, and `GET /v1/turns?status=timeout,failed` lists those. A page may be
+/// short and not be the last.
 async fn dead_letters(
     app: &App,
     mut filter: HeadFilter,
@@ -159,13 +160,11 @@ async fn dead_letters(
         let (heads, next) = newest::<Turn>(app, filter.clone(), LIMIT_MAX, may).await?;
         for (head, state) in heads {
             looked += 1;
-            let failed =
-                state.step == 0 && state.outcome.as_ref().is_some_and(|o| o.error.is_some());
-            let known = state.dead > 0 || failed;
-            if !known && store.evidence(head.id).await?.is_empty() {
+            if state.dead == 0 && store.evidence(head.id).await?.is_empty() {
                 continue;
             }
-            let items = gather(app, &head, &[ItemStatus::Error]).await?;
+            let mut items = items(store, &head).await?;
+            items.retain(|i| i.status == ItemStatus::Error);
             turns += usize::from(!items.is_empty());
             found.extend(items);
             if turns == limit {

@@ -20,9 +20,11 @@ mod send;
 mod turns;
 mod watchdog;
 
+pub(crate) use roster::some;
+
 use crate::{ApiCode, App, Problem};
-use axum::http::StatusCode;
-use tenure_agents::desk::Desk;
+use axum::{extract::DefaultBodyLimit, http::StatusCode};
+use tenure_agents::{desk::Desk, limits::MESSAGE_BYTES_MAX};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// The routes of agents; none on a server without them.
@@ -35,7 +37,12 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(roster::show, roster::set, roster::remove))
         .routes(routes!(roster::pause))
         .routes(routes!(roster::resume))
-        .routes(routes!(send::send))
+        .merge(
+            OpenApiRouter::new()
+                .routes(routes!(send::send))
+                // What may be said to an agent has its own limit, which is larger than that of other requests.
+                .layer(DefaultBodyLimit::max(2 * MESSAGE_BYTES_MAX)),
+        )
         .routes(routes!(inbox::of_agent))
         .routes(routes!(inbox::all))
         .routes(routes!(inbox::of_turn))

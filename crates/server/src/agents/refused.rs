@@ -36,10 +36,21 @@ impl From<DeskError> for Problem {
                 .with("status", status.clone())
                 .with("kept", *kept)
                 .fix("final is final; send the agent a new turn if there is more to do"),
-            DeskError::Useless { code, open, .. } => conflict(code_of(code), &e)
-                .field("wait")
-                .with("open_waits", open.clone())
-                .fix("name one of open_waits; GET /v1/turns/{id} shows what each is for"),
+            DeskError::Useless { code, open, .. } => {
+                let (field, fix) = match code.as_str() {
+                    "epoch_from_the_future" | "stale_epoch" => {
+                        ("turn_epoch", "give the turn_epoch that GET /v1/turns/{id} shows, or none")
+                    }
+                    "too_many_early" => {
+                        ("tool_call_id", "send it again when the turn waits for that call")
+                    }
+                    _ => (
+                        "wait",
+                        "name one of open_waits; GET /v1/turns/{id} shows what each is for",
+                    ),
+                };
+                conflict(code_of(code), &e).field(field).with("open_waits", open.clone()).fix(fix)
+            }
             DeskError::NotNow { status, .. } => conflict(ApiCode::NotNow, &e)
                 .field("id")
                 .with("status", status.clone())

@@ -16,14 +16,20 @@ use crate::{
         submit::tenant,
     },
     keys::Scope,
+    paging::{LIMIT_MAX, id, limit, page},
     problem::ProblemDocument,
 };
 use axum::{extract::State, http::StatusCode};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure_agents::{
-    agent::Spec,
+    agent::{Agent, Spec},
+    desk::agents::listing,
+    drive::load::agent,
     view::{AgentView, agent_view},
+};
+use tenure_kernel::{
+    error::StoreError, head::Head, ids::EntityId, machine::decode_state, store::HeadFilter,
 };
 use utoipa::{IntoParams, ToSchema};
 
@@ -43,6 +49,8 @@ pub(super) struct NewAgent {
     /// What its worker needs to know: model, instructions, tools; see docs/agents.md.
     #[schema(value_type = Object)]
     profile: Value,
+    /// What is not named stays as it is, where the agent is there already. Without it this is all there is to say.
+    keep: bool,
     /// Whose it is; only for callers whose key has no tenant.
     tenant: Option<String>,
     /// Who asks, for people.
@@ -91,15 +99,25 @@ pub(super) async fn set(
 ) -> Result<axum::Json<AgentView>, Problem> {
     caller.need(Scope::Write)?;
     let tenant = tenant(&caller, new.tenant)?;
+    let was = match new.keep {
+        true => agent(app.pipeline().store(), &tenant, &name).await?.map(|a| a.spec),
+        false => None,
+    };
+    let was = was.unwrap_or_else(|| Spec {
+        name: name.clone(),
+        target: DEFAULT_TARGET.to_owned(),
+        output_box: Some(name.clone()),
+        ..Spec::default()
+    });
     let spec = Spec {
-        target: new.target.unwrap_or_else(|| DEFAULT_TARGET.to_owned()),
-        channel: new.channel,
+        target: new.target.unwrap_or(was.target),
+        channel: new.channel.or(was.channel),
         output_box: match new.output_box.as_deref() {
-            None => Some(name.clone()),
+            None => was.output_box,
             Some("") => None,
             Some(named) => Some(named.to_owned()),
         },
-        profile: new.profile,
+        profile: if new.profile.is_null() { was.profile } else { new.profile },
         name: name.clone(),
     };
     desk(&app)?.set_agent(&tenant, spec, Some(who(&caller, new.by))).await?;
@@ -123,23 +141,63 @@ pub(super) async fn show(
     Ok(axum::Json(shown(&app, &tenant, &name).await?))
 }
 
-/// All agents that the caller may see, by name.
+/// Which agents.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// Those that were removed, too.
+    removed: Option<bool>,
+    /// Where the page before ended: its `next`.
+    after: Option<String>,
+    /// How many, 1 to 200; 50 without it.
+    limit: Option<usize>,
+    /// The tenant, for callers whose key has none.
+    tenant: Option<String>,
+}
+
+/// Up to so many agents that somebody may see, by name within the page, and where the next page begins.
+pub(crate) async fn some(
+    app: &App,
+    filter: HeadFilter,
+    limit: usize,
+) -> Result<(Vec<AgentView>, Option<EntityId>), Problem> {
+    let store = app.pipeline().store();
+    let fetch = |filter| store.heads(filter, LIMIT_MAX);
+    let read = |head: Head| {
+        let state = decode_state::<Agent>(&head.state);
+        Ok(Some((head, state.map_err(|e| StoreError::Corrupt(e.to_string()))?)))
+    };
+    let (found, next) = page(filter, limit, fetch, read).await?;
+    let mut agents = Vec::with_capacity(found.len());
+    for (head, state) in found {
+        agents.push(AgentView { profile: None, ..agent_view(store, &head, state).await? });
+    }
+    agents.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
+    Ok((agents, next))
+}
+
+/// Agents that the caller may see, by pages, without their profiles. A page may be short and not be the last: go on while
+/// there is `next`.
 #[utoipa::path(
-    get, path = "/v1/agents", tag = "agents", params(Whose),
-    responses((status = 200, body = AgentsDocument))
+    get, path = "/v1/agents", tag = "agents", params(Which),
+    responses((status = 200, body = AgentsDocument), (status = 400, body = ProblemDocument))
 )]
 pub(super) async fn list(
     State(app): State<App>,
     caller: Caller,
-    Params(whose): Params<Whose>,
+    Params(which): Params<Which>,
 ) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Read)?;
-    let mine = listed(&caller, whose.tenant)?;
-    let mut agents = Vec::new();
-    for (head, state) in desk(&app)?.agents(mine.as_deref()).await? {
-        agents.push(agent_view(app.pipeline().store(), &head, state).await?);
-    }
-    Ok(axum::Json(json!({ "agents": agents })))
+    let mine = listed(&caller, which.tenant)?;
+    let after = id(
+        "after",
+        which.after.as_deref(),
+        "use next of the page before, exactly as it was given",
+    )?;
+    let filter = listing(mine, which.removed == Some(true), after);
+    let (agents, next) = some(&app, filter, limit(which.limit)?).await?;
+    Ok(axum::Json(json!({ "agents": agents, "next": next })))
 }
 
 /// Removes an agent. Turns that wait for it end as failed; its active one may end as it will.

@@ -12,6 +12,7 @@ use crate::{
     extract::{Named, Params},
     jobs::{
         events::{Stretch, answer},
+        owned::listed,
         submit::Waiting,
         wait::until_over,
     },
@@ -27,7 +28,9 @@ use tenure_agents::{
     turn::{Turn, model::TurnEnd},
     view::{self, TurnDetail, TurnView, detail::end_of, turn_view},
 };
-use tenure_kernel::{head::Head, ids::EntityId, machine::Machine as _, store::HeadFilter};
+use tenure_kernel::{
+    head::Head, ids::EntityId, machine::Machine as _, store::HeadFilter, table::Class,
+};
 use utoipa::IntoParams;
 
 /// A turn with the sentence about it, and its end.
@@ -115,6 +118,8 @@ pub(super) struct Which {
     before: Option<String>,
     /// How many, 1 to 200; 50 without it.
     limit: Option<usize>,
+    /// The tenant, for callers whose key has none.
+    tenant: Option<String>,
 }
 
 /// `ready` is `running` without a worker.
@@ -154,7 +159,7 @@ pub(super) async fn list(
     let (after, before) = between(which.id.as_deref(), which.before.as_deref())?;
     let filter = HeadFilter {
         statuses: statuses(which.status.as_deref())?,
-        tenant: caller.tenant.clone(),
+        tenant: listed(&caller, which.tenant)?,
         after,
         before,
         ..HeadFilter::default()
@@ -168,6 +173,9 @@ pub(super) async fn list(
     let (mut turns, now) = (Vec::with_capacity(heads.len()), store.now().await?);
     for (head, _) in &heads {
         let turn = turn_view(store, head).await?;
+        if dead && turn.dead_letters == 0 {
+            continue;
+        }
         let why = view::why(&turn, now);
         turns.push(TurnAnswer { turn, why, end: None, existed: None });
     }
@@ -253,6 +261,14 @@ pub(super) async fn deliverable(
     let head = readable(&app, &caller, id).await?;
     let Some(end) = end_of(app.pipeline().store(), id).await? else {
         let status = head.status.name();
+        if head.class() == Class::Final {
+            // The engine ended it over its machine: nothing of its own was said.
+            return Err(Problem::not_found(format!(
+                "deliverable of turn {id}: it was ended by force ({status}) and delivered nothing"
+            ))
+            .field("id")
+            .fix("GET /v1/turns/{id}/events shows the end and its reason"));
+        }
         let detail = format!("turn {id} is {status}: it has delivered nothing yet");
         let code = crate::ApiCode::NotNow;
         return Err(Problem::new(axum::http::StatusCode::CONFLICT, code, detail)

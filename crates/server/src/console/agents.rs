@@ -8,7 +8,7 @@ use super::{
     text::{age, excerpt, pill, value},
     turn::turn_link,
 };
-use crate::{App, Caller, Problem, extract::Params, jobs::submit::TENANT};
+use crate::{App, Caller, Problem, agents::some, extract::Params, jobs::submit::TENANT};
 use axum::{
     Extension,
     body::Bytes,
@@ -21,15 +21,14 @@ use serde::Deserialize;
 use serde_json::json;
 use std::{collections::HashMap, sync::Arc};
 use tenure_agents::{
-    agent::AgentState,
-    desk::{Desk, Sending},
+    desk::{Desk, Sending, agents::listing},
     view::{
         AgentView, Item, ItemStatus, agent_view,
         inbox::{items, turn_item},
         turn_view,
     },
 };
-use tenure_kernel::{head::Head, time::Timestamp};
+use tenure_kernel::time::Timestamp;
 
 /// Agents of one page.
 const SHOWN_MAX: usize = 200;
@@ -63,13 +62,10 @@ pub(super) async fn read_all(
     console: &Console,
     caller: &Caller,
 ) -> Result<Listing, Problem> {
+    desk(app)?;
     let store = app.pipeline().store();
-    let found: Vec<(Head, AgentState)> = desk(app)?.agents(caller.tenant.as_deref()).await?;
-    let more = found.len() > SHOWN_MAX;
-    let mut agents = Vec::new();
-    for (head, state) in found.into_iter().take(SHOWN_MAX) {
-        agents.push(agent_view(store, &head, state).await?);
-    }
+    let (agents, next) = some(app, listing(caller.tenant.clone(), false, None), SHOWN_MAX).await?;
+    let more = next.is_some();
     let glance = console.glance(app, caller).await?;
     Ok(Listing { agents, more, now: store.now().await?, glance })
 }
@@ -357,8 +353,8 @@ pub(super) fn item_row(item: &Item, now: Timestamp, with_turn: bool) -> Markup {
 
 fn profile(agent: &AgentView) -> Markup {
     html! {
-        @if !agent.profile.is_null() {
-            div.card { div.cap { h2 { "Profile" } } div.in { (value(&agent.profile, &format!("/v1/agents/{}", agent.name))) } }
+        @if let Some(profile) = agent.profile.as_ref().filter(|p| !p.is_null()) {
+            div.card { div.cap { h2 { "Profile" } } div.in { (value(profile, &format!("/v1/agents/{}", agent.name))) } }
         }
     }
 }

@@ -169,7 +169,7 @@ fn top(turn: &TurnView, now: Timestamp) -> Markup {
             @if turn.takeovers > 0 { (fact("workers lost", html! { (turn.takeovers) " of " (turn.takeovers_max) })) }
             @if let Some(id) = &turn.correlation_id { (fact("correlation", html! { code { (excerpt(id, 60).0) } })) }
             @if let Some(channel) = &turn.channel { (fact("channel", html! { (channel) })) }
-            @if let Some(asker) = &turn.asker { (fact("asked for by", html! { (turn_link(asker.id)) })) }
+            @if let Some(parent) = turn.parent { (fact("asked for by", html! { (turn_link(parent)) })) }
             @if let Some(by) = turn.must_end_by { @if !turn.is_final { (fact("ends by", html! { (moment(by)) })) } }
         }
         @if !turn.waits.is_empty() || !turn.next_rules.is_empty() {
@@ -180,7 +180,10 @@ fn top(turn: &TurnView, now: Timestamp) -> Markup {
                         tbody { @for wait in &turn.waits { tr {
                             td { code { (wait.wait) } }
                             td { (excerpt(&wait.tool, 60).0) div.small.dim { (excerpt(&wait.tool_call_id, 60).0) } }
-                            td { (wait.by) @if let Some(of) = wait.of { " " (answered_by(&wait.by, of)) } }
+                            td {
+                                (wait.by) @if let Some(of) = wait.of { " " (answered_by(&wait.by, of)) }
+                                @for one in &wait.turns { div.small { (turn_link(one.turn)) " " (excerpt(&one.agent, 40).0) " " (one.status) } }
+                            }
                             td.right.nowrap { @match wait.deadline { Some(at) => (until(at, now)), None => span.dim { "as long as the turn" } } }
                         } } }
                     } }

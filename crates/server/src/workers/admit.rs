@@ -318,8 +318,8 @@ async fn refused_subjects(
     if said.is_empty() {
         return Ok(None);
     }
-    let told = load::subjects_of(store, turn.agent).await?;
-    Ok(refused.filter(|_| said.iter().any(|subject| !told.contains(subject))))
+    let told = load::tells(store, turn.agent, head.created_at, &said).await?;
+    Ok(refused.filter(|_| !told))
 }
 
 async fn refused_target(

@@ -152,7 +152,7 @@ async fn an_agent_is_set_paused_resumed_and_removed_over_http() {
     assert_eq!(removed.status, 204);
     let gone = server.post("/v1/agents/ada/turns", json!({ "message": "x" })).await;
     assert_eq!((gone.status, gone.text("code")), (409, "agent_removed"));
-    let listed = server.get("/v1/agents").await;
+    let listed = server.get("/v1/agents?removed=true").await;
     assert_eq!(listed.body["agents"][0]["name"], "ada");
     let nobody = server.post("/v1/agents/bob/turns", json!({ "message": "x" })).await;
     assert_eq!((nobody.status, nobody.text("code")), (404, "not_found"));
@@ -195,6 +195,7 @@ async fn a_turn_is_sent_suspended_answered_and_delivers() {
     let future = json!({ "wait": "1.1", "turn_epoch": 99 });
     let future = server.post(&results, future).await;
     assert_eq!((future.status, future.text("code")), (409, "epoch_from_the_future"));
+    assert_eq!(future.text("field"), "turn_epoch");
     let huge = json!({ "wait": "1.1", "result": "x".repeat(40_000) });
     let huge = server.post(&results, huge).await;
     assert_eq!((huge.status, huge.text("code")), (413, "payload_too_large"));
@@ -341,5 +342,59 @@ async fn another_tenants_agents_and_turns_are_not_there() {
     let other =
         server.with_key(Method::PUT, "/v1/agents/x", &acme, json!({ "tenant": "evil" })).await;
     assert_eq!(other.status, 403);
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_are_listed_by_pages_without_profiles_and_without_the_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    let all: Vec<String> = (0..5).map(|n| format!("agent-{n}")).collect();
+    for name in &all {
+        let body = json!({ "profile": { "instructions": "Be brief." } });
+        assert_eq!(put(&server, &format!("/v1/agents/{name}"), body).await.status, 200);
+    }
+    let (mut found, mut path) = (Vec::new(), "/v1/agents?limit=2".to_owned());
+    loop {
+        let page = server.get(&path).await.body;
+        let rows = page["agents"].as_array().unwrap();
+        assert!(rows.len() <= 2 && rows.iter().all(|a| a.get("profile").is_none()), "{page}");
+        found.extend(rows.iter().map(|a| a["name"].as_str().unwrap().to_owned()));
+        let Some(next) = page["next"].as_str() else { break };
+        path = format!("/v1/agents?limit=2&after={next}");
+    }
+    found.sort();
+    assert_eq!(found, all);
+    let one = server.get("/v1/agents/agent-0").await.body;
+    assert_eq!(one["profile"]["instructions"], "Be brief.");
+    // What is not named stays, where that is asked for.
+    let kept = put(&server, "/v1/agents/agent-0", json!({ "target": "pool2", "keep": true })).await;
+    assert_eq!(kept.body["profile"]["instructions"], "Be brief.");
+    assert_eq!((kept.text("target"), kept.text("output_box")), ("pool2", "agent-0"));
+    let anew = put(&server, "/v1/agents/agent-0", json!({ "target": "pool3" })).await;
+    assert!(anew.body["profile"].is_null(), "{anew:?}");
+    server.send(Method::DELETE, "/v1/agents/agent-1", &[], None).await;
+    let count = async |path: &str| {
+        let page = server.get(path).await.body;
+        page["agents"].as_array().unwrap().len()
+    };
+    assert_eq!((count("/v1/agents").await, count("/v1/agents?removed=true").await), (4, 5));
+    server.stop().await;
+}
+
+/// Nobody can put aside a turn; so it is not among what waits for a person.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_failed_before_it_began_is_no_dead_letter() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    agent(&server, "ada").await;
+    assert_eq!(server.post("/v1/agents/ada/pause", json!({})).await.status, 200);
+    let sent = server.post("/v1/agents/ada/turns", json!({ "message": "go" })).await;
+    let turn = format!("/v1/turns/{}", sent.text("id"));
+    until(&server, &turn, "in line", |t| t["line"]["paused"] == true).await;
+    server.send(Method::DELETE, "/v1/agents/ada", &[], None).await;
+    until(&server, &turn, "refused", |t| t["status"] == "failed").await;
+    let dead = server.get("/v1/inbox?status=error").await.body;
+    assert_eq!(dead["items"], json!([]), "{dead}");
     server.stop().await;
 }

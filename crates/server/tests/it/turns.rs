@@ -31,18 +31,26 @@ struct Far<'a> {
 
 impl<'a> Far<'a> {
     async fn open(jobs: &'a Jobs, lease_ms: u64) -> Far<'a> {
-        let body = json!({ "name": "far", "lease_ms": lease_ms, "targets": ["py"] });
+        Self::open_for(jobs, lease_ms, &["py"]).await
+    }
+
+    async fn open_for(jobs: &'a Jobs, lease_ms: u64, targets: &[&str]) -> Far<'a> {
+        let body = json!({ "name": "far", "lease_ms": lease_ms, "targets": targets });
         let opened = jobs.post("/v1/turns/sessions", body).await;
         assert_eq!(opened.status, 201, "{opened:?}");
         Far { jobs, session: opened.text("session").to_owned() }
     }
 
+    async fn poll(&self, max: usize) -> Vec<Value> {
+        let path = format!("/v1/turns/sessions/{}/poll", self.session);
+        let polled = self.jobs.post(&path, json!({ "max": max, "wait_ms": 20_000 })).await;
+        assert_eq!(polled.status, 200, "{polled:?}");
+        polled.body["turns"].as_array().unwrap().clone()
+    }
+
     /// The one turn that comes.
     async fn one(&self) -> Value {
-        let path = format!("/v1/turns/sessions/{}/poll", self.session);
-        let polled = self.jobs.post(&path, json!({ "max": 8, "wait_ms": 20_000 })).await;
-        assert_eq!(polled.status, 200, "{polled:?}");
-        let mut turns = polled.body["turns"].as_array().unwrap().clone();
+        let mut turns = self.poll(8).await;
         assert_eq!(turns.len(), 1, "{turns:?}");
         turns.remove(0)
     }
@@ -77,9 +85,13 @@ fn desk(jobs: &Jobs) -> Desk {
 }
 
 async fn agent(jobs: &Jobs, name: &str, profile: Value) {
+    agent_of(jobs, name, "py", profile).await;
+}
+
+async fn agent_of(jobs: &Jobs, name: &str, target: &str, profile: Value) {
     let spec = Spec {
         name: name.into(),
-        target: "py".into(),
+        target: target.into(),
         channel: Some("c".into()),
         output_box: Some("box".into()),
         profile,
@@ -155,6 +167,74 @@ async fn a_turn_with_a_tool_goes_through_a_worker_in_another_language() {
     jobs.stop().await;
 }
 
+/// A worker of several targets looks into another one first each time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_of_one_target_does_not_starve_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let mut backlog = Vec::new();
+    for n in 0..20 {
+        let name = format!("bulk-{n}");
+        agent_of(&jobs, &name, "bulk", Value::Null).await;
+        backlog.push(send(&jobs, &name, "go").await);
+    }
+    agent_of(&jobs, "urgent", "urgent", Value::Null).await;
+    let urgent = send(&jobs, "urgent", "go").await;
+    for turn in backlog.iter().chain([&urgent]) {
+        until(&jobs, *turn, "dispatched").await;
+    }
+    let far = Far::open_for(&jobs, 30_000, &["bulk", "urgent"]).await;
+    // One time out of two each; twenty in a row of one kind happen once in a million.
+    let mut polls = 0;
+    loop {
+        polls += 1;
+        let got = far.poll(1).await;
+        assert_eq!(got.len(), 1);
+        if got[0]["turn"] == json!(urgent) {
+            break;
+        }
+    }
+    assert!(polls <= 20, "it came last, after the whole backlog");
+    // And the rest comes at once, however many claims that takes.
+    assert_eq!(far.poll(64).await.len(), 21 - polls);
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_step_brings_the_whole_conversation_and_the_true_status() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let greet = json!({ "name": "greet", "run": { "flow": "greet@1" } });
+    agent(&jobs, "a", json!({ "tools": [greet] })).await;
+    let far = Far::open(&jobs, 30_000).await;
+    send(&jobs, "a", "greet Ann").await;
+    let turn = far.one().await;
+    // Too large for mail: it is read from the job.
+    let name = "Ann".repeat(80);
+    let arguments = json!({ "name": name, "times": 150 });
+    assert_eq!(far.step(&turn, call("c", "greet", &arguments)).await.text("status"), "suspended");
+    let second = far.one().await;
+    let large = second["messages"].as_array().unwrap().last().unwrap().clone();
+    assert!(large["content"].as_str().unwrap().len() > 30_000);
+    let said = far.step(&second, call("x", "nothing", &json!({}))).await;
+    assert_eq!((said.status, said.text("status")), (200, "running"), "{said:?}");
+    let again = far.step(&second, call("x", "nothing", &json!({}))).await;
+    assert_eq!(again.body["next"]["messages"], said.body["next"]["messages"]);
+    assert!(again.body["next"]["messages"].as_array().unwrap().contains(&large));
+    far.say(&said.body["next"], "finish", json!({ "result": 1 })).await;
+    // A last step that ends nothing: the answer says what became of the turn.
+    agent(&jobs, "b", json!({ "max_steps": 1 })).await;
+    let id = send(&jobs, "b", "go").await;
+    let turn = far.one().await;
+    assert_eq!(turn["last_step"], true);
+    let said = far.step(&turn, call("x", "nothing", &json!({}))).await;
+    assert_eq!((said.status, said.text("status")), (200, "failed"), "{said:?}");
+    assert!(said.body["next"].is_null());
+    let state = until(&jobs, id, "failed").await;
+    assert_eq!(state.outcome.unwrap().error.unwrap().code, "max_steps_exceeded");
+    jobs.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn turns_are_failed_given_back_lost_and_stopped() {
     let dir = tempfile::tempdir().unwrap();
@@ -192,6 +272,30 @@ async fn turns_are_failed_given_back_lost_and_stopped() {
     assert_eq!((&turn["turn"], &turn["step"]), (&json!(id), &json!(1)));
     let said = far.step(&turn, json!({ "content": "three is a number" })).await;
     assert_eq!((said.status, said.text("status")), (200, "success"), "{said:?}");
+    jobs.stop().await;
+}
+
+/// The only worker of a target does not want a turn. It ends, with a reason, instead of going round for a day.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_is_always_given_back_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    agent(&jobs, "a", Value::Null).await;
+    let far = Far::open(&jobs, 30_000).await;
+    let id = send(&jobs, "a", "go").await;
+    for _ in 0..20 {
+        let turn = far.one().await;
+        let said = far.say(&turn, "release", json!({ "why": "not mine" })).await;
+        assert_eq!((said.status, said.text("status")), (200, "ready"), "{said:?}");
+    }
+    let turn = far.one().await;
+    let said = far.say(&turn, "release", json!({ "why": "not mine" })).await;
+    assert_eq!((said.status, said.text("status")), (200, "failed"), "{said:?}");
+    let again = far.say(&turn, "release", json!({ "why": "not mine" })).await;
+    assert_eq!(again.status, 200, "the same again: {again:?}");
+    let state = until(&jobs, id, "failed").await;
+    assert_eq!(state.outcome.unwrap().error.unwrap().code, "given_back_too_often");
+    assert!(jobs.store().head(id).await.unwrap().unwrap().version < 100);
     jobs.stop().await;
 }
 
@@ -238,7 +342,7 @@ async fn a_worker_of_a_tenant_speaks_outside_for_its_own_turn_only() {
         output_box: Some("box".into()),
         profile: json!({ "tools": [tool] }),
     };
-    desk(&jobs).set_agent("mine", spec, None).await.unwrap();
+    desk(&jobs).set_agent("mine", spec.clone(), None).await.unwrap();
     let messages = vec![json!({ "role": "user", "content": "go" })];
     let sending =
         Sending { tenant: "mine".into(), agent: "ada".into(), messages, ..Sending::default() };
@@ -279,6 +383,15 @@ async fn a_worker_of_a_tenant_speaks_outside_for_its_own_turn_only() {
     {
         assert!(says(admitted).await, "{admitted}");
     }
+    // A turn that is under way keeps what it began with, whatever becomes of its agent.
+    let other = json!({ "name": "t", "run": { "external": { "subject": "tools.other" } } });
+    let mut changed = spec;
+    changed.profile = json!({ "tools": [other] });
+    desk(&jobs).set_agent("mine", changed, None).await.unwrap();
+    assert!(says("tools.mine").await && says("tools.other").await, "changed");
+    desk(&jobs).remove_agent("mine", "ada", None).await.unwrap();
+    assert!(says("tools.mine").await, "removed");
+    assert!(!says("tools.theirs").await);
     keeper.end().await;
     jobs.stop().await;
 }

@@ -24,7 +24,7 @@ use tenure_agents::{
     },
     join::Join,
     rules::Rules,
-    turn::{NewTurn, Turn, TurnState, WaitFor, model::Sort},
+    turn::{NewTurn, Turn, TurnEvent, TurnState, WaitFor, model::Sort},
     words::{Change, Stop, ToolResult},
 };
 use tenure_engine::{lanes::Wire, pipeline::Pipeline};
@@ -36,10 +36,10 @@ use tenure_jobs::{
 use tenure_kernel::{
     error::StoreError,
     ids::EntityId,
-    machine::{Machines, decode_state},
+    machine::{Machines, decode_event, decode_state},
     outbox::{Message, Posted, Target},
     runtime::BoxFuture,
-    stream::Body,
+    stream::{Body, Record},
     table::Class,
     time::Timestamp,
 };
@@ -154,7 +154,7 @@ impl Model for Muse {
             rt.sleep(nap).await;
             let others = &NAMES[1..];
             let calls = match mood {
-                0 if !calm => return Err(NoReply::Transient("busy".into())),
+                0 if !calm => return Err(NoReply::Transient("busy".into(), None)),
                 1 if !calm => {
                     rt.sleep(Duration::from_secs(500)).await;
                     vec![]
@@ -363,6 +363,59 @@ async fn answer(c: &Clients, id: EntityId, state: &TurnState, n: u32) {
     }
 }
 
+/// Outages that are longer than this were noticed by every server: nobody goes on with what was decided before.
+const NOTICED: Duration = Duration::from_secs(30);
+
+/// Nobody is judged within one lease after an outage by a rule whose moment came while nobody could speak.
+fn nobody_was_judged_too_soon(
+    outages: &[(Timestamp, Timestamp)],
+    turn: EntityId,
+    records: &[Arc<Record>],
+) -> Result<(), String> {
+    let mut dispatched = None;
+    let mut deadlines = BTreeMap::new();
+    for record in records {
+        for event in record.events().map_err(|e| e.to_string())? {
+            let read = decode_event::<Turn>(&event.name, &event.body).map_err(|e| e.0)?;
+            let (moment, rule) = match read {
+                Some(TurnEvent::TurnDispatched { .. }) => {
+                    dispatched = Some(record.at);
+                    continue;
+                }
+                Some(TurnEvent::TurnSuspended { waits, .. }) => {
+                    deadlines.extend(waits.into_iter().map(|w| (w.id, w.deadline)));
+                    continue;
+                }
+                Some(TurnEvent::WaitProgress { wait, deadline, .. }) => {
+                    deadlines.insert(wait, deadline);
+                    continue;
+                }
+                Some(TurnEvent::WaitTimedOut(applied)) => {
+                    (deadlines.get(&applied.wait).copied().flatten(), "tool_timeout")
+                }
+                Some(TurnEvent::TurnTimedOut(end))
+                    if end.error.as_ref().is_some_and(|e| e.code == "dispatch_timeout") =>
+                {
+                    let after = Duration::from_millis(Rules::default().dispatched_timeout_ms);
+                    (dispatched.map(|at| at + after), "dispatch_timeout")
+                }
+                _ => continue,
+            };
+            let lease = config().lease;
+            let too_soon = |(from, to): &&(Timestamp, Timestamp)| {
+                to.since(*from) > NOTICED
+                    && moment.is_some_and(|m| m > *from)
+                    && (*to..*to + lease).contains(&record.at)
+            };
+            if let Some((_, to)) = outages.iter().find(too_soon) {
+                let after = record.at.since(*to);
+                return Err(format!("turn {turn}: {rule} came {after:?} after an outage"));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Every turn is over and was announced under one name; every agent is idle.
 pub(super) fn check(world: &World, contents: &Contents) -> Result<(), String> {
     for head in contents.rows.heads.values() {
@@ -376,6 +429,8 @@ pub(super) fn check(world: &World, contents: &Contents) -> Result<(), String> {
                 if names != 1 {
                     return Err(format!("the end of turn {id} was announced under {names} names"));
                 }
+                let records = contents.streams.get(&id).map_or(&[][..], Vec::as_slice);
+                nobody_was_judged_too_soon(&world.weather.outages(), id, records)?;
             }
             "agent" => {
                 let state: AgentState = decode_state::<Agent>(&head.state).map_err(|e| e.0)?;

@@ -35,4 +35,4 @@ macro_rules! missed {
     };
 }
 
-missed! { fencing versions mail blocked finality outbox repetition pulse vacancy }
+missed! { fencing versions mail blocked finality outbox repetition pulse vacancy pulse_of_rules }

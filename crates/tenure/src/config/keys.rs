@@ -37,6 +37,12 @@ pub static KEYS: &[Key] = &[
         doc: "lost workers after which a turn is given up",
     },
     Key {
+        name: "agents.tool_subjects",
+        default: "tools.",
+        form: Form::Anything,
+        doc: "how subjects of external tools begin, with commas between them; an agent with another subject is refused",
+    },
+    Key {
         name: "bus.credentials_file",
         default: "",
         form: Form::Anything,

@@ -92,10 +92,13 @@ impl Settings {
             tick_ms: u64::try_from(self.tick().as_millis()).unwrap_or(u64::MAX),
         };
         let channel = Some(self.text("agents.default_channel").to_owned());
+        let subjects = self.text("agents.tool_subjects").split(',').map(str::trim);
+        let subjects = subjects.filter(|s| !s.is_empty());
         Defaults {
             rules,
             must_end_in: self.seconds("agents.must_end_by_seconds"),
             channel: channel.filter(|c| !c.is_empty()),
+            tool_subjects: subjects.map(str::to_owned).collect(),
         }
     }
 

@@ -7,6 +7,7 @@ use reqwest::{
     header::{CONTENT_TYPE, RETRY_AFTER},
 };
 use serde_json::Value;
+use std::time::Duration;
 use tenure_steps::tool::{ToolCtx, ToolError};
 
 /// How much of an answer an error shows.
@@ -105,6 +106,18 @@ pub(super) fn understand(
     })
 }
 
+/// Stands before the seconds of a `Retry-After` in the words about a refusal.
+const RETRY_AFTER_SAID: &str = ", retry-after: ";
+
+/// How long whoever refused asks us to wait, as the words about it say. Seconds only: dates are of no use to somebody whose
+/// clock is not theirs.
+pub fn retry_after(why: &str) -> Option<Duration> {
+    let (_, after) = why.split_once(RETRY_AFTER_SAID)?;
+    let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+    let whole = after[digits..].is_empty() || after[digits..].starts_with(':');
+    after[..digits].parse().ok().filter(|_| whole).map(Duration::from_secs)
+}
+
 /// An answer that is none.
 pub(super) async fn refusal(
     what: &str,
@@ -115,7 +128,7 @@ pub(super) async fn refusal(
     let status = response.status();
     let mut why = format!("{what} answered {status}");
     if let Some(after) = response.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok()) {
-        why = format!("{why}, retry-after: {after}");
+        why = format!("{why}{RETRY_AFTER_SAID}{after}");
     }
     // The status has decided: a body that breaks off changes nothing.
     let (bytes, _) = flight.body(&mut response, EXCERPT_CHARS_MAX * 4).await.unwrap_or_default();

@@ -14,6 +14,8 @@ mod answer;
 mod assembly;
 mod sse;
 
+pub use answer::retry_after;
+
 use crate::{
     http::KEY_HEADER,
     secrets::{Redactor, Secrets},

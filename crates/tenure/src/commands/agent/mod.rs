@@ -35,14 +35,14 @@ pub struct Options {
 /// What can be done with agents.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Action {
-    /// Sets an agent, for the first time or anew
+    /// Sets an agent, for the first time or anew; what is not named stays as it was
     #[command(
         after_help = "Example:\n  tenure agent set ada --box results '{\"model\": \"gpt-4.1\", \"instructions\": \"Be brief.\"}'\n  tenure agent set ada --target pool @profile.json"
     )]
     Set(Set),
     /// Shows one: where it stands, its active turn, its line, its last turns
     Get(One),
-    /// Lists all agents
+    /// Lists all agents that were not removed
     List,
     /// Sends an agent work: a turn. With --wait, prints what it delivered
     #[command(
@@ -166,6 +166,7 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
                 ("channel", o.channel.clone().map(Value::from)),
                 ("output_box", o.output_box.clone().map(Value::from)),
                 ("profile", Some(profile).filter(|p| !p.is_null())),
+                ("keep", Some(json!(true))),
                 tenant,
                 cli.by(),
             ]);
@@ -173,7 +174,18 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
         }
         Action::Get(o) => cli.api.get(&["agents", &o.name], &query).await?,
         Action::List => {
-            let answer = cli.api.get(&["agents"], &query).await?;
+            let mut rows = Vec::new();
+            let mut page = query.clone();
+            page.push(("limit", "200".to_owned()));
+            loop {
+                let mut answer = cli.api.get(&["agents"], &page).await?;
+                rows.append(answer["agents"].as_array_mut().unwrap_or(&mut Vec::new()));
+                let Some(next) = answer["next"].as_str() else { break };
+                page.retain(|(name, _)| *name != "after");
+                page.push(("after", next.to_owned()));
+            }
+            rows.sort_by_key(|a| (a["tenant"].to_string(), a["name"].to_string()));
+            let answer = json!({ "agents": rows });
             let agents: Vec<AgentView> = read(answer["agents"].clone())?;
             return Ok(cli.say(&answer, || text::agents(&agents)));
         }

@@ -93,8 +93,8 @@ pub fn agent(agent: &AgentView, now: Timestamp) -> String {
     for past in &agent.recent {
         fact(&past.status, &past.turn.to_string());
     }
-    if !agent.profile.is_null() {
-        fact("profile", &agent.profile.to_string());
+    if let Some(profile) = agent.profile.as_ref().filter(|p| !p.is_null()) {
+        fact("profile", &profile.to_string());
     }
     out
 }

@@ -25,6 +25,7 @@ use tenure_kernel::{
     runtime::{Clock as _, Runtime as _},
     sessions::Opening,
     store::{HeadFilter, Store},
+    table::Class,
     time::Timestamp,
 };
 use tenure_server::keys;
@@ -73,7 +74,7 @@ pub(super) async fn gather(settings: &Settings, options: &Doctor) -> Result<Find
         chains,
         marked: marked(&*store).await?,
         jobs: jobs(&store).await?,
-        turns: turns(&*store).await?,
+        turns: turns(&store).await?,
         tasks: tasks(&store).await?,
         keys: active_keys(&*store).await?,
         server,
@@ -167,14 +168,19 @@ async fn jobs(store: &Arc<dyn Store>) -> Result<Jobs, StoreError> {
     Ok(jobs)
 }
 
-async fn turns(store: &dyn Store) -> Result<Turns, StoreError> {
+async fn turns(store: &Arc<dyn Store>) -> Result<Turns, StoreError> {
     let of_turns = HeadFilter { kind: Some(Turn::TABLE.kind.into()), ..HeadFilter::default() };
     let mut turns = Turns::default();
     let newest = HeadFilter { newest_first: true, ..of_turns.clone() };
     for head in store.heads(newest, LISTED_MAX).await? {
         let Ok(state) = decode_state::<Turn>(&head.state) else { continue };
-        if state.dead > 0 {
-            turns.dead_letters += u64::from(state.dead);
+        // What a person says about a letter after the end changes no head.
+        let dead = match head.class() == Class::Final && state.dead > 0 {
+            true => tenure_agents::view::inbox::dead_items(store, head.id).await?.len() as u64,
+            false => u64::from(state.dead),
+        };
+        if dead > 0 {
+            turns.dead_letters += dead;
             turns.with_letters = Some(head.id);
         }
     }
