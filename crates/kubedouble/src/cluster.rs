@@ -125,6 +125,17 @@ impl Drop for Owner {
     }
 }
 
+/// One change of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Past {
+    /// The version that it made.
+    pub version: u64,
+    /// What the object was; nothing if it is new.
+    pub before: Option<Value>,
+    /// What it became; nothing if it is gone.
+    pub after: Option<Value>,
+}
+
 /// How long the functions that wait will wait. Nothing takes a tenth of it on a machine that works.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -254,6 +265,24 @@ impl Cluster {
     /// If such a resource is not served.
     pub fn objects(&self, resource: &str) -> Vec<Value> {
         self.shared.store().all(resource_named(resource)).map(|o: &Arc<Object>| o.value()).collect()
+    }
+
+    /// What became of the objects of a kind, oldest first, as far as it is remembered: the double's own word, whatever its clients
+    /// were told.
+    ///
+    /// # Panics
+    /// If such a resource is not served.
+    pub fn past(&self, resource: &str) -> Vec<Past> {
+        let resource = resource_named(resource);
+        let store = self.shared.store();
+        let value = |o: &Option<Arc<Object>>| o.as_ref().map(|o| o.value());
+        let changes = store.since(store.expired).into_iter().flatten();
+        let past = changes.filter(|c| c.resource == resource).map(|c| Past {
+            version: c.version,
+            before: value(&c.before),
+            after: value(&c.after),
+        });
+        past.collect()
     }
 
     /// Runs after each pod that is created by a request, with `namespace/name`, before the answer is sent: a scheduler

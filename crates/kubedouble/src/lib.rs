@@ -37,6 +37,7 @@
 //!   [`Cluster::on_create`] makes it happen by itself, [`Cluster::on_delete`] says how kubelets end what is deleted.
 //! - **Faults**: [`Cluster::fault`] for requests, [`Cluster::stop_server`], [`Cluster::silence_watches`],
 //!   [`Cluster::storm_of_410`], [`Cluster::distort_watches`], [`Cluster::expire_before`], … Nothing is random.
+//! - **What happened**: [`Cluster::past`].
 //! - **What was asked**: [`Cluster::requests`], [`Cluster::permissions_used`], [`Cluster::watches`];
 //!   [`Cluster::until`] waits for any of it, with a bound, without sleeping.
 //! - **Files**: [`Cluster::kubeconfig`], [`Cluster::in_cluster`] (with [`Cluster::start_tls`]).
@@ -71,7 +72,7 @@ mod store;
 mod watch;
 
 pub use access::InCluster;
-pub use cluster::{Cluster, PATIENCE};
+pub use cluster::{Cluster, PATIENCE, Past};
 pub use direct::Kind;
 pub use faults::{Distortion, Fault, FaultId, On, Times};
 pub use kubelet::OnDelete;

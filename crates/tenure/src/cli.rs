@@ -241,13 +241,15 @@ pub struct Demo {
 /// Options of `drill`.
 #[derive(Args, Clone, Debug)]
 pub struct Drill {
-    /// Which matrix: jobs or agents; without it the one that has the first --fault, or that of jobs
+    /// Which matrix: jobs, agents or pods; without it the one that has the first --fault, or that of jobs
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
     /// Only this row of the matrix; may be repeated: crash-before-tool, crash-after-tool, crash-after-commit,
     /// step-timeout, signal-lost, two-workers, partition, ledger-conflict, store-down, reclaim, blocked; of agents
     /// killed-dispatched, killed-asking, killed-tool-out, killed-resuming, killed-ending, bus-down, bad-results,
-    /// clocks, rivals, stopped, silence, server-down
+    /// clocks, rivals, stopped, silence, server-down; of pods executor-killed-making, executor-killed-tending,
+    /// executor-killed-stopping, create-unanswered, collector-killed, collector-down, api-down, watch-silent,
+    /// watch-expired, throttled, redis-down, tenure-down, node-gone, evicted, stale-reports
     #[arg(long, value_name = "FAULT")]
     pub fault: Vec<String>,
     /// Only cases whose name has this
@@ -263,7 +265,7 @@ pub struct Drill {
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Drills this deployment, in a scratch tenant; needs an API key without a tenant (scopes read, write, worker)
-    /// where the server wants one. Cases that kill servers or stores are left out
+    /// where the server wants one. Cases that kill servers or stores are left out, and pods are not drilled so
     #[arg(long, value_name = "URL")]
     pub against: Option<String>,
     /// The key for --against

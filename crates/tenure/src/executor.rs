@@ -12,7 +12,7 @@ use tenure_jobs::{
 };
 use tenure_kernel::{machine::Machine as _, stream::Body};
 use tenure_pods::{
-    execute::{Executor, ExecutorOptions, LiveCluster, PodShop},
+    execute::{Executor, ExecutorOptions, LiveCluster, PodShop, cluster::Cluster},
     follow::connect,
     step::{self, StepDefaults},
     task::{NewTask, Task},
@@ -26,9 +26,13 @@ pub(crate) async fn start(
     settings: &Settings,
 ) -> Result<Executor, Failure> {
     let client = connect(&settings.kubernetes()?.connection()).await.map_err(Failure::System)?;
-    let cluster = LiveCluster::new(client, settings.text("kubernetes.namespace"));
+    let live = LiveCluster::new(client, settings.text("kubernetes.namespace"));
+    let mut cluster: Arc<dyn Cluster> = Arc::new(live);
+    if let Some(broken) = drill::breaks::Break::from_environment().map_err(Failure::System)? {
+        cluster = broken.weaken_cluster(cluster);
+    }
     let rt = pipeline.rt().clone();
-    let mut shop = PodShop::new(Arc::new(cluster), rt, settings.pod_policy());
+    let mut shop = PodShop::new(cluster, rt, settings.pod_policy());
     shop.patience.late = settings.seconds("pods.request_late_seconds");
     let sweep = settings.seconds("pods.stray_sweep_seconds");
     shop.patience.sweep = (!sweep.is_zero()).then_some(sweep);

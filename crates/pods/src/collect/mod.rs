@@ -35,7 +35,10 @@ pub use self::{
     lease::{Election, KubeLease, LeaseOptions},
     meter::{Meter, TENANTS_MAX},
     redis::RedisSink,
-    run::{Asker, CollectOptions, Collector, CollectorState, KubeAsker, Parts, Probe, SinkState},
+    run::{
+        Asker, CollectOptions, Collector, CollectorState, KubeAsker, Parts, Probe, SinkState,
+        points,
+    },
     saying::{Saying, SinkId},
     sink::{Sent, Sink},
     spool::{Full, Mark, Owed, SPOOL_BYTES_MIN, Spool, SpoolOptions, SpoolState, SyncWhen},

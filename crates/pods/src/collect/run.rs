@@ -45,7 +45,23 @@ const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// How often what is known of pods is written down while nothing else makes it worth while.
 const MARKS_EVERY: Duration = Duration::from_secs(60);
 
-/// Called at named points (`seen`, `spooled`, `publish`, `published`, `marked`), so that a test can end the process there.
+/// Points at which a drill or a test can interfere.
+pub mod points {
+    /// Something new was seen, and is nowhere written.
+    pub const SEEN: &str = "report_seen";
+    /// It lies in the spool.
+    pub const SPOOLED: &str = "report_spooled";
+    /// A sink is about to be told.
+    pub const PUBLISH: &str = "report_publish";
+    /// It was told, or not, and that is not written down.
+    pub const PUBLISHED: &str = "report_published";
+    /// It is written down that it was told.
+    pub const MARKED: &str = "report_marked";
+    /// All of them.
+    pub const ALL: [&str; 5] = [SEEN, SPOOLED, PUBLISH, PUBLISHED, MARKED];
+}
+
+/// Called at named points (see [`points`]), so that a test can end the process there.
 pub type Probe = Arc<dyn Fn(&'static str) -> BoxFuture<'static, ()> + Send + Sync>;
 
 /// Asks for pods by name.
@@ -510,7 +526,6 @@ impl Seeing {
                 // Whoever asks lives as long as this does.
                 let _ = self.asks.send(pod);
             }
-            self.shared.at("seen").await;
             let mut sayings = Vec::new();
             for act in acts {
                 match act {
@@ -525,13 +540,16 @@ impl Seeing {
                     }
                 }
             }
+            if !sayings.is_empty() {
+                self.shared.at(points::SEEN).await;
+            }
             if !self.push(&sayings, now, &mut stop).await {
                 // Told to stop with no room: what was not written down is seen again after the restart, because the marks of
                 // before are kept.
                 return;
             }
             if !sayings.is_empty() {
-                self.shared.at("spooled").await;
+                self.shared.at(points::SPOOLED).await;
             }
             self.keep(now, false);
         }

@@ -1,6 +1,9 @@
 //! Takes reports from the spool to one sink, in order, for as long as it takes.
 
-use super::{run::Shared, sink::Sink};
+use super::{
+    run::{Shared, points},
+    sink::Sink,
+};
 use std::{sync::Arc, time::Duration};
 use tenure_kernel::runtime::{First, first};
 
@@ -24,12 +27,12 @@ pub(super) async fn deliver(shared: Arc<Shared>, sink: Arc<dyn Sink>) {
             let _ = news.changed().await;
             continue;
         }
-        shared.at("publish").await;
+        shared.at(points::PUBLISH).await;
         let sent = match first(sink.send(&batch), shared.rt.sleep(PATIENCE)).await {
             First::Left(sent) => sent,
             First::Right(()) => super::Sent::none("no answer in time".to_owned()),
         };
-        shared.at("published").await;
+        shared.at(points::PUBLISHED).await;
         let settled = sent.settled.min(batch.len());
         let now = shared.clock.now();
         for (i, why) in &sent.refused {
@@ -46,7 +49,7 @@ pub(super) async fn deliver(shared: Arc<Shared>, sink: Arc<dyn Sink>) {
         if let Some(last) = batch[..settled].last() {
             shared.spool().settle(id, last.seq);
             shared.tell_change();
-            shared.at("marked").await;
+            shared.at(points::MARKED).await;
         }
         // A part of it may be all that fits at once.
         let trouble =

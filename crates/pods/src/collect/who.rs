@@ -20,12 +20,14 @@ impl Who {
     pub fn of(pod: &Pod) -> Result<Who, Unlabelled> {
         let label = |key: &'static str| {
             let value = pod.metadata.labels.as_ref().and_then(|l| l.get(key));
-            value.map(|v| v.trim()).filter(|v| !v.is_empty())
+            value.map(|v| v.trim())
         };
-        let needed = |key: &'static str| label(key).map(Box::from).ok_or(Unlabelled(key));
+        let task = label(labels::TASK_ID).filter(|t| !t.is_empty());
+        // An empty one is no missing one: a task of ours need not belong to anything.
+        let workflow = label(labels::WORKFLOW_ID);
         Ok(Who {
-            task: needed(labels::TASK_ID)?,
-            workflow: needed(labels::WORKFLOW_ID)?,
+            task: task.ok_or(Unlabelled(labels::TASK_ID))?.into(),
+            workflow: workflow.ok_or(Unlabelled(labels::WORKFLOW_ID))?.into(),
             tenant: label(labels::TENANT_ID).unwrap_or("").into(),
             attempt: label(labels::ATTEMPT).and_then(|a| a.parse().ok()),
         })

@@ -121,7 +121,7 @@ impl Run {
             Err(trouble) => {
                 let mut tries = w.tries;
                 self.put_off(&trouble, &mut tries).await?;
-                w.tries = tries;
+                (w.tries, w.again) = (tries, true);
                 Ok(())
             }
         }

@@ -68,6 +68,8 @@ pub(super) struct Watched {
     pub forced_at: Option<Duration>,
     /// Requests to stop it that were put off.
     pub tries: u32,
+    /// One was, and its pause is over: the loop goes round at once.
+    pub again: bool,
     /// The cluster refuses the mark of a stop.
     pub unmarkable: bool,
 }
@@ -113,6 +115,7 @@ impl Run {
             deleted_at: None,
             forced_at: None,
             tries: 0,
+            again: false,
             unmarkable: false,
         };
         // Whatever a watch shows already is news to us.
@@ -128,7 +131,9 @@ impl Run {
             self.flush_if_due(&mut w).await?;
             self.come_to_an_end(&mut w).await?;
             self.carry_out_stop(new, &mut w).await?;
-            self.wait(&mut w, round).await?;
+            if !std::mem::take(&mut w.again) {
+                self.wait(&mut w, round).await?;
+            }
         }
     }
 

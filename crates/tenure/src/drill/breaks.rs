@@ -3,12 +3,16 @@
 //! The switch is a variable of the environment, and it works on a drill's own scratch store only: a server
 //! with a protection off refuses every other one.
 
-use super::volatile::Volatile;
+use super::{
+    hasty::{AnyPod, Hasty, Unadopting},
+    volatile::Volatile,
+};
 use clap::ValueEnum;
 use serde_json::Value;
 use std::{io, sync::Arc};
 use tenure_jobs::drive::{JobOptions, Shop};
-use tenure_kernel::{judge::Judge, store::Store};
+use tenure_kernel::{judge::Judge, runtime::Rt, store::Store};
+use tenure_pods::{collect::Sink, execute::cluster::Cluster};
 use tenure_proving::layer::Layered;
 use tenure_steps::{
     effects::{EffectName, Effects},
@@ -38,11 +42,17 @@ pub enum Break {
     Mail,
     /// What a commit sends to others waits in the server's memory
     Outbox,
+    /// What a collector tells counts as told before it is (pods)
+    Marks,
+    /// An executor that takes over a pod does not look for it, and makes another one (pods)
+    Adoption,
+    /// A report counts for the attempt that its task is at, whatever pod it is about (pods)
+    Attempts,
 }
 
 impl Break {
     /// All of them.
-    pub const ALL: [Break; 7] = [
+    pub const ALL: [Break; 10] = [
         Break::Fencing,
         Break::Barrier,
         Break::Ledger,
@@ -50,6 +60,9 @@ impl Break {
         Break::Blocked,
         Break::Mail,
         Break::Outbox,
+        Break::Marks,
+        Break::Adoption,
+        Break::Attempts,
     ];
 
     /// What to type.
@@ -62,6 +75,9 @@ impl Break {
             Break::Blocked => "blocked",
             Break::Mail => "mail",
             Break::Outbox => "outbox",
+            Break::Marks => "marks",
+            Break::Adoption => "adoption",
+            Break::Attempts => "attempts",
         }
     }
 
@@ -111,7 +127,12 @@ impl Break {
             Break::Blocked => p.blocked = false,
             Break::Mail => p.mail = false,
             Break::Outbox => p.outbox = false,
-            Break::Barrier | Break::Ledger | Break::Effects => {}
+            Break::Barrier
+            | Break::Ledger
+            | Break::Effects
+            | Break::Marks
+            | Break::Adoption
+            | Break::Attempts => {}
         }
     }
 
@@ -119,6 +140,7 @@ impl Break {
     pub fn weaken_store(self, store: Arc<dyn Store>) -> Arc<dyn Store> {
         match self {
             Break::Mail | Break::Outbox => Arc::new(Layered(Volatile::over(store, self))),
+            Break::Attempts => Arc::new(Layered(AnyPod(store))),
             _ => store,
         }
     }
@@ -137,6 +159,24 @@ impl Break {
         match (self, shop.effects.clone()) {
             (Break::Effects, Some(effects)) => shop.with_effects(Arc::new(NeverRead(effects))),
             _ => shop,
+        }
+    }
+}
+
+impl Break {
+    /// In a collector.
+    pub fn weaken_sink(self, sink: Arc<dyn Sink>, rt: Rt) -> Arc<dyn Sink> {
+        match self {
+            Break::Marks => Arc::new(Hasty::over(sink, rt)),
+            _ => sink,
+        }
+    }
+
+    /// In an executor.
+    pub fn weaken_cluster(self, cluster: Arc<dyn Cluster>) -> Arc<dyn Cluster> {
+        match self {
+            Break::Adoption => Arc::new(Unadopting::over(cluster)),
+            _ => cluster,
         }
     }
 }

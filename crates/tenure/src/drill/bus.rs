@@ -5,13 +5,13 @@
 //! share the code that tells it.
 
 use super::{
-    processes::{Hand, PATIENCE},
+    processes::{Hand, PATIENCE, find_program},
     proxy::{Proxy, Weather},
 };
 use crate::commands::Failure;
 use serde_json::Value;
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 use tokio::{
@@ -46,22 +46,17 @@ pub struct Bus {
     listening: AbortHandle,
 }
 
-/// Debian keeps it outside of an ordinary user's PATH.
-fn program() -> Option<PathBuf> {
-    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
-    std::env::split_paths(&path).map(|dir| dir.join(PROGRAM)).find(|file| file.is_file())
-}
-
 impl Bus {
     /// Whether one can be started here.
     pub fn is_here() -> bool {
-        program().is_some()
+        find_program(PROGRAM).is_some()
     }
 
     /// Starts one; `dir` is for its log.
     pub async fn start(dir: &Path) -> Result<Self, Failure> {
         std::fs::create_dir_all(dir)?;
-        let program = program().ok_or_else(|| Failure::System(format!("there is no {PROGRAM}")))?;
+        let program = find_program(PROGRAM)
+            .ok_or_else(|| Failure::System(format!("there is no {PROGRAM}")))?;
         let port = super::cluster::free_port()?;
         let mut command = Command::new(program);
         command.args(["--addr", "127.0.0.1", "--port", &port.to_string()]);

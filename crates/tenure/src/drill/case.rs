@@ -36,6 +36,8 @@ pub struct Case {
     pub sets: Vec<String>,
     /// A bus beside its server.
     pub bus: bool,
+    /// A Redis, which it takes away.
+    pub redis: bool,
     /// Plays it.
     pub play: Play,
 }
@@ -58,6 +60,7 @@ impl Case {
             proxied: false,
             sets: Vec::new(),
             bus: false,
+            redis: false,
             play: Box::new(move |ground| Box::pin(play(ground))),
         }
     }
@@ -87,6 +90,12 @@ impl Case {
     pub fn on_a_bus(mut self) -> Self {
         self.bus = true;
         self.alone()
+    }
+
+    /// With a Redis that it takes away.
+    pub fn on_redis(mut self) -> Self {
+        self.redis = true;
+        self
     }
 
     /// With a server, a store, and a bad network between them.

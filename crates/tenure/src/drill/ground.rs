@@ -150,6 +150,11 @@ impl Ground {
         &self.api
     }
 
+    /// Room for files of the case.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Where effects lie.
     pub fn layout(&self) -> Layout {
         self.layout

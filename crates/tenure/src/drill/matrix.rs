@@ -361,9 +361,9 @@ pub fn is_clean(rows: &[RowSeen]) -> bool {
     rows.iter().all(|r| r.failed.is_empty() && r.cells.iter().all(|c| c.verdict != Verdict::Broken))
 }
 
-/// Whether everything was looked at that can be looked at here.
+/// Whether everything was looked at that can be looked at here. What was left out of a row is said there.
 pub fn is_whole(rows: &[RowSeen]) -> bool {
-    let played = |r: &&RowSeen| r.cases > 0 || r.left_out.is_empty();
+    let played = |r: &&RowSeen| r.left_out.is_empty();
     rows.iter().filter(played).all(|r| r.cells.iter().all(|c| c.verdict != Verdict::NotRun))
 }
 

@@ -7,8 +7,8 @@
 //! | room | what it holds |
 //! |---|---|
 //! | [`matrix`], [`witness`] | what is promised, what was seen; pure |
-//! | [`jobs`], [`agents`] | the matrix of a kind of work, and its cases |
-//! | [`processes`], [`cluster`], [`bus`], [`proxy`] | workers, servers, stores, a bus, and the lines between them |
+//! | [`jobs`], [`agents`], [`pods`] | the matrix of a kind of work, and its cases |
+//! | [`processes`], [`cluster`], [`bus`], [`redis`], [`proxy`] | workers, servers, stores, a bus, a Redis, and the lines between them |
 //! | [`ground`], [`case`], [`run`] | the world of a case; a case; all of them |
 //! | [`breaks`] | protections switched off, to show that the drill misses them |
 //! | [`report`] | the matrix as text, as JSON, as a page |
@@ -22,13 +22,16 @@ pub mod child;
 pub mod cluster;
 pub mod flows;
 pub mod ground;
+mod hasty;
 pub mod jobs;
 pub mod matrix;
 pub mod order;
 pub mod outside;
+pub mod pods;
 pub mod points;
 pub mod processes;
 pub mod proxy;
+pub mod redis;
 pub mod report;
 pub mod run;
 pub mod soak;

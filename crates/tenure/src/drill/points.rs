@@ -1,6 +1,6 @@
 //! Points at which a worker process ends or stops itself, for drills and tests: `TENURE_DRILL_POINT` holds
 //! `NAME`, `NAME:N` or `NAME:N:ACTION`, and at the N-th passage of that point (see
-//! [`tenure_jobs::drive::points`]; of turns, [`turn_points`]; of pods, [`pod_points`]) the process is killed, stopped (SIGSTOP), or told to say so and go on.
+//! [`tenure_jobs::drive::points`]; of turns, [`turn_points`]; of pods, [`pod_points`]; of collectors, [`report_points`]) the process is killed, stopped (SIGSTOP), or told to say so and go on.
 //! A marker line on standard error says that it is about to happen.
 
 use std::sync::{
@@ -9,7 +9,7 @@ use std::sync::{
 };
 use tenure_agents::drive::worker::points as turn_points;
 use tenure_jobs::drive::{Probe, points};
-use tenure_pods::execute::points as pod_points;
+use tenure_pods::{collect::points as report_points, execute::points as pod_points};
 
 /// The variable.
 pub const VARIABLE: &str = "TENURE_DRILL_POINT";
@@ -27,7 +27,8 @@ pub fn from_environment() -> Result<Option<Probe>, String> {
     let Ok(wish) = std::env::var(VARIABLE) else { return Ok(None) };
     let mut parts = wish.split(':');
     let name = parts.next().unwrap_or("");
-    let all = || points::ALL.iter().chain(&turn_points::ALL).chain(&pod_points::ALL).copied();
+    let of_pods = || pod_points::ALL.iter().chain(&report_points::ALL);
+    let all = || points::ALL.iter().chain(&turn_points::ALL).chain(of_pods()).copied();
     let known = all().find(|p| *p == name);
     let Some(point) = known else {
         return Err(format!(

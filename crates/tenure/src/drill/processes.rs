@@ -17,6 +17,12 @@ pub const PATIENCE: Duration = Duration::from_secs(40);
 /// Between two looks at something that another process does.
 pub const LOOK: Duration = Duration::from_millis(15);
 
+/// Where a program of the machine is. Debian keeps servers outside of an ordinary user's PATH.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = format!("{}:/usr/sbin:/sbin", std::env::var("PATH").unwrap_or_default());
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
 /// A process, its log, and no way to outlive this value.
 pub struct Hand {
     child: Child,
@@ -28,7 +34,11 @@ pub struct Hand {
 pub fn this_program(arguments: &[&str], sets: &[String]) -> Result<Command, Failure> {
     // Not its path: the file may have been replaced since this process was started.
     let mut command = Command::new("/proc/self/exe");
-    for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("TENURE_")) {
+    let is_setting = |name: &str| {
+        ["TENURE_", "FLOWFORGE_", "KUBERNETES_SERVICE_"].iter().any(|p| name.starts_with(p))
+            || name == "NODE_NAME"
+    };
+    for (name, _) in std::env::vars().filter(|(name, _)| is_setting(name)) {
         command.env_remove(name);
     }
     command.args(arguments).env(child::CHILD, "1").env("NO_COLOR", "1");

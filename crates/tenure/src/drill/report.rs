@@ -172,6 +172,20 @@ fn when(at: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3_600, rest % 3_600 / 60)
 }
 
+/// Who saw it.
+fn witnesses(kind: &str) -> &'static str {
+    match kind {
+        "pods" => {
+            "by a cluster of the drill's own that remembers its pods, by somebody who listened to the channel, and from the \
+             histories of the tasks."
+        }
+        _ => {
+            "by a counting server that plays the outside world, and from the histories of the jobs, whose hash chains were \
+             verified."
+        }
+    }
+}
+
 /// A page that stands on its own, to be sent to somebody.
 pub fn page(outcome: &Outcome) -> String {
     let cases: u32 = outcome.rows.iter().map(|r| r.cases).sum();
@@ -195,8 +209,7 @@ pub fn page(outcome: &Outcome) -> String {
                 }
                 p.dim {
                     "Tenure " (outcome.version) ", begun " (when(outcome.at)) ", " (format!("{:.0}", outcome.seconds)) " s, seed "
-                    (outcome.seed) ", " (outcome.rounds) " round(s). What is shown was observed: by a counting server that plays the "
-                    "outside world, and from the histories of the jobs, whose hash chains were verified."
+                    (outcome.seed) ", " (outcome.rounds) " round(s). What is shown was observed: " (witnesses(outcome.kind))
                 }
                 div.wide { (matrix(outcome)) }
                 h2 { "What the columns mean" }

@@ -9,7 +9,9 @@ use super::{
     ground::{Base, Ground, api, flow_of},
     jobs,
     matrix::{Board, Finished, RowSeen, Told, is_clean, is_whole},
+    pods,
     processes::PATIENCE,
+    redis::Redis,
 };
 use crate::{
     commands::Failure,
@@ -28,6 +30,9 @@ use tokio::{sync::Semaphore, task::JoinSet};
 /// Cases at once. Most of a case is waiting for leases.
 const AT_ONCE: usize = 6;
 
+/// Cases of pods at once: their processes wait for a cluster that does nothing by itself.
+const AT_ONCE_OF_PODS: usize = 10;
+
 /// How long a job is waited for where a protection is off: what hangs then hangs for ever.
 const PATIENCE_WHEN_BROKEN: Duration = Duration::from_secs(12);
 
@@ -41,6 +46,37 @@ const QUICK: &[(&str, &str)] = &[
     ("executor.backoff", "0.05"),
     ("executor.stop_grace", "0.5"),
     ("job.takeovers_max", "64"),
+    // What the API server of a drill was asked for it does at once.
+    ("pods.request_late_seconds", "1"),
+    ("pods.backoff_seconds", "0.05"),
+    ("pods.backoff_max_seconds", "0.2"),
+    ("collector.silence_seconds", "1"),
+    ("collector.lease_seconds", "1"),
+];
+
+/// Settings that say where something is: a drill has its own.
+const PLACES: &[&str] = &[
+    "store.url",
+    "server.listen",
+    "effects.directory",
+    "log.filter",
+    "log.format",
+    "pods.cluster",
+    "pods.executor",
+    "pods.executor_listen",
+    "pods.listen",
+    "redis.addresses",
+    "kubernetes.in_cluster",
+    "kubernetes.kubeconfig",
+    "kubernetes.namespace",
+    "kubernetes.node_name",
+    "kubernetes.service_account",
+    "collector.lease",
+    "collector.lease_namespace",
+    "collector.listen",
+    "collector.mode",
+    "collector.server",
+    "collector.spool",
 ];
 
 /// The log lines that cases wait for.
@@ -117,12 +153,13 @@ pub struct Progress {
 }
 
 /// The matrices there are. Later kinds of work add theirs.
-pub static BOARDS: &[&Board] = &[&jobs::BOARD, &agents::BOARD];
+pub static BOARDS: &[&Board] = &[&jobs::BOARD, &agents::BOARD, &pods::BOARD];
 
 /// The cases of a matrix.
 fn cases_of(board: &Board, place: &Where) -> Vec<Case> {
     match board.kind {
         "agents" => agents::cases(),
+        "pods" => pods::cases(),
         _ => jobs::cases(place),
     }
 }
@@ -179,13 +216,14 @@ pub async fn run<E: Future>(
     if let Some(against) = &wish.against {
         reachable(against).await?;
     }
+    let at_once = if board.kind == pods::BOARD.kind { AT_ONCE_OF_PODS } else { AT_ONCE };
     let field = Arc::new(Field {
         base,
         plan,
         dir: scratch.path().to_owned(),
         against: wish.against.is_some(),
-        places: Mutex::new((0..AT_ONCE).collect()),
-        free: Semaphore::new(AT_ONCE),
+        places: Mutex::new((0..at_once).collect()),
+        free: Semaphore::new(at_once),
         seed: wish.seed,
     });
     let mut finished = Vec::new();
@@ -224,6 +262,9 @@ pub async fn run<E: Future>(
     if let Some(why) = given_up {
         return Err(why);
     }
+    if board.kind == pods::BOARD.kind && !Redis::is_here() {
+        finished.extend(unheard(&finished));
+    }
     finished.sort_by(|a, b| a.case.cmp(&b.case));
     if let Some(cluster) = shared {
         cluster.end().await?;
@@ -234,6 +275,9 @@ pub async fn run<E: Future>(
             "empty (in the store), and a directory in the cases that say so".into()
         }
         "bus.url" => "a NATS of the drill's own, in the cases that say so".into(),
+        "redis.addresses" => "a Redis of the drill's own".into(),
+        "collector.spool" => "a directory, and none in the case that says so".into(),
+        "collector.lease" => "none, and the default in the case of two".into(),
         key => in_force.text(key).to_owned(),
     };
     let rows = board.fill(&finished, value);
@@ -252,6 +296,19 @@ pub async fn run<E: Future>(
         rows,
     })
 }
+
+/// That nobody listened to the channel, in every row that was played.
+fn unheard(finished: &[Finished]) -> Vec<Finished> {
+    let played = finished.iter().filter(|f| matches!(f.told, Told::Saw(_))).map(|f| f.row);
+    let rows: std::collections::BTreeSet<&'static str> = played.collect();
+    let one = |row| {
+        let told = Told::LeftOut(NO_REDIS.into());
+        Finished { case: "what the channel is told".into(), row, told }
+    };
+    rows.into_iter().map(one).collect()
+}
+
+const NO_REDIS: &str = "not drilled here: there is no redis-server in the PATH";
 
 fn interrupted() -> Failure {
     Failure::System("interrupted; what the drill had started is ended".into())
@@ -302,16 +359,18 @@ fn check(wish: &Wish) -> Result<&'static Board, Failure> {
             "--break switches off a protection and is never used on a deployment: leave out --against".into(),
         ));
     }
+    if wish.against.is_some() && board.kind == pods::BOARD.kind {
+        return Err(Failure::System(
+            "pods are drilled in a cluster that can be broken, on processes of the drill's own: leave out --against".into(),
+        ));
+    }
     Ok(board)
 }
 
 /// The settings of all processes: what was set, and quick ones for the rest.
 pub fn sets(settings: &Settings) -> Vec<String> {
     let mut sets = vec![LOG.to_owned()];
-    for key in KEYS.iter().filter(|k| {
-        !["store.url", "server.listen", "effects.directory", "log.filter", "log.format"]
-            .contains(&k.name)
-    }) {
+    for key in KEYS.iter().filter(|k| !PLACES.contains(&k.name)) {
         if settings.origin(key.name) != Origin::Default {
             sets.push(format!("{}={}", key.name, settings.text(key.name)));
         } else if let Some((_, quick)) = QUICK.iter().find(|(name, _)| *name == key.name) {
@@ -364,6 +423,7 @@ fn chosen(cases: Vec<Case>, wish: &Wish) -> Vec<Case> {
                 proxied: case.proxied,
                 sets: case.sets.clone(),
                 bus: case.bus,
+                redis: case.redis,
                 play: Box::new(move |ground| (play.play)(ground)),
             });
         }
@@ -400,6 +460,7 @@ impl Field {
             false if case.bus && !Bus::is_here() => Told::LeftOut(
                 "not drilled here: there is no nats-server in the PATH".into(),
             ),
+            false if case.redis && !Redis::is_here() => Told::LeftOut(NO_REDIS.into()),
             false => match self.free.acquire().await {
                 Ok(_turn) => self.take_place(number, &case).await,
                 Err(e) => Told::Failed(e.to_string()),
@@ -409,7 +470,7 @@ impl Field {
     }
 
     async fn take_place(&self, number: usize, case: &Case) -> Told {
-        let place = self.places().pop().unwrap_or(AT_ONCE);
+        let place = self.places().pop().unwrap_or(AT_ONCE_OF_PODS);
         let told = match self.in_its_world(number, place, case).await {
             Ok(witnessed) => Told::Saw(witnessed),
             Err(e) => Told::Failed(e.to_string()),

@@ -114,6 +114,66 @@ fn agents_hold_on_postgres() {
 }
 
 #[test]
+fn the_whole_matrix_of_pods_holds_on_sqlite() {
+    let (output, told) = drill(&["--kind", "pods"]);
+    is_green(&output, &told);
+    assert_eq!(told["kind"], "pods");
+    assert_eq!(cells(&told).count(), 15 * 9);
+    for (fault, column, verdict) in cells(&told) {
+        let wanted = match (fault, column) {
+            ("api-down" | "tenure-down", _) => "not_promised",
+            ("collector-down" | "redis-down", "channel") => "not_promised",
+            ("executor-killed-stopping" | "throttled", "cancel") => "held",
+            (_, "cancel") => "not_applicable",
+            _ => "held",
+        };
+        assert_eq!(verdict, wanted, "{fault} {column}");
+    }
+    println!("{} s", told["seconds"]);
+}
+
+/// What the machine does not have is said, in every row that misses it.
+#[test]
+fn without_a_redis_the_channel_of_pods_is_left_out() {
+    if Path::new("/usr/sbin/redis-server").exists() {
+        println!("skipped: here it is found whatever PATH says");
+        return;
+    }
+    let dir = scratch();
+    let mut command = in_dir(dir.path());
+    command.args(["drill", "--json", "--fault", "redis-down", "--fault", "stale-reports"]);
+    let output = command.env("PATH", "/nowhere").output().unwrap();
+    let told: Value = serde_json::from_str(&said(&output)).unwrap_or_default();
+    is_green(&output, &told);
+    for row in told["rows"].as_array().unwrap() {
+        let says = row["left_out"][0]["says"].as_str().unwrap();
+        assert!(says.contains("there is no redis-server"), "{row:#}");
+    }
+    let channel: Vec<_> = cells(&told).filter(|c| c.1 == "channel").map(|c| (c.0, c.2)).collect();
+    assert_eq!(channel, [("redis-down", "not_run"), ("stale-reports", "not_run")]);
+    let ends: Vec<_> = cells(&told).filter(|c| c.1 == "ends").map(|c| c.2).collect();
+    assert_eq!(ends, ["not_run", "held"]);
+}
+
+#[test]
+fn without_marks_what_a_collector_saw_is_lost() {
+    let may = ["verdict", "history", "in_time"];
+    is_missed("marks", "collector-killed", "both were told", &["ends", "channel"], &may);
+}
+
+#[test]
+fn without_adoption_a_task_has_two_pods() {
+    let may = ["ends", "one_end", "verdict", "history", "channel", "nothing_left", "in_time"];
+    is_missed("adoption", "executor-killed-making", "before it is recorded", &["one_pod"], &may);
+}
+
+#[test]
+fn without_attempts_the_end_of_an_old_pod_counts_for_the_new_one() {
+    let may = ["ends", "one_end", "one_pod", "history", "channel", "nothing_left", "in_time"];
+    is_missed("attempts", "stale-reports", "earlier attempt", &["verdict"], &may);
+}
+
+#[test]
 fn without_the_barrier_the_tool_of_a_turn_runs_twice() {
     is_missed("barrier", "killed-tool-out", "its job works", &["effect_once"], &[]);
 }
@@ -268,6 +328,7 @@ fn what_can_not_be_is_refused_in_words() {
         "never used on a deployment",
     );
     refused(&["drill", "--against", "http://127.0.0.1:1"], "there is no server at");
+    refused(&["drill", "--kind", "pods", "--against", "http://127.0.0.1:1"], "leave out --against");
     refused(&["soak", "--minutes=-1"], "is not a time");
 }
 

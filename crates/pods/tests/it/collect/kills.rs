@@ -8,7 +8,7 @@ use std::{
     },
     time::Duration,
 };
-use tenure_pods::collect::Area;
+use tenure_pods::collect::{Area, points};
 use tokio::sync::Notify;
 
 /// Stops for ever at a point, the next time it comes by.
@@ -35,7 +35,7 @@ fn trap(rig: &mut Rig, point: &'static str) -> Trap {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_anywhere_between_seeing_and_marking_nothing_is_lost_and_order_is_kept() {
-    for point in ["seen", "spooled", "publish", "published", "marked"] {
+    for point in points::ALL {
         let directory = tempfile::tempdir().unwrap();
         let mut rig = Rig::new().in_directory(directory.path());
         let trap = trap(&mut rig, point);

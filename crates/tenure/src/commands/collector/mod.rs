@@ -6,7 +6,7 @@ mod server;
 use crate::{
     commands::Failure,
     config::{Origin, Settings, without_secrets},
-    probes,
+    drill, probes,
     service::asked_to_end,
 };
 use clap::Args;
@@ -151,10 +151,14 @@ pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<S
                 .to_owned(),
         ));
     }
+    if let Some(broken) = drill::breaks::Break::from_environment().map_err(Failure::System)? {
+        sinks = sinks.into_iter().map(|sink| broken.weaken_sink(sink, rt.clone())).collect();
+    }
     let (listener, address) = probes::listen(settings, "collector.listen").await?;
     let connection = settings.kubernetes()?.connection();
     let client = connect(&connection).await.map_err(Failure::System)?;
-    let parts = parts(settings, &client, &area, &name, sinks, &rt, clock);
+    let mut parts = parts(settings, &client, &area, &name, sinks, &rt, clock);
+    parts.probe = drill::points::from_environment().map_err(Failure::System)?;
     let work = CollectOptions {
         name: name.clone(),
         area: area.clone(),
