@@ -15,7 +15,7 @@ use tenure_kernel::{
 };
 use tenure_pods::{
     collect::{Owed, Sent, Sink, SinkId},
-    execute::cluster::{Cluster, LogAsk, LogBytes, PodEvents, Trouble},
+    execute::cluster::{Cluster, Delete, LogAsk, LogBytes, PodEvents, Trouble},
     k8s_openapi::api::core::v1::Pod,
     pod::Begun,
     report::{POD_REPORT, Report},
@@ -127,8 +127,13 @@ impl Cluster for Unadopting {
         Box::pin(async move { self.inner.annotate(&self.own_or(at), uid, name, value).await })
     }
 
-    fn delete<'a>(&'a self, at: &'a Begun, uid: &'a str) -> BoxFuture<'a, Result<(), Trouble>> {
-        Box::pin(async move { self.inner.delete(&self.own_or(at), uid).await })
+    fn delete<'a>(
+        &'a self,
+        at: &'a Begun,
+        uid: &'a str,
+        how: Delete,
+    ) -> BoxFuture<'a, Result<(), Trouble>> {
+        Box::pin(async move { self.inner.delete(&self.own_or(at), uid, how).await })
     }
 
     fn log<'a>(&'a self, at: &'a Begun, ask: LogAsk) -> BoxFuture<'a, Result<LogBytes, Trouble>> {
