@@ -1,6 +1,6 @@
 //! Workers that die: their whole runtime is dropped in the middle of something, without a goodbye.
 
-use crate::support::{AsJobs, World, chat};
+use crate::support::{AsJobs, LEASE, World, chat};
 use serde_json::{Value, json};
 use std::{
     sync::{
@@ -29,9 +29,6 @@ tenure_proving::on_every_store! {
     a_worker_dies_at_every_point_of_a_step,
     half_of_the_workers_die_and_every_turn_ends_once,
 }
-
-/// What the turns of a worker that was killed cost those who wait for them.
-const LEASE: Duration = Duration::from_millis(1_500);
 
 /// A worker in a runtime of its own, which is dropped with it: as a process that is killed.
 struct Mortal {

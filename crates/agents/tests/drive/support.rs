@@ -129,11 +129,21 @@ pub fn machines() -> Machines {
         .with::<tenure_jobs::shared::limit::LimitBook>()
 }
 
-/// A lease that outlasts whatever a busy machine does to its processes, with loops that go round as if it was short: nobody
-/// loses a turn here who is not killed.
+/// What those wait for who wait for the turns of a worker that was killed.
+pub const LEASE: Duration = Duration::from_millis(1_500);
+
+/// The loops' round, whatever the lease.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Of workers: a lease that outlasts whatever a busy machine does to its processes. Nobody loses a turn here who is not
+/// killed.
 pub fn config() -> EngineConfig {
-    let tick = Duration::from_millis(200);
-    EngineConfig { tick, ..EngineConfig::with_lease(Duration::from_secs(30)) }
+    EngineConfig { tick: TICK, ..EngineConfig::with_lease(Duration::from_secs(30)) }
+}
+
+/// Of the server. A short one: for one lease after it starts it takes nobody for lost.
+fn serving() -> EngineConfig {
+    EngineConfig { tick: TICK, ..EngineConfig::with_lease(LEASE) }
 }
 
 /// A model behind HTTP.
@@ -183,14 +193,14 @@ impl Scene for World {
 
     async fn on(place: Place) -> Self {
         let ears = Ears::default();
-        Self::with(place, config(), ears.clone(), Arc::new(ears)).await
+        Self::with(place, serving(), ears.clone(), Arc::new(ears)).await
     }
 }
 
 impl World {
     /// Without a bus.
     pub async fn mute(place: Place) -> Self {
-        let config = EngineConfig { mute: true, ..config() };
+        let config = EngineConfig { mute: true, ..serving() };
         Self::with(place, config, Ears::default(), Arc::new(NoBus)).await
     }
 
