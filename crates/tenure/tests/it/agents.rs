@@ -4,7 +4,7 @@
 use crate::{
     console::{World, settings, settle},
     console_cdp::Tab,
-    support::{complained, fast, run, said, service},
+    support::{complained, run, said},
 };
 use serde_json::{Value, json};
 use std::process::Output;
@@ -170,21 +170,15 @@ async fn agents_and_turns_have_pages_that_escape_what_models_say() {
     for words in ["Hand in", "Wait no longer", "Finish it by hand", "data-until", "tool_timeout"] {
         assert!(page.contains(words), "{words:?} in {page}");
     }
-    if fast() {
-        println!("the browser is skipped: this is a fast check");
-        return;
-    }
-    let chromium = service("TENURE_TEST_CHROMIUM");
+    let profile = town.dir.path().join("profile");
+    let Some(mut tab) = Tab::unless_fast(&profile).await else { return };
     let url = town.world.service.url();
-    let mut tab = Tab::open(&chromium, &town.dir.path().join("profile")).await;
-    tab.go(&format!("{url}/agents")).await;
-    tab.until("document.getElementById('live').dataset.state === 'live'").await;
+    tab.go_live(&format!("{url}/agents")).await;
     tab.picture("agents").await;
     tab.go(&format!("{url}/agents/ada?tenant=default")).await;
     tab.until("document.querySelector('#inbox table')").await;
     tab.picture("agent").await;
-    tab.go(&format!("{url}/turns/{asks}")).await;
-    tab.until("document.getElementById('live').dataset.state === 'live'").await;
+    tab.go_live(&format!("{url}/turns/{asks}")).await;
     tab.picture("turn-suspended").await;
     tab.eval("document.querySelector('textarea[name=result]').value = '{\"rain\": true}'").await;
     tab.click("#moves button.go").await;

@@ -1,7 +1,7 @@
 //! A tab of a real Chromium, driven over its debugging protocol: JSON over a WebSocket. Just enough of both, so
 //! that no dependency is needed for a few clicks.
 
-use crate::support::Guarded;
+use crate::support::{Guarded, fast, service};
 use serde_json::{Value, json};
 use std::{
     io::{BufRead as _, BufReader},
@@ -27,6 +27,21 @@ pub struct Tab {
 }
 
 impl Tab {
+    /// Starts a browser, unless this is a fast check: that has none.
+    pub async fn unless_fast(profile: &Path) -> Option<Self> {
+        if fast() {
+            println!("the browser is skipped: this is a fast check");
+            return None;
+        }
+        Some(Self::open(&service("TENURE_TEST_CHROMIUM"), profile).await)
+    }
+
+    /// Goes to a page that is kept up to date, and waits until it is.
+    pub async fn go_live(&mut self, url: &str) {
+        self.go(url).await;
+        self.until("document.getElementById('live').dataset.state === 'live'").await;
+    }
+
     /// Starts a browser with an empty page.
     pub async fn open(chromium: &str, profile: &Path) -> Self {
         let mut browser = Command::new(chromium);

@@ -4,7 +4,7 @@
 use crate::{
     console::{World, settings, settle},
     console_cdp::Tab,
-    support::{complained, fast, run, said, service},
+    support::{complained, run, said},
 };
 use serde_json::{Value, json};
 use std::process::Output;
@@ -230,15 +230,10 @@ async fn tasks_have_pages_that_escape_what_pods_say_and_buttons_that_do_what_the
     ] {
         assert!(page.contains(words), "{words:?} in {page}");
     }
-    if fast() {
-        println!("the browser is skipped: this is a fast check");
-        return;
-    }
-    let chromium = service("TENURE_TEST_CHROMIUM");
+    let profile = town.dir.path().join("profile");
+    let Some(mut tab) = Tab::unless_fast(&profile).await else { return };
     let url = town.world.service.url();
-    let mut tab = Tab::open(&chromium, &town.dir.path().join("profile")).await;
-    tab.go(&format!("{url}/tasks/{id}")).await;
-    tab.until("document.getElementById('live').dataset.state === 'live'").await;
+    tab.go_live(&format!("{url}/tasks/{id}")).await;
     tab.picture("task-retrying").await;
     tab.click("#moves button.go").await;
     tab.until("document.querySelector('#attempts tbody tr:nth-child(2)')").await;
@@ -251,8 +246,7 @@ async fn tasks_have_pages_that_escape_what_pods_say_and_buttons_that_do_what_the
     tab.click("#moves button.go").await;
     tab.until("location.search === '?did=replay'").await;
     tab.until("document.querySelector('.pill.big.queued')").await;
-    tab.go(&format!("{url}/tasks")).await;
-    tab.until("document.getElementById('live').dataset.state === 'live'").await;
+    tab.go_live(&format!("{url}/tasks")).await;
     tab.until("document.querySelector('#budgets table')").await;
     tab.picture("tasks").await;
     assert_eq!(tab.complaints, Vec::<String>::new());

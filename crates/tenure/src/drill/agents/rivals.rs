@@ -66,25 +66,11 @@ async fn delayed(ground: Ground) -> Result<Witnessed, Failure> {
     let act = || calls_act(&ground, "verifiable");
     let script = Script::new().then(act().held(&gate)).then(act());
     let script = script.then(Reply::text(DONE).held(&other)).otherwise(Reply::text(DONE));
-    let arena = Arena::with(ground, script).await?;
-    let (line, mut first) = behind_a_line(&arena).await?;
-    let turn = arena.send(ACT).await?;
-    arena.model.seen(1).await;
-    let before = arena.epoch(&turn).await;
-    line.turn(Weather::Held);
-    gate.open();
-    let _second = arena.worker(None)?;
-    let mut seen = Witnessed::default();
-    seen.recoveries.extend(arena.taken_over(&turn, before).await);
+    let mut late = Late::open(ground, script, ACT, &gate).await?;
     // The second one is in the middle of the next step when the commit of the first arrives.
-    arena.model.seen(3).await;
-    line.turn(Weather::Clear);
-    first.send(Signal::TERM);
-    first.ended().await?;
+    late.arrives(3).await?;
     other.open();
-    let expected = Expected { asked: 3..=3, ..acting("verifiable") };
-    seen.and(arena.judged(&turn, ACT, &expected).await?);
-    Ok(seen)
+    late.judged(ACT, &Expected { asked: 3..=3, ..acting("verifiable") }).await
 }
 
 /// What the first worker would deliver arrives while another asks again: it is not what is delivered. No mail came in
@@ -93,23 +79,57 @@ async fn outdated(ground: Ground) -> Result<Witnessed, Failure> {
     let (gate, other) = (Gate::new(), Gate::new());
     let script = Script::new().then(Reply::text("it is outdated").held(&gate));
     let script = script.then(Reply::text(DONE).held(&other)).otherwise(Reply::text(DONE));
-    let arena = Arena::with(ground, script).await?;
-    let (line, mut first) = behind_a_line(&arena).await?;
-    let turn = arena.send(TASK).await?;
-    arena.model.seen(1).await;
-    let before = arena.epoch(&turn).await;
-    line.turn(Weather::Held);
-    gate.open();
-    let _second = arena.worker(None)?;
-    let mut seen = Witnessed::default();
-    seen.recoveries.extend(arena.taken_over(&turn, before).await);
-    arena.model.seen(2).await;
-    line.turn(Weather::Clear);
-    first.send(Signal::TERM);
-    first.ended().await?;
+    let mut late = Late::open(ground, script, TASK, &gate).await?;
+    late.arrives(2).await?;
     other.open();
-    seen.and(arena.judged(&turn, TASK, &asking()).await?);
-    Ok(seen)
+    late.judged(TASK, &asking()).await
+}
+
+/// Two workers, of which the first has an answer of the model and a line that holds back what it says about it. The second
+/// one has its turn.
+struct Late {
+    arena: Arena,
+    line: Proxy,
+    first: Hand,
+    _second: Hand,
+    turn: String,
+    seen: Witnessed,
+}
+
+impl Late {
+    /// `gate` holds the first answer.
+    async fn open(
+        ground: Ground,
+        script: Script,
+        task: &str,
+        gate: &Gate,
+    ) -> Result<Self, Failure> {
+        let arena = Arena::with(ground, script).await?;
+        let (line, first) = behind_a_line(&arena).await?;
+        let turn = arena.send(task).await?;
+        arena.model.seen(1).await;
+        let before = arena.epoch(&turn).await;
+        line.turn(Weather::Held);
+        gate.open();
+        let _second = arena.worker(None)?;
+        let mut seen = Witnessed::default();
+        seen.recoveries.extend(arena.taken_over(&turn, before).await);
+        Ok(Late { arena, line, first, _second, turn, seen })
+    }
+
+    /// The line is free when the model has been asked so often; the first worker ends in order.
+    async fn arrives(&mut self, asked: usize) -> Result<(), Failure> {
+        self.arena.model.seen(asked).await;
+        self.line.turn(Weather::Clear);
+        self.first.send(Signal::TERM);
+        self.first.ended().await?;
+        Ok(())
+    }
+
+    async fn judged(mut self, task: &str, expected: &Expected) -> Result<Witnessed, Failure> {
+        self.seen.and(self.arena.judged(&self.turn, task, expected).await?);
+        Ok(self.seen)
+    }
 }
 
 /// A worker that is ready, on a line of its own.
