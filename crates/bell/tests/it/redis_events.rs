@@ -200,7 +200,8 @@ async fn kills_under_load_change_no_order_and_listeners_know_when_to_read_again(
                 assert_eq!(connection, connections);
                 assert_eq!(connections, kills + 1, "a connection is lost when its server is");
             }
-            Heard::Missed(n) => panic!("missed {n}"),
+            // Nobody listens here while the server is killed and started: a flood is more than is kept for that long.
+            Heard::Missed(_) => {}
         }
     }
     enough.send_replace(true);

@@ -273,8 +273,8 @@ fn entry(event: &EventView, read: Option<&TaskEvent>) -> TimelineEntry {
 
 /// A deletion by force in words.
 fn forced(by: Option<&str>, why: &str) -> String {
-    let by = by.map(|by| format!(" for {by}")).unwrap_or_default();
-    format!("the object of its pod is taken away by force{by}: {why}; its containers may run on")
+    let by = by.map(|by| format!(", for {by}")).unwrap_or_default();
+    format!("taken away by force: {why}{by}; its containers may run on")
 }
 
 /// The pod in words.

@@ -574,7 +574,7 @@ impl Being {
             self.yard().truth().well.insert(self.uid.clone());
         }
         if !self.reach().await {
-            return;
+            return self.vanish().await;
         }
         match killed {
             // Its machine went off under it, and is back.
@@ -650,6 +650,14 @@ impl Being {
         yard.after_deletions(&self.world);
     }
 
+    /// Its object is gone, by force perhaps: its kubelet ends what is left as soon as it sees that.
+    async fn vanish(&self) {
+        while self.yard().is_cut_off(&self.uid) {
+            self.wait(s(1)).await;
+        }
+        self.yard().ends(&self.uid);
+    }
+
     /// Its kubelet carries a deletion out, once it hears of it.
     async fn end(self) {
         self.wait(self.draw(Duration::from_millis(10)..s(20))).await;
@@ -664,9 +672,9 @@ impl Being {
             }
             self.wait(s(1)).await;
         }
-        let Some(_) = there() else {
-            return;
-        };
+        if there().is_none() {
+            return self.vanish().await;
+        }
         let ran = self.yard().truth().ran.contains(&self.uid);
         let stopped = self.yard().ends(&self.uid);
         // One that had ended before says how it ended; that is told by its own life, a moment later at most.

@@ -351,6 +351,12 @@ impl Town {
         self.until_task(task, status, |t| t["status"] == status).await.map(drop)
     }
 
+    /// Waits until something is so.
+    pub async fn until(&self, what: &str, so: impl Fn() -> bool) -> Result<(), Failure> {
+        let come = until(self.ground.base.patience, || async { so().then_some(()) });
+        come.await.ok_or_else(|| failed(format!("waited in vain: {what}")))
+    }
+
     /// Waits until these words about a task were heard, where there is a channel.
     pub async fn until_told(&self, task: &str, words: &[&str]) -> Result<(), Failure> {
         let Some(redis) = &self.redis else { return Ok(()) };
