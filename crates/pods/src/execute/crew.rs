@@ -74,7 +74,7 @@ impl Executor {
         }));
         let (sweeper, mut until) = (Sweeper::new(shop.clone(), keeper.clone()), work_stop.clone());
         rt.spawn(Box::pin(async move {
-            until.unless(sweeper.run()).await;
+            until.unless(Box::pin(sweeper.run())).await;
         }));
         rt.spawn(Box::pin(async move {
             session.run(session_stop).await;
