@@ -13,7 +13,7 @@
 //!
 //! A saga that the flow lets go of before its end, because its branch has lost a race, is undone too: its running step is
 //! asked to stop and awaited, because it may have happened all the same; then everything is undone, before the
-//! winner's result is there ([`Left`]). A flow that lets go of one by other means ends when it is undone. A single step that
+//! winner's result is there (`Left`). A flow that lets go of one by other means ends when it is undone. A single step that
 //! its own saga lets go of is asked to stop and awaited in the same way, and stays a part of the saga if it happened.
 //!
 //! An undo that fails for good is listed and the others still run: one seat that can not be given back is no reason
@@ -129,7 +129,7 @@ pub(crate) fn undo_left(ctx: Ctx, left: Left) -> Unbroken<()> {
     Unbroken { desk, work: Some(work), begun: true, stops: None }
 }
 
-/// Something that, once it has begun, goes on when the flow lets go of it: see [`Left`].
+/// Something that, once it has begun, goes on when the flow lets go of it: see `Left`.
 pub(crate) struct Unbroken<T: Send + 'static> {
     desk: Arc<Desk>,
     work: Option<BoxFuture<'static, T>>,
