@@ -6,21 +6,30 @@
 //! are remembered. So small companions look for it themselves, and run on one thread: a thread can only give back its own.
 
 use std::time::Duration;
-use tenure_edge::TokioRuntime;
+use tenure_edge::{TokioRuntime, vitals};
 use tenure_kernel::runtime::Runtime as _;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How often. Giving back fifty megabytes and fetching them again costs about ten milliseconds.
+/// How often it is looked at.
 const EVERY: Duration = Duration::from_secs(2);
+/// Processor time in which nothing is done but this: a burst is not interrupted, which would make it wait.
+const IDLE: Duration = Duration::from_millis(40);
 
-/// Gives back what is not needed, every few seconds, for as long as this thread's runtime lives.
+/// Gives back what is not needed whenever a burst is over, for as long as this thread's runtime lives.
 pub async fn stay_small() {
     let rt = TokioRuntime::current();
+    let (mut spent, mut owes) = (Duration::ZERO, true);
     loop {
         rt.sleep(EVERY).await;
-        give_back();
+        // Unknown is as if it had been busy, and never idle.
+        let Some(now) = vitals().cpu else { continue };
+        let busy = now.saturating_sub(spent) > IDLE;
+        if !busy && owes {
+            give_back();
+        }
+        (spent, owes) = (vitals().cpu.unwrap_or(now), busy);
     }
 }
 
