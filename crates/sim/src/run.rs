@@ -256,6 +256,10 @@ fn play(world: &Arc<World>, options: &Options, faults: Vec<(Fault, u64)>) -> Res
             }
         }
         if scenario == Scenario::Tasks {
+            // What runs on a dark node ends when that is back.
+            while stage.yard.is_dark() {
+                stage.sim.sleep(Duration::from_secs(1)).await;
+            }
             // What is under way in the cluster arrives, if anything is.
             stage.sim.sleep(Duration::from_secs(200)).await;
             // And what somebody on the way kept back is made, found and deleted.

@@ -51,6 +51,7 @@ fn every_task_ends_in_time_runs_once_at_a_time_and_tells_its_job_once() {
         "rejected",
         "image does not come",
         "config is missing",
+        "taken away by force",
         "stray made",
     ];
     for what in all {

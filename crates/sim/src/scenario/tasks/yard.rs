@@ -33,6 +33,10 @@ const fn s(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
+/// How long a dark node is away. A pod on it is called lost, waited for (`fence_ms`), and taken away by force where its task
+/// bears that, before the node is back.
+const DARK: std::ops::Range<Duration> = s(300)..s(500);
+
 /// A container of a task that is really there.
 #[derive(Clone, Debug)]
 pub(super) struct Alive {
@@ -50,6 +54,8 @@ struct Node {
     /// It has no power.
     off: bool,
     gone: bool,
+    /// The end of the storm does not bring it back: it has a time of its own, longer than anybody waits for a lost pod.
+    dark: bool,
 }
 
 #[derive(Default)]
@@ -248,20 +254,24 @@ impl Yard {
         Some(well[world.sim.draw(|rng| rng.index(well.len()))].clone())
     }
 
-    /// A node falls silent: cut off, or without power. It may be declared lost, come back, or be removed.
+    /// A node falls silent: cut off, or without power. It may be declared lost, come back, or be removed. One at a time stays dark.
     pub(super) fn lose_node(&self, world: &Arc<World>) {
         let Some(node) = self.pick(world) else { return };
-        let (off, lost_in, fate, after) = world.sim.draw(|rng| {
+        let may_be_dark = !self.is_dark();
+        let (off, lost_in, fate, (dark, after)) = world.sim.draw(|rng| {
             (
                 rng.permille(500),
                 rng.permille(700).then(|| rng.between(s(5)..s(120))),
                 rng.below(10),
-                rng.between(s(5)..s(400)),
+                match may_be_dark && rng.permille(250) {
+                    true => (true, rng.between(DARK)),
+                    false => (false, rng.between(s(5)..s(400))),
+                },
             )
         });
         self.count(if off { "node without power" } else { "node cut off" });
-        world.sim.trace(format!("{node} is silent, off {off}"));
-        self.truth().nodes.insert(node.clone(), Node { silent: true, off, gone: false });
+        world.sim.trace(format!("{node} is silent, off {off}, dark {dark}"));
+        self.truth().nodes.insert(node.clone(), Node { silent: true, off, gone: false, dark });
         if off {
             self.truth().alive.retain(|_, a| a.node != node);
         }
@@ -304,7 +314,7 @@ impl Yard {
         }
         self.count("node gone");
         world.sim.trace(format!("{node} is gone"));
-        let gone = Node { silent: true, off: true, gone: true };
+        let gone = Node { silent: true, off: true, gone: true, dark: false };
         self.truth().nodes.insert(node.to_owned(), gone);
         self.truth().alive.retain(|_, a| a.node != node);
         self.at(world).node_gone(node);
@@ -317,11 +327,18 @@ impl Yard {
         });
     }
 
-    /// The storm is over: every node is there.
+    /// Whether a node stays away although the storm is over.
+    pub(crate) fn is_dark(&self) -> bool {
+        self.truth().nodes.values().any(|n| n.dark)
+    }
+
+    /// The storm is over: every node is there, except one that is dark.
     pub(super) fn calm(&self, world: &Arc<World>) {
         self.truth().levels = Levels::default();
         for node in NODES {
-            self.node_back(world, node);
+            if !self.node(node).dark {
+                self.node_back(world, node);
+            }
         }
         self.beat();
     }
