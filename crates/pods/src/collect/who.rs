@@ -56,3 +56,34 @@ pub(super) fn name_of(pod: &Pod) -> PodName {
         node: node(pod).map(str::to_owned),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn of(labels: Value) -> Result<Who, Unlabelled> {
+        let pod = json!({ "metadata": { "name": "p", "labels": labels } });
+        Who::of(&serde_json::from_value(pod).unwrap())
+    }
+
+    #[test]
+    fn a_task_need_not_belong_to_a_workflow_but_its_pod_says_so() {
+        let alone = json!({ labels::TASK_ID: "t", labels::WORKFLOW_ID: "", labels::ATTEMPT: "2" });
+        let who = of(alone).unwrap();
+        assert_eq!((&*who.task, &*who.workflow, &*who.tenant), ("t", "", ""));
+        assert_eq!(who.attempt, Some(2));
+        let unsaid = json!({ labels::TASK_ID: "t" });
+        assert_eq!(of(unsaid), Err(Unlabelled(labels::WORKFLOW_ID)));
+    }
+
+    #[test]
+    fn a_pod_that_names_no_task_is_nobodys() {
+        for task in [json!({ labels::TASK_ID: " " }), json!({})] {
+            let mut said = task;
+            said[labels::WORKFLOW_ID] = "w".into();
+            assert_eq!(of(said), Err(Unlabelled(labels::TASK_ID)));
+        }
+        assert_eq!(of(Value::Null), Err(Unlabelled(labels::TASK_ID)));
+    }
+}

@@ -150,7 +150,10 @@ impl Run {
         if !state.forced {
             self.record(Decision::event(PodEvent::PodForced {})).await?;
         }
-        self.say(Says::Forced(state.force.clone().unwrap_or_default())).await?;
+        if !w.force_told {
+            self.say(Says::Forced(state.force.clone().unwrap_or_default())).await?;
+            w.force_told = true;
+        }
         self.shop.at(points::FORCING).await;
         if !self.held.may_act() {
             return Err(HoldError::Lost.into());
@@ -168,7 +171,7 @@ impl Run {
             Err(trouble) => {
                 let mut tries = w.tries;
                 self.put_off(&trouble, &mut tries).await?;
-                w.tries = tries;
+                (w.tries, w.again) = (tries, true);
                 Ok(())
             }
         }

@@ -64,6 +64,8 @@ pub(super) struct Watched {
     pub over_since: Option<Duration>,
     /// When the API server took a deletion.
     pub deleted_at: Option<Duration>,
+    /// The task was told by us, after whoever had the pod before, that it is about to be taken away by force.
+    pub force_told: bool,
     /// When the API server took a deletion by force.
     pub forced_at: Option<Duration>,
     /// Requests to stop it that were put off.
@@ -113,6 +115,7 @@ impl Run {
             gate_at: Duration::ZERO,
             over_since: None,
             deleted_at: None,
+            force_told: false,
             forced_at: None,
             tries: 0,
             again: false,

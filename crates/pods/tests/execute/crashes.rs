@@ -1,6 +1,6 @@
 //! Executors that die: their whole runtime is dropped in the middle of something, without a goodbye.
 
-use crate::support::{World, new_task, stands_at, until};
+use crate::support::{World, new_task, stands_at};
 use tenure_kubedouble::Fault;
 use tenure_kubedouble::{On, Times};
 use tenure_pods::{
@@ -78,7 +78,7 @@ async fn an_executor_dies_while_its_request_is_carried_out() {
     world.cluster.fault(On::create("pods"), Fault::Hang, Times::Next(1));
     let first = world.executor().await;
     let task = world.task(new_task()).await;
-    until("it is asked for", || !world.asked("create").is_empty()).await;
+    world.until("it is asked for", || !world.asked("create").is_empty()).await;
     first.kill();
     let _second = world.executor().await;
     let pod = world.started(1).await;

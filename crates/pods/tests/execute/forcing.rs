@@ -1,14 +1,14 @@
 //! A pod that was told to go and does not, because its node does not answer, is taken away by force where somebody bears that: the
 //! task, or a person. That it is gone then proves nothing.
 
-use crate::support::{World, new_task, until};
+use crate::support::{SOON, World, hasty, impatient, never_polls, new_task};
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 use tenure_kernel::{ids::EntityId, time::Timestamp};
-use tenure_kubedouble::OnDelete;
+use tenure_kubedouble::{Fault, On, OnDelete, Times as How};
 use tenure_pods::{
     desk::{Defaults, Desk, DeskError, Outcome, Reporter},
-    execute::{PodShop, points},
+    execute::points,
     pod::{ForceAsk, PodEvent},
     report::Report,
     task::{
@@ -17,18 +17,6 @@ use tenure_pods::{
         model::{OnLost, Times},
     },
 };
-
-/// A pod that asks for a second to end.
-fn impatient() -> serde_json::Value {
-    json!({ "spec": { "terminationGracePeriodSeconds": 1, "containers": [{ "image": "busybox" }] } })
-}
-
-/// A pod counts as lost, and as stuck, at once.
-fn hasty(mut shop: PodShop) -> PodShop {
-    shop.policy.terminating_grace_seconds = 0;
-    shop.policy.node_lost_grace_seconds = 0;
-    shop
-}
 
 fn desk(world: &World) -> Desk {
     Desk::new(world.node.pipeline.clone(), Defaults::default())
@@ -92,11 +80,11 @@ async fn a_person_has_it_taken_away_and_the_task_still_does_not_believe_that_it_
     }))
     .unwrap();
     desk.report(&[report], &Reporter::default()).await.unwrap();
-    until("it has read that", || {
-        let now = futures_util::FutureExt::now_or_never(world.head(task)).flatten();
-        now.is_some_and(|now| now.version > head.version && !now.has_mail())
-    })
-    .await;
+    let read = async || {
+        let now = world.head(task).await.unwrap();
+        now.version > head.version && !now.has_mail()
+    };
+    world.place.until("it has read that", read).await;
     let state = world.task_state(task).await;
     assert!(state.unfenced && state.forced, "{}", world.story(task).await);
     assert_eq!(world.made().len(), 1, "no second pod while the first may run");
@@ -196,11 +184,8 @@ async fn an_executor_that_dies_while_it_takes_a_pod_away_leaves_no_witness_of_it
         let _second = world.executor_with(hasty).await;
         world.status(tended, "cleared").await;
         assert!(world.cluster.pod(&pod).is_none());
-        until("the task knows", || {
-            let head = futures_util::FutureExt::now_or_never(world.head(task)).flatten();
-            head.is_some_and(|head| !head.has_mail())
-        })
-        .await;
+        let knows = async || !world.head(task).await.unwrap().has_mail();
+        world.place.until("the task knows", knows).await;
         let state = world.task_state(task).await;
         assert!(state.unfenced, "asked {asked}: {}", world.story(task).await);
         assert_eq!(world.made().len(), 1);
@@ -227,4 +212,24 @@ async fn a_task_that_may_run_twice_has_a_stuck_pod_taken_away_when_it_has_waited
     let asked = ForceAsk { by: None, why: "on_lost: replace".into() };
     assert!(world.pod_events(tended).await.contains(&PodEvent::ForceAsked(asked)));
     assert_eq!(forced(&world), 1);
+}
+
+/// The same as for any deletion; and the task hears of it once, however often the API server is asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_by_force_that_is_throttled_is_asked_for_when_the_server_said() {
+    let world = World::new().await;
+    let executor = world.executor_with(|shop| hasty(never_polls(shop))).await;
+    let (task, pod) = lost(&world, NewTask { template: impatient(), ..new_task() }).await;
+    let tended = world.tended(task, 1);
+    world.until("told to go", || executor.shop().counts.deleted.get() == 1).await;
+    let throttled = Fault::too_many_requests(1);
+    world.cluster.fault(On::verb("delete", "pods"), throttled, How::Next(2));
+    desk(&world).force_delete(None, task, None, ann()).await.unwrap();
+    let soon = tokio::time::timeout(SOON, world.status(tended, "cleared")).await;
+    assert!(soon.is_ok(), "{}", world.story(tended).await);
+    assert!(world.cluster.pod(&pod).is_none());
+    assert_eq!(forced(&world), 3, "twice in vain");
+    let events = world.task_events(task).await;
+    assert!(events.contains(&TaskEvent::PodForced(ann())), "{events:?}");
+    assert!(!world.story(task).await.contains("by force, once more"));
 }

@@ -1,6 +1,6 @@
 //! An executor says whether it can work, and what it has done.
 
-use crate::support::{World, new_task, until};
+use crate::support::{World, new_task};
 use tenure_kubedouble::{Fault, On, Times};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -8,22 +8,22 @@ async fn it_is_ready_only_while_the_api_server_is_there_and_lets_it_in() {
     let world = World::new().await;
     let executor = world.executor().await;
     let look = executor.watcher();
-    until("it is ready", || look().0.ready).await;
+    world.until("it is ready", || look().0.ready).await;
     assert!(look().0.api_age.is_some());
     world.cluster.stop_server();
-    until("it is not", || !look().0.ready).await;
+    world.until("it is not", || !look().0.ready).await;
     let state = look().0;
     assert_eq!((state.server_up, state.api_up), (true, false), "{state:?}");
     assert!(state.not_ready.unwrap().contains("API server"));
     world.cluster.start_server();
-    until("it is ready again", || look().0.ready).await;
+    world.until("it is ready again", || look().0.ready).await;
     // Somebody took a right away: the words say which.
     world.cluster.forbid("get", "pods");
-    until("it is not", || !look().0.ready).await;
+    world.until("it is not", || !look().0.ready).await;
     let why = look().0.not_ready.unwrap();
     assert!(why.contains("forbidden") && why.contains("cannot get resource"), "{why}");
     world.cluster.allow("get", "pods");
-    until("it is ready again", || look().0.ready).await;
+    world.until("it is ready again", || look().0.ready).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -48,7 +48,7 @@ async fn its_numbers_tell_what_it_did_and_what_it_waited_for() {
     world.cluster.terminate(&pod, 0, "Completed", "");
     world.status(task, "SUCCEEDED").await;
     world.status(world.tended(task, 1), "cleared").await;
-    until("its slot is free", || look().0.slots_used == 0).await;
+    world.until("its slot is free", || look().0.slots_used == 0).await;
     for (metric, expected) in [
         ("tenure_executor_pods_made_total", 1.0),
         ("tenure_executor_pods_adopted_total", 0.0),

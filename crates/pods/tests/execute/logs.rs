@@ -1,6 +1,6 @@
 //! The log of a pod is kept as it is written, once, and never fails a task.
 
-use crate::support::{World, new_task, until};
+use crate::support::{World, new_task};
 use tenure_kernel::ids::EntityId;
 use tenure_kubedouble::{Fault, On, Times};
 use tenure_pods::pod::{PodEvent, model::limits};
@@ -88,5 +88,4 @@ async fn of_a_log_that_is_too_long_the_beginning_and_the_end_are_kept() {
     assert!(
         events.iter().all(|e| !matches!(e, PodEvent::LogAppended { text, .. } if text.len() > limits::LOG_CHUNK_BYTES_MAX))
     );
-    until("nobody follows it", || true).await;
 }

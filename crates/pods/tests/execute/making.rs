@@ -1,6 +1,6 @@
 //! A pod is made once per attempt, whatever the API server says.
 
-use crate::support::{World, new_task, until};
+use crate::support::{World, new_task};
 use serde_json::json;
 use tenure_kubedouble::{Fault, On, Refusal, Times};
 use tenure_pods::{
@@ -69,7 +69,9 @@ async fn a_quota_that_is_used_up_is_waited_for_and_said() {
     let task = world.task(new_task()).await;
     let tended = world.tended(task, 1);
     world.until_pod(tended, "begun", |s| s.begun.is_some()).await;
-    until("it waits", || executor.shop().counts.waits().get("quota").is_some_and(|n| *n > 2)).await;
+    world
+        .until("it waits", || executor.shop().counts.waits().get("quota").is_some_and(|n| *n > 2))
+        .await;
     assert!(world.made().is_empty());
     world.cluster.clear_fault(full);
     world.running(task, 1).await;
@@ -182,7 +184,7 @@ async fn a_missing_right_is_the_operators_to_give_and_no_fault_of_the_task() {
     world.cluster.forbid("create", "pods");
     let executor = world.executor().await;
     let task = world.task(new_task()).await;
-    until("it waits", || executor.shop().counts.waits().contains_key("forbidden")).await;
+    world.until("it waits", || executor.shop().counts.waits().contains_key("forbidden")).await;
     world.cluster.allow("create", "pods");
     world.running(task, 1).await;
 }
@@ -219,7 +221,7 @@ async fn a_label_that_is_taken_away_does_not_end_a_pod() {
     let gone = json!({ "metadata": { "labels": { "app.kubernetes.io/managed-by": null } } });
     world.cluster.patch(&pod, &gone);
     // It is asked for by name from now on.
-    until("it is looked for", || world.asked("get").len() > 1).await;
+    world.until("it is looked for", || world.asked("get").len() > 1).await;
     world.cluster.terminate(&pod, 0, "Completed", "");
     world.status(task, "SUCCEEDED").await;
     assert_eq!(world.made().len(), 1);
@@ -288,14 +290,9 @@ async fn a_pod_behind_a_scheduling_gate_keeps_its_task_waiting() {
     let task = world.task(NewTask { template, times, ..new_task() }).await;
     world.pod(1).await;
     // It is said, and said again: what the task makes of it is tested with the task.
-    let mut said = 0;
-    for _ in 0..4_000 {
+    let twice = async || {
         let events = world.task_events(task).await;
-        said = events.iter().filter(|e| format!("{e:?}").contains("scheduling gate")).count();
-        if said > 1 {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
-    assert!(said > 1, "{}", world.story(task).await);
+        events.iter().filter(|e| format!("{e:?}").contains("scheduling gate")).count() > 1
+    };
+    world.place.until("it is said twice", twice).await;
 }

@@ -1,6 +1,6 @@
 //! A job's step runs as a pod.
 
-use crate::support::{World, until};
+use crate::support::World;
 use serde_json::{Value, json};
 use tenure_jobs::{Job, JobState, drive::read_events};
 use tenure_kernel::{ids::EntityId, machine::decode_state};
@@ -83,12 +83,7 @@ async fn the_end_of_a_job_is_the_end_of_its_pod() {
     let task = world.task_of(&pod).await;
     world.status(task, "RUNNING").await;
     world.cancel(job).await;
-    let cluster = world.cluster.clone();
-    until("its pod is deleted", || {
-        cluster.pod(&pod).is_some_and(|p| p["metadata"]["deletionTimestamp"].is_string())
-    })
-    .await;
-    let marked = world.cluster.pod(&pod).unwrap();
+    let marked = world.deleted(&pod).await;
     assert_eq!(marked["metadata"]["annotations"]["flowforge.io/cancel"], "cancel");
     world.cluster.finish_delete(&pod, 143);
     world.status(task, "CANCELED").await;
@@ -146,12 +141,7 @@ async fn a_step_whose_pod_nobody_has_seen_end_says_which_and_where() {
     desk.force_delete(None, task, None, ask).await.unwrap();
     world.status(task, "CANCELED").await;
     let words = format!("nobody has seen pod {pod} (uid {uid}, on node-1) end: it may still run");
-    for _ in 0..4_000 {
-        if world.story(job).await.contains(&words) {
-            break;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
+    world.place.until("its job is told", async || world.story(job).await.contains(&words)).await;
     let story = world.story(job).await;
     assert!(story.contains(&words) && story.contains("taken away by force"), "{story}");
     assert!(story.contains("\"end\":\"unknown\""), "not as if it had been stopped: {story}");
@@ -176,8 +166,7 @@ async fn a_step_whose_time_is_up_stops_its_pod() {
     let job = world.job(json!({ "image": "busybox", "timeout": 0.2 })).await;
     let pod = world.started(1).await;
     world.status(job, "failed").await;
-    let cluster = world.cluster.clone();
-    until("its pod is gone", || cluster.pod(&pod).is_none()).await;
+    world.cluster.until("its pod is gone", |cluster| cluster.pod(&pod).is_none()).await;
 }
 
 /// Whatever a flow writes, the worker that runs it lives, and the job says what was wrong.

@@ -1,11 +1,10 @@
 //! A pod is stopped when nobody wants it any more: marked first, then deleted, and waited for.
 
-use crate::support::{World, new_task, patience, until};
+use crate::support::{SOON, World, hasty, impatient, never_polls, new_task, patience};
 use serde_json::json;
 use std::time::Duration;
 use tenure_kubedouble::{Fault, On, OnDelete, Times};
 use tenure_pods::{
-    execute::PodShop,
     pod::PodEvent,
     task::{
         NewTask, TaskEvent,
@@ -107,6 +106,22 @@ async fn a_deletion_that_is_refused_for_now_is_asked_for_again() {
     assert!(world.cluster.pod(&pod).is_none());
 }
 
+/// Priority and fairness put deletions off by so many seconds, and again. Nothing else happens to the pod that would wake anybody.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_that_is_throttled_is_asked_for_when_the_server_said_and_not_a_minute_later() {
+    let world = World::new().await;
+    let throttled = Fault::too_many_requests(1);
+    world.cluster.fault(On::verb("delete", "pods"), throttled, Times::Next(2));
+    let _executor = world.executor_with(never_polls).await;
+    let task = world.task(new_task()).await;
+    let pod = world.running(task, 1).await;
+    world.cancel(task).await;
+    let soon = tokio::time::timeout(SOON, world.status(task, "CANCELED")).await;
+    assert!(soon.is_ok(), "{}", world.story(world.tended(task, 1)).await);
+    assert!(world.cluster.pod(&pod).is_none());
+    assert_eq!(world.asked("delete").len(), 3, "twice in vain");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn another_pod_that_took_the_name_is_never_touched() {
     let world = World::new().await;
@@ -126,24 +141,12 @@ async fn another_pod_that_took_the_name_is_never_touched() {
     assert!(other["metadata"]["annotations"]["flowforge.io/cancel"].is_null());
 }
 
-/// A pod that asks for a second to end.
-fn impatient() -> serde_json::Value {
-    json!({ "spec": { "terminationGracePeriodSeconds": 1, "containers": [{ "image": "busybox" }] } })
-}
-
-/// A node that is lost counts as lost at once.
-fn without_grace(mut shop: PodShop) -> PodShop {
-    shop.policy.terminating_grace_seconds = 0;
-    shop.policy.node_lost_grace_seconds = 0;
-    shop
-}
-
 /// A node that does not answer, seen as the pod shows it: for `on_lost: wait` nothing replaces the pod before it is known to be
 /// over; the node comes back, and the task goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_on_a_lost_node_is_replaced_only_when_it_is_over() {
     let world = World::new().await;
-    let _executor = world.executor_with(without_grace).await;
+    let _executor = world.executor_with(hasty).await;
     let task = world.task(NewTask { template: impatient(), ..new_task() }).await;
     world.running(task, 1).await;
     world.cluster.node_lost("node-1");
@@ -152,7 +155,7 @@ async fn a_pod_on_a_lost_node_is_replaced_only_when_it_is_over() {
     // Its deletion is on paper; nothing says that its containers have ended.
     let tended = world.tended(task, 1);
     world.until_pod(tended, "marked", |s| s.marked).await;
-    until("the pause is over", || !world.asked("delete").is_empty()).await;
+    world.until("the pause is over", || !world.asked("delete").is_empty()).await;
     assert_eq!(world.made().len(), 1, "no other pod while the first may run");
     let by_force = |r: &tenure_kubedouble::Request| {
         r.verb == "delete" && r.body.as_ref().is_some_and(|b| b["gracePeriodSeconds"] == json!(0))
@@ -169,7 +172,7 @@ async fn a_pod_on_a_lost_node_is_replaced_only_when_it_is_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_may_run_twice_does_not_wait_for_a_lost_node() {
     let world = World::new().await;
-    let _executor = world.executor_with(without_grace).await;
+    let _executor = world.executor_with(hasty).await;
     let times = TaskTimes { fence_ms: 200, ..TaskTimes::default() };
     let template = impatient();
     let new = NewTask { template, on_lost: OnLost::Replace, times, ..new_task() };

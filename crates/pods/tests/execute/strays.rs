@@ -1,6 +1,6 @@
 //! What a request made that nobody waited for any more is found and deleted, and nothing else is.
 
-use crate::support::{Mortal, World, new_task, until};
+use crate::support::{Mortal, World, new_task};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tenure_kernel::ids::EntityId;
@@ -60,7 +60,7 @@ async fn rounds(world: &World, n: usize) {
         all.filter(|r| r.verb == "list" && r.resource == "pods" && r.namespace.is_none()).count()
     };
     let before = lists();
-    until("more rounds", || lists() >= before + n).await;
+    world.until("more rounds", || lists() >= before + n).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -73,17 +73,12 @@ async fn a_pod_that_a_late_request_made_is_marked_deleted_and_on_record() {
     world.cluster.add_pod(copy_of(&was, text(&was, "name"), &owner));
     world.cluster.bind(&pod, "node-1");
     world.cluster.running(&pod);
-    let cluster = world.cluster.clone();
-    until("it is deleted", || {
-        cluster.pod(&pod).is_some_and(|p| p["metadata"]["deletionTimestamp"].is_string())
-    })
-    .await;
-    let stray = world.cluster.pod(&pod).unwrap();
+    let stray = world.deleted(&pod).await;
     assert_eq!(stray["metadata"]["annotations"]["flowforge.io/stopped"], "stray");
     assert_ne!(text(&stray, "uid"), text(&was, "uid"));
     // With the time that it asks for: its containers are told to end.
     assert_eq!(stray["metadata"]["deletionGracePeriodSeconds"], 30);
-    until("it is counted", || executor.shop().counts.strays.get() == 1).await;
+    world.until("it is counted", || executor.shop().counts.strays.get() == 1).await;
     let evidence = world.store.evidence(task).await.unwrap();
     let key = format!("stray/{}", text(&stray, "uid"));
     assert!(evidence.iter().any(|e| e.said.key == key), "{evidence:?}");
@@ -124,7 +119,7 @@ async fn nobody_elses_pod_and_no_pod_of_a_live_attempt_is_touched() {
     }
     assert!(world.cluster.pod(&left_pod).is_some() && world.cluster.pod(&live_pod).is_some());
     assert_eq!(executor.shop().counts.strays.get(), 0);
-    until("the unknown one is counted", || executor.shop().counts.unknown.get() == 1).await;
+    world.until("the unknown one is counted", || executor.shop().counts.unknown.get() == 1).await;
     world.cluster.terminate(&live_pod, 0, "Completed", "");
     world.status(live, "SUCCEEDED").await;
 }
@@ -138,7 +133,6 @@ async fn who_may_not_look_everywhere_looks_where_it_makes_pods() {
     // No list of all namespaces: a Role, and no ClusterRole.
     world.cluster.forbid_everywhere("list", "pods");
     world.cluster.add_pod(copy_of(&was, text(&was, "name"), &owner));
-    let cluster = world.cluster.clone();
-    until("it is gone", || cluster.pod(&pod).is_none()).await;
-    until("it is counted", || executor.shop().counts.strays.get() == 1).await;
+    world.cluster.until("it is gone", |cluster| cluster.pod(&pod).is_none()).await;
+    world.until("it is counted", || executor.shop().counts.strays.get() == 1).await;
 }

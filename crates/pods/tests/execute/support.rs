@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 use tenure_bell::InProcess;
-use tenure_edge::{SystemClock, TokioRuntime};
+use tenure_edge::TokioRuntime;
 use tenure_engine::{
     birth::create,
     config::EngineConfig,
@@ -28,7 +28,6 @@ use tenure_kernel::{
     bell::Bell,
     head::Head,
     ids::{EntityId, MailId},
-    judge::Judge,
     machine::{Machines, decode_event, decode_state},
     mail::{MailAnswer, NewMail},
     outbox::Discard,
@@ -44,12 +43,12 @@ use tenure_pods::{
     task::{NewTask, Task, TaskEvent, TaskState, model::tended_id, policy::RetryPolicy},
     verdict::Policy,
 };
+use tenure_proving::stores::{Engine, Place};
 use tenure_steps::{
     Ctx, FlowError,
     flow::{FlowSpec, Flows},
     tool::{ToolSpec, Tools},
 };
-use tenure_store::memory::MemoryStore;
 
 pub fn machines() -> Machines {
     let machines = Machines::kernel()
@@ -101,6 +100,7 @@ impl Hands for PodHands {
 }
 
 pub struct World {
+    pub place: Place,
     pub store: Arc<dyn Store>,
     pub bell: Arc<dyn Bell>,
     pub node: Node,
@@ -118,8 +118,8 @@ async fn pod(ctx: Ctx, input: Value) -> Result<Value, FlowError> {
 impl World {
     pub async fn new() -> Self {
         let machines = machines();
-        let judge = Judge::new(machines.tables());
-        let store: Arc<dyn Store> = Arc::new(MemoryStore::new(judge, Arc::new(SystemClock), 1));
+        let place = Place::new(Engine::Memory, &machines).await;
+        let store = place.store();
         let bell: Arc<dyn Bell> = Arc::new(InProcess::new());
         let parts = Parts {
             store: store.clone(),
@@ -153,7 +153,7 @@ impl World {
         let cluster = Cluster::start();
         cluster.add_node("node-1");
         let made: Arc<Mutex<Vec<String>>> = Arc::default();
-        let world = World { store, bell, node, machines, cluster, made, _jobs };
+        let world = World { place, store, bell, node, machines, cluster, made, _jobs };
         world.on_create(|_, _| {});
         world
     }
@@ -174,8 +174,7 @@ impl World {
 
     /// Waits for the only pod, or the last of so many.
     pub async fn pod(&self, nth: usize) -> String {
-        let made = self.made.clone();
-        until("the pod is made", || made.lock().unwrap().len() >= nth).await;
+        self.until("the pod is made", || self.made.lock().unwrap().len() >= nth).await;
         self.made()[nth - 1].clone()
     }
 
@@ -240,21 +239,23 @@ impl World {
         decode_state::<Task>(&self.head(task).await.unwrap().state).unwrap()
     }
 
+    /// Waits until this holds: looked at after every write, and with every round of the server.
+    pub async fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        self.place.until(what, async || holds()).await;
+    }
+
     /// Waits until an entity has this status.
     pub async fn status(&self, id: EntityId, status: &str) {
-        for _ in 0..4_000 {
-            let head = self.head(id).await;
-            if head.as_ref().is_some_and(|h| h.status.name() == status) {
-                return;
-            }
-            let over = head.as_ref().is_some_and(|h| h.class() == Class::Final);
-            if over {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        let found = self.place.find(async || {
+            let head = self.head(id).await?;
+            let there = head.status.name() == status;
+            // What is over does not change any more.
+            (there || head.class() == Class::Final).then_some(there)
+        });
+        if found.await != Some(true) {
+            let head = self.head(id).await.map(|h| h.status.name());
+            panic!("{id} is {head:?} and never {status}:\n{}", self.story(id).await);
         }
-        let head = self.head(id).await.map(|h| h.status.name());
-        panic!("{id} is {head:?} and never {status}:\n{}", self.story(id).await);
     }
 
     /// The entity that stands for the pod of an attempt.
@@ -268,15 +269,13 @@ impl World {
 
     /// Waits until this holds of a pod's head.
     pub async fn until_pod(&self, pod: EntityId, what: &str, holds: impl Fn(&PodState) -> bool) {
-        for _ in 0..4_000 {
-            if let Some(head) = self.head(pod).await
-                && holds(&decode_state::<Pod>(&head.state).unwrap())
-            {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        let found = self.place.find(async || {
+            let head = self.head(pod).await?;
+            holds(&decode_state::<Pod>(&head.state).unwrap()).then_some(())
+        });
+        if found.await.is_none() {
+            panic!("{pod}: never {what}:\n{}", self.story(pod).await);
         }
-        panic!("{pod}: never {what}:\n{}", self.story(pod).await);
     }
 
     /// The names of everything that happened to an entity.
@@ -339,17 +338,6 @@ impl World {
     }
 }
 
-/// Waits until this holds.
-pub async fn until(what: &str, holds: impl Fn() -> bool) {
-    for _ in 0..4_000 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("never: {what}");
-}
-
 /// A task of one container, tried again at once.
 pub fn new_task() -> NewTask {
     NewTask {
@@ -362,6 +350,27 @@ pub fn new_task() -> NewTask {
         ..NewTask::default()
     }
 }
+
+/// A pod that asks for a second to end.
+pub fn impatient() -> Value {
+    json!({ "spec": { "terminationGracePeriodSeconds": 1, "containers": [{ "image": "busybox" }] } })
+}
+
+/// A pod counts as lost, and as stuck, at once.
+pub fn hasty(mut shop: PodShop) -> PodShop {
+    shop.policy.terminating_grace_seconds = 0;
+    shop.policy.node_lost_grace_seconds = 0;
+    shop
+}
+
+/// Only what is shown, said and due wakes an executor: a pod is not asked for by name.
+pub fn never_polls(mut shop: PodShop) -> PodShop {
+    shop.patience.poll = Duration::from_secs(3_600);
+    shop
+}
+
+/// Well within the half minute after which a clock of an executor wakes it anyway.
+pub const SOON: Duration = Duration::from_secs(20);
 
 /// An executor in a runtime of its own, which is dropped with it: as a process that is killed.
 pub struct Mortal {

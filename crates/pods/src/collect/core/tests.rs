@@ -99,6 +99,19 @@ fn what_is_new_is_said_once() {
     assert_eq!((core.pods(), core.tally().repeats), (0, 4));
 }
 
+/// As our own executor labels the pod of a task that was ordered without a workflow.
+#[test]
+fn the_pod_of_a_task_without_a_workflow_is_told_of() {
+    let mut core = core();
+    let mut alone = running("a");
+    let labels = alone.0.metadata.labels.as_mut().unwrap();
+    labels.insert("flowforge.io/workflow-id".into(), String::new());
+    let acts = core.seen(&alone, at(1));
+    assert_eq!(said(&acts), ["a RUNNING"]);
+    let Act::Say(saying) = &acts[0] else { panic!() };
+    assert_eq!(saying.report.workflow_id, "");
+}
+
 #[test]
 fn an_absent_pod_is_asked_for_unless_it_was_going() {
     let mut core = core();
