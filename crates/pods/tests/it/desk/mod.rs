@@ -1,34 +1,11 @@
 //! What outsiders may ask of tasks, and what becomes of it: a server on a real store, without a cluster. What an executor
 //! and a collector would say is said by hand.
 
+mod town;
+
 use serde_json::{Value, json};
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
-use tenure_bell::InProcess;
-use tenure_edge::{SystemClock, TokioRuntime};
-use tenure_engine::{
-    claimer::Claimer,
-    config::EngineConfig,
-    lanes::Discard,
-    node::{Node, Parts},
-    session::Keeper,
-    worker::Held,
-};
-use tenure_kernel::{
-    head::Head,
-    ids::{EntityId, MailId},
-    judge::Judge,
-    machine::{Decision, Machines, decode_state},
-    mail::NewMail,
-    store::Store,
-    stream::Body,
-    time::Timestamp,
-};
+use std::time::Duration;
+use tenure_kernel::time::Timestamp;
 use tenure_pods::{
     budget::BudgetTerms,
     desk::{
@@ -36,220 +13,32 @@ use tenure_pods::{
         letters::dead_letters,
     },
     envelope::TaskEvent,
-    pod::{Begun, POD_WORD, Pod, PodEvent, PodWord, Says, name_of_attempt, queue_of},
+    pod::Says,
     report::{PodName, Report, TerminatedReason, task_of_label},
-    task::{Task, TaskState, decide::RetryNow, model::CancelAsk},
+    task::{decide::RetryNow, model::CancelAsk},
     verdict::{Cause, CauseClass, TaskStatus, Verdict},
     view::{detail, logs, task_view, why},
 };
-use tenure_store::{
-    memory::MemoryStore,
-    postgres::{PostgresOptions, PostgresStore},
-    sqlite::SqliteStore,
-};
+use town::{TENANT, Town, failed, order, pod, report, verdict};
 
-const TENANT: &str = "acme";
 const MINE: Option<&str> = Some(TENANT);
 
-fn machines() -> Machines {
-    tenure_pods::machines(Machines::kernel())
+tenure_proving::on_every_store! {
+    a_task_is_ordered_once_under_a_key_and_seen_through_to_its_end,
+    a_task_may_bring_its_own_id_and_pods_name_it_by_that,
+    pods_of_tasks_that_nobody_ordered_are_taken_in_and_their_end_is_told_once,
+    what_ended_before_anything_that_is_kept_is_not_taken_in_again,
+    a_report_says_nothing_about_what_is_not_its_tenants,
+    late_details_fill_in_what_was_missing_and_change_nothing_else,
+    a_retry_waits_for_its_pause_and_a_person_may_end_that,
+    a_task_whose_pod_may_still_run_is_not_run_twice_unless_a_person_vouches,
+    cancel_is_asked_once_and_ends_when_the_pod_is_over,
+    dead_letters_are_listed_until_they_are_replayed_or_put_aside,
+    a_budget_is_set_by_a_person_and_given_back_to_the_settings,
+    a_foreign_collector_is_heard_and_never_taken_for_more_than_it_says,
 }
 
-fn judge() -> Judge {
-    Judge::new(machines().tables())
-}
-
-/// Runs a test on the memory store and on SQLite.
-async fn on_both<F: Future<Output = ()>>(test: impl Fn(Town) -> F) {
-    let memory: Arc<dyn Store> = Arc::new(MemoryStore::new(judge(), Arc::new(SystemClock), 1));
-    test(Town::over(memory, Defaults::default()).await).await;
-    let dir = tempfile::tempdir().unwrap();
-    let sqlite = SqliteStore::open(dir.path(), judge(), Arc::new(SystemClock), 1).unwrap();
-    test(Town::over(Arc::new(sqlite), Defaults::default()).await).await;
-}
-
-/// The same on Postgres, in a schema of its own.
-async fn on_postgres<F: Future<Output = ()>>(test: impl Fn(Town) -> F) {
-    let url = std::env::var("TENURE_TEST_POSTGRES").expect(
-        "TENURE_TEST_POSTGRES is not set: run the tests with ./check with -- cargo test -p tenure-pods",
-    );
-    static NUMBER: AtomicU64 = AtomicU64::new(1);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let schema = format!("pods_desk_{}_{number}", std::process::id());
-    let options = PostgresOptions::new(7).schema(&schema);
-    let store = PostgresStore::connect(&url, judge(), options).await.unwrap();
-    test(Town::over(Arc::new(store), Defaults::default()).await).await;
-}
-
-struct Town {
-    store: Arc<dyn Store>,
-    node: Node,
-    desk: Desk,
-    keeper: Keeper,
-    /// Pods in the hands of an executor that does nothing more.
-    held: Mutex<Vec<Held>>,
-}
-
-impl Town {
-    async fn over(store: Arc<dyn Store>, defaults: Defaults) -> Self {
-        let config = EngineConfig::with_lease(Duration::from_secs(30));
-        let parts = Parts {
-            store: store.clone(),
-            bell: Arc::new(InProcess::new()),
-            rt: Arc::new(TokioRuntime::current()),
-            machines: machines(),
-            config: config.clone(),
-            name: "test".into(),
-            executor: None,
-            wire: Arc::new(Discard),
-            protect_outage: true,
-        };
-        let node = Node::start(parts).await.unwrap();
-        let desk = Desk::new(node.pipeline.clone(), defaults);
-        let keeper =
-            Keeper::open(node.pipeline.clone(), Arc::new(config), "executor", "worker", None);
-        let keeper = keeper.await.unwrap();
-        Town { store, node, desk, keeper, held: Mutex::default() }
-    }
-
-    /// An executor takes the pod of an attempt and makes it.
-    async fn tend(&self, pod: &PodName) {
-        let mut claimer = Claimer::new(self.keeper.clone());
-        for _ in 0..4_000 {
-            let found = claimer.claim(&queue_of(""), 1, true).await.unwrap();
-            if let Some(fresh) = found.into_iter().next() {
-                let mut held = Held::new(self.keeper.clone(), fresh);
-                let begun = Begun { namespace: pod.namespace.clone(), name: pod.name.clone() };
-                held.record::<Pod>(Decision::event(PodEvent::PodBegun(begun)), &[]).await.unwrap();
-                let made = PodEvent::PodMade { uid: pod.uid.clone(), adopted: false };
-                held.record::<Pod>(Decision::event(made), &[]).await.unwrap();
-                self.held.lock().unwrap().push(held);
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("no pod can be claimed");
-    }
-
-    async fn order(&self, change: impl FnOnce(&mut Order)) -> EntityId {
-        let mut order = order();
-        change(&mut order);
-        self.desk.order(order).await.unwrap().task
-    }
-
-    async fn head(&self, id: EntityId) -> Head {
-        self.store.head(id).await.unwrap().unwrap()
-    }
-
-    async fn state(&self, id: EntityId) -> TaskState {
-        decode_state::<Task>(&self.head(id).await.state).unwrap()
-    }
-
-    async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
-        for _ in 0..4_000 {
-            if holds().await {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        panic!("it never came to this: {what}");
-    }
-
-    async fn until_status(&self, task: EntityId, status: &str) {
-        self.until(status, async || self.head(task).await.status.name() == status).await;
-    }
-
-    /// The executor's word.
-    async fn word(&self, task: EntityId, attempt: u32, says: Says) {
-        let id = MailId(format!("word/{attempt}/{}", self.node.pipeline.rt().random()));
-        let body = Body::json(&PodWord { attempt, says });
-        let mail = NewMail { to: task, id, kind: POD_WORD.into(), body };
-        self.node.pipeline.mail(mail).await.unwrap();
-    }
-
-    async fn report(&self, report: Report) -> ReportOutcome {
-        let from = Reporter { tenant: None };
-        let answers = self.desk.report(&[report], &from).await.unwrap();
-        answers[0].outcome
-    }
-
-    /// A task whose first attempt runs in a pod.
-    async fn running(&self, change: impl FnOnce(&mut Order)) -> (EntityId, PodName) {
-        let task = self.order(change).await;
-        self.until_status(task, "QUEUED").await;
-        let pod = pod("u1");
-        self.tend(&pod).await;
-        self.word(task, 1, Says::Created { pod: pod.clone() }).await;
-        self.report(report(task, &pod, 1, verdict(TaskStatus::Running))).await;
-        self.until_status(task, "RUNNING").await;
-        (task, pod)
-    }
-}
-
-fn order() -> Order {
-    let template = json!({ "spec": { "containers": [{ "name": "main", "image": "busybox" }] } });
-    Order { tenant: TENANT.into(), name: "train".into(), template, ..Order::default() }
-}
-
-fn pod(uid: &str) -> PodName {
-    PodName {
-        namespace: "ml".into(),
-        name: format!("ff-train-{uid}"),
-        uid: uid.into(),
-        node: Some("node-1".into()),
-    }
-}
-
-fn verdict(status: TaskStatus) -> Verdict {
-    Verdict {
-        status: Some(status),
-        since: Some(Timestamp::from_micros(1_700_000_000_000_000)),
-        ..serde_json::from_value(json!({ "status": null, "rule": "row" })).unwrap()
-    }
-}
-
-fn failed(cause: Cause, class: CauseClass, code: Option<i32>, retryable: bool) -> Verdict {
-    Verdict {
-        cause: Some(cause),
-        class: Some(class),
-        exit_code: code,
-        retryable,
-        ..verdict(TaskStatus::Failed)
-    }
-}
-
-fn report(task: EntityId, pod: &PodName, attempt: u32, verdict: Verdict) -> Report {
-    let over = verdict.status.is_some_and(TaskStatus::is_final);
-    Report {
-        task_id: task.to_string(),
-        workflow_id: String::new(),
-        tenant_id: TENANT.into(),
-        pod: PodName { name: name_of_attempt(task, attempt, "", "train"), ..pod.clone() },
-        attempt: Some(attempt),
-        verdict,
-        over,
-        gone: false,
-        terminated_reason: None,
-        result: None,
-        seen_at: Timestamp::from_micros(1_700_000_000_000_000),
-        collector: "test".into(),
-    }
-}
-
-#[tokio::test]
-async fn a_task_is_ordered_once_under_a_key_and_seen_through_to_its_end() {
-    on_both(through_to_its_end).await;
-}
-
-#[tokio::test]
-async fn the_same_on_postgres() {
-    on_postgres(|town| async move {
-        through_to_its_end(town).await;
-    })
-    .await;
-}
-
-async fn through_to_its_end(town: Town) {
+async fn a_task_is_ordered_once_under_a_key_and_seen_through_to_its_end(town: Town) {
     let desk = &town.desk;
     let keyed = Order { key: Some("k1".into()), ..order() };
     let first = desk.order(keyed.clone()).await.unwrap();
@@ -295,251 +84,204 @@ async fn through_to_its_end(town: Town) {
     assert!(desk.discard(MINE, task, None, None).await.is_err());
 }
 
-#[tokio::test]
-async fn a_task_may_bring_its_own_id_and_pods_name_it_by_that() {
-    on_both(|town| async move {
-        let desk = &town.desk;
-        let own = Order { task_id: Some("wf-7.train".into()), ..order() };
-        let task = desk.order(own.clone()).await.unwrap().task;
-        assert_eq!(task, task_of_label("wf-7.train"));
-        assert!(desk.order(own.clone()).await.unwrap().existed);
-        let other = desk.order(Order { name: "x".into(), ..own.clone() }).await.unwrap_err();
-        assert!(matches!(other, DeskError::OtherInput(_)), "{other}");
-        // The id of somebody else's task tells nothing about it.
-        let theirs = desk.order(Order { tenant: "them".into(), ..own }).await.unwrap_err();
-        assert!(theirs.to_string().contains("taken"), "{theirs}");
-        town.until_status(task, "QUEUED").await;
-        let view = task_view(&town.store, &town.head(task).await).await.unwrap();
-        assert_eq!(view.task_id, "wf-7.train");
-        let mut seen = report(task, &pod("u1"), 1, verdict(TaskStatus::Running));
-        seen.task_id = "wf-7.train".into();
-        assert_eq!(town.report(seen).await, ReportOutcome::Accepted);
-        town.until_status(task, "RUNNING").await;
-    })
-    .await;
+async fn a_task_may_bring_its_own_id_and_pods_name_it_by_that(town: Town) {
+    let desk = &town.desk;
+    let own = Order { task_id: Some("wf-7.train".into()), ..order() };
+    let task = desk.order(own.clone()).await.unwrap().task;
+    assert_eq!(task, task_of_label("wf-7.train"));
+    assert!(desk.order(own.clone()).await.unwrap().existed);
+    let other = desk.order(Order { name: "x".into(), ..own.clone() }).await.unwrap_err();
+    assert!(matches!(other, DeskError::OtherInput(_)), "{other}");
+    // The id of somebody else's task tells nothing about it.
+    let theirs = desk.order(Order { tenant: "them".into(), ..own }).await.unwrap_err();
+    assert!(theirs.to_string().contains("taken"), "{theirs}");
+    town.until_status(task, "QUEUED").await;
+    let view = task_view(&town.store, &town.head(task).await).await.unwrap();
+    assert_eq!(view.task_id, "wf-7.train");
+    let mut seen = report(task, &pod("u1"), 1, verdict(TaskStatus::Running));
+    seen.task_id = "wf-7.train".into();
+    assert_eq!(town.report(seen).await, ReportOutcome::Accepted);
+    town.until_status(task, "RUNNING").await;
 }
 
-#[tokio::test]
-async fn pods_of_tasks_that_nobody_ordered_are_taken_in_and_their_end_is_told_once() {
-    on_both(|town| async move {
-        let label = "their-task";
-        let task = task_of_label(label);
-        let said = |verdict, uid: &str| Report {
-            task_id: label.into(),
-            workflow_id: "wf".into(),
-            attempt: None,
-            ..report(task, &pod(uid), 1, verdict)
-        };
-        let end = failed(Cause::Oom, CauseClass::Oom, Some(137), true);
-        let batch = [said(verdict(TaskStatus::Running), "a"), said(end.clone(), "a")];
-        let answers = town.desk.report(&batch, &Reporter::default()).await.unwrap();
-        let outcomes: Vec<_> = answers.iter().map(|a| a.outcome).collect();
-        assert_eq!(outcomes, [ReportOutcome::Adopted, ReportOutcome::Accepted]);
-        town.until_status(task, "FAILED").await;
-        let whole = detail(&town.store, &town.head(task).await).await.unwrap();
-        assert_eq!((whole.task.workflow_id.as_str(), whole.task.external), ("wf", true));
-        assert_eq!(whole.attempts.len(), 1, "in order: it ran, then it ended");
-        assert!(whole.attempts[0].running_at.is_some(), "{whole:?}");
-        assert_eq!(whole.attempts[0].ended.as_ref().unwrap().cause, Some(Cause::Oom));
-        assert_eq!(town.report(said(end, "b")).await, ReportOutcome::Final);
-        let replay = town.desk.replay(MINE, task, None, None).await.unwrap_err();
-        assert!(replay.to_string().contains("made elsewhere"), "{replay}");
-        let none = logs(&town.store, task, 1, 1).await.unwrap();
-        assert_eq!(none, None, "no executor of ours had it");
-    })
-    .await;
+async fn pods_of_tasks_that_nobody_ordered_are_taken_in_and_their_end_is_told_once(town: Town) {
+    let label = "their-task";
+    let task = task_of_label(label);
+    let said = |verdict, uid: &str| Report {
+        task_id: label.into(),
+        workflow_id: "wf".into(),
+        attempt: None,
+        ..report(task, &pod(uid), 1, verdict)
+    };
+    let end = failed(Cause::Oom, CauseClass::Oom, Some(137), true);
+    let batch = [said(verdict(TaskStatus::Running), "a"), said(end.clone(), "a")];
+    let answers = town.desk.report(&batch, &Reporter::default()).await.unwrap();
+    let outcomes: Vec<_> = answers.iter().map(|a| a.outcome).collect();
+    assert_eq!(outcomes, [ReportOutcome::Adopted, ReportOutcome::Accepted]);
+    town.until_status(task, "FAILED").await;
+    let whole = detail(&town.store, &town.head(task).await).await.unwrap();
+    assert_eq!((whole.task.workflow_id.as_str(), whole.task.external), ("wf", true));
+    assert_eq!(whole.attempts.len(), 1, "in order: it ran, then it ended");
+    assert!(whole.attempts[0].running_at.is_some(), "{whole:?}");
+    assert_eq!(whole.attempts[0].ended.as_ref().unwrap().cause, Some(Cause::Oom));
+    assert_eq!(town.report(said(end, "b")).await, ReportOutcome::Final);
+    let replay = town.desk.replay(MINE, task, None, None).await.unwrap_err();
+    assert!(replay.to_string().contains("made elsewhere"), "{replay}");
+    let none = logs(&town.store, task, 1, 1).await.unwrap();
+    assert_eq!(none, None, "no executor of ours had it");
 }
 
 /// A collector that lost its spool tells of pods whose tasks were over, and retired, long ago.
-#[tokio::test]
-async fn what_ended_before_anything_that_is_kept_is_not_taken_in_again() {
-    on_both(|town| async move {
-        let kept_for = Some(Duration::from_secs(30 * 86_400));
-        let defaults = Defaults { kept_for, ..Defaults::default() };
-        let desk = Desk::new(town.node.pipeline.clone(), defaults);
-        let now = town.store.now().await.unwrap();
-        let ended = |label: &str, days: u64| {
-            let mut verdict = failed(Cause::Oom, CauseClass::Oom, Some(137), true);
-            verdict.since = Some(now - Duration::from_secs(days * 86_400));
-            let mut seen = report(task_of_label(label), &pod("u"), 1, verdict);
-            seen.task_id = label.into();
-            seen
-        };
-        let from = Reporter::default();
-        let answers = desk.report(&[ended("retired", 31), ended("young", 1)], &from).await.unwrap();
-        assert_eq!(answers[0].outcome, ReportOutcome::Refused);
-        assert!(answers[0].why.as_ref().unwrap().contains("retention"), "{answers:?}");
-        assert_eq!(answers[1].outcome, ReportOutcome::Adopted);
-        assert!(town.store.head(task_of_label("retired")).await.unwrap().is_none());
-    })
-    .await;
+async fn what_ended_before_anything_that_is_kept_is_not_taken_in_again(town: Town) {
+    let kept_for = Some(Duration::from_secs(30 * 86_400));
+    let defaults = Defaults { kept_for, ..Defaults::default() };
+    let desk = Desk::new(town.node.pipeline.clone(), defaults);
+    let now = town.store.now().await.unwrap();
+    let ended = |label: &str, days: u64| {
+        let mut verdict = failed(Cause::Oom, CauseClass::Oom, Some(137), true);
+        verdict.since = Some(now - Duration::from_secs(days * 86_400));
+        let mut seen = report(task_of_label(label), &pod("u"), 1, verdict);
+        seen.task_id = label.into();
+        seen
+    };
+    let from = Reporter::default();
+    let answers = desk.report(&[ended("retired", 31), ended("young", 1)], &from).await.unwrap();
+    assert_eq!(answers[0].outcome, ReportOutcome::Refused);
+    assert!(answers[0].why.as_ref().unwrap().contains("retention"), "{answers:?}");
+    assert_eq!(answers[1].outcome, ReportOutcome::Adopted);
+    assert!(town.store.head(task_of_label("retired")).await.unwrap().is_none());
 }
 
-#[tokio::test]
-async fn a_report_says_nothing_about_what_is_not_its_tenants() {
-    on_both(|town| async move {
-        let (task, pod) = town.running(|_| {}).await;
-        let end = report(task, &pod, 1, failed(Cause::AppError, CauseClass::App, Some(1), false));
-        let them = Reporter { tenant: Some("them".into()) };
-        let answers = town.desk.report(std::slice::from_ref(&end), &them).await.unwrap();
-        assert_eq!(answers[0].outcome, ReportOutcome::Refused, "{answers:?}");
-        // A pod that claims to be another tenant's, by a collector that may speak for all.
-        let stolen = Report { tenant_id: "them".into(), ..end.clone() };
-        assert_eq!(town.report(stolen).await, ReportOutcome::Refused);
-        // A pod of ours says whose it is; one that does not is somebody else's.
-        let unsaid = Report { tenant_id: String::new(), ..end.clone() };
-        assert_eq!(town.report(unsaid).await, ReportOutcome::Refused);
-        // What is no task gets no mail: this is the entity of its pod.
-        let tended = town.state(task).await.tended.unwrap();
-        let astray = Report { task_id: tended.to_string(), ..end.clone() };
-        let answers = town.desk.report(&[astray], &Reporter::default()).await.unwrap();
-        assert!(answers[0].why.as_ref().unwrap().contains("is no task"), "{answers:?}");
-        let bad = [
-            Report { task_id: String::new(), ..end.clone() },
-            Report { pod: PodName::default(), ..end.clone() },
-            Report { verdict: Verdict { status: None, ..end.verdict.clone() }, ..end.clone() },
-            Report { attempt: Some(u32::MAX), ..end },
-        ];
-        let answers = town.desk.report(&bad, &Reporter::default()).await.unwrap();
-        assert!(answers.iter().all(|a| a.outcome == ReportOutcome::Refused), "{answers:?}");
-        assert!(answers.iter().all(|a| a.why.is_some()), "{answers:?}");
-        assert_eq!(town.head(task).await.status.name(), "RUNNING");
-        let strict = Desk::new(
-            town.node.pipeline.clone(),
-            Defaults { adopt_unknown: false, ..Defaults::default() },
-        );
-        let unknown = Report {
-            task_id: "nobody".into(),
-            ..report(task, &pod, 1, verdict(TaskStatus::Running))
-        };
-        let answers = strict.report(&[unknown], &Reporter::default()).await.unwrap();
-        assert!(answers[0].why.as_ref().unwrap().contains("no task \"nobody\""), "{answers:?}");
-    })
-    .await;
+async fn a_report_says_nothing_about_what_is_not_its_tenants(town: Town) {
+    let (task, pod) = town.running(|_| {}).await;
+    let end = report(task, &pod, 1, failed(Cause::AppError, CauseClass::App, Some(1), false));
+    let them = Reporter { tenant: Some("them".into()) };
+    let answers = town.desk.report(std::slice::from_ref(&end), &them).await.unwrap();
+    assert_eq!(answers[0].outcome, ReportOutcome::Refused, "{answers:?}");
+    // A pod that claims to be another tenant's, by a collector that may speak for all.
+    let stolen = Report { tenant_id: "them".into(), ..end.clone() };
+    assert_eq!(town.report(stolen).await, ReportOutcome::Refused);
+    // A pod of ours says whose it is; one that does not is somebody else's.
+    let unsaid = Report { tenant_id: String::new(), ..end.clone() };
+    assert_eq!(town.report(unsaid).await, ReportOutcome::Refused);
+    // What is no task gets no mail: this is the entity of its pod.
+    let tended = town.state(task).await.tended.unwrap();
+    let astray = Report { task_id: tended.to_string(), ..end.clone() };
+    let answers = town.desk.report(&[astray], &Reporter::default()).await.unwrap();
+    assert!(answers[0].why.as_ref().unwrap().contains("is no task"), "{answers:?}");
+    let bad = [
+        Report { task_id: String::new(), ..end.clone() },
+        Report { pod: PodName::default(), ..end.clone() },
+        Report { verdict: Verdict { status: None, ..end.verdict.clone() }, ..end.clone() },
+        Report { attempt: Some(u32::MAX), ..end },
+    ];
+    let answers = town.desk.report(&bad, &Reporter::default()).await.unwrap();
+    assert!(answers.iter().all(|a| a.outcome == ReportOutcome::Refused), "{answers:?}");
+    assert!(answers.iter().all(|a| a.why.is_some()), "{answers:?}");
+    assert_eq!(town.head(task).await.status.name(), "RUNNING");
+    let strict = Desk::new(
+        town.node.pipeline.clone(),
+        Defaults { adopt_unknown: false, ..Defaults::default() },
+    );
+    let unknown =
+        Report { task_id: "nobody".into(), ..report(task, &pod, 1, verdict(TaskStatus::Running)) };
+    let answers = strict.report(&[unknown], &Reporter::default()).await.unwrap();
+    assert!(answers[0].why.as_ref().unwrap().contains("no task \"nobody\""), "{answers:?}");
 }
 
-#[tokio::test]
-async fn late_details_fill_in_what_was_missing_and_change_nothing_else() {
-    on_both(|town| async move {
-        let (task, pod) = town.running(|o| o.retry = json!({ "app": 0, "lost": 0 })).await;
-        let blind = Verdict {
-            message: String::new(),
-            ..failed(Cause::AppError, CauseClass::App, None, false)
-        };
-        town.report(report(task, &pod, 1, blind)).await;
-        town.until_status(task, "FAILED").await;
-        let version = town.head(task).await.version;
-        let told = Verdict {
-            message: "disk full".into(),
-            ..failed(Cause::AppError, CauseClass::App, Some(3), false)
-        };
-        assert_eq!(town.report(report(task, &pod, 1, told.clone())).await, ReportOutcome::Final);
-        let other = Verdict { exit_code: Some(4), message: "other".into(), ..told };
-        assert_eq!(town.report(report(task, &pod, 1, other)).await, ReportOutcome::Final);
-        let whole = detail(&town.store, &town.head(task).await).await.unwrap();
-        let ended = whole.attempts[0].ended.clone().unwrap();
-        assert_eq!((ended.exit_code, ended.message.as_str()), (Some(3), "disk full"));
-        assert!(whole.attempts[0].filled_in && whole.dead_letter);
-        assert_eq!(town.head(task).await.version, version, "the history is what it was");
-    })
-    .await;
+async fn late_details_fill_in_what_was_missing_and_change_nothing_else(town: Town) {
+    let (task, pod) = town.running(|o| o.retry = json!({ "app": 0, "lost": 0 })).await;
+    let blind =
+        Verdict { message: String::new(), ..failed(Cause::AppError, CauseClass::App, None, false) };
+    town.report(report(task, &pod, 1, blind)).await;
+    town.until_status(task, "FAILED").await;
+    let version = town.head(task).await.version;
+    let told = Verdict {
+        message: "disk full".into(),
+        ..failed(Cause::AppError, CauseClass::App, Some(3), false)
+    };
+    assert_eq!(town.report(report(task, &pod, 1, told.clone())).await, ReportOutcome::Final);
+    let other = Verdict { exit_code: Some(4), message: "other".into(), ..told };
+    assert_eq!(town.report(report(task, &pod, 1, other)).await, ReportOutcome::Final);
+    let whole = detail(&town.store, &town.head(task).await).await.unwrap();
+    let ended = whole.attempts[0].ended.clone().unwrap();
+    assert_eq!((ended.exit_code, ended.message.as_str()), (Some(3), "disk full"));
+    assert!(whole.attempts[0].filled_in && whole.dead_letter);
+    assert_eq!(town.head(task).await.version, version, "the history is what it was");
 }
 
-#[tokio::test]
-async fn a_retry_waits_for_its_pause_and_a_person_may_end_that() {
-    on_both(|town| async move {
-        let long = json!({ "backoff_ms": 80_000_000, "backoff_cap_ms": 80_000_000 });
-        let (task, pod) = town.running(|o| o.retry = long).await;
-        let desk = &town.desk;
-        let early = desk.retry_now(MINE, task, RetryNow::default()).await.unwrap_err();
-        assert!(early.to_string().contains("does not wait"), "{early}");
-        let end = failed(Cause::Preempted, CauseClass::Infra, None, true);
-        town.report(report(task, &pod, 1, end)).await;
-        town.until_status(task, "RETRYING").await;
+async fn a_retry_waits_for_its_pause_and_a_person_may_end_that(town: Town) {
+    let long = json!({ "backoff_ms": 80_000_000, "backoff_cap_ms": 80_000_000 });
+    let (task, pod) = town.running(|o| o.retry = long).await;
+    let desk = &town.desk;
+    let early = desk.retry_now(MINE, task, RetryNow::default()).await.unwrap_err();
+    assert!(early.to_string().contains("does not wait"), "{early}");
+    let end = failed(Cause::Preempted, CauseClass::Infra, None, true);
+    town.report(report(task, &pod, 1, end)).await;
+    town.until_status(task, "RETRYING").await;
+    let view = task_view(&town.store, &town.head(task).await).await.unwrap();
+    assert_eq!(view.waits_for.as_deref(), Some("pause"));
+    let now = town.store.now().await.unwrap();
+    let says = why(&view, now);
+    assert!(says.contains("Attempt 1 failed (preempted"), "{says}");
+    assert!(says.contains("waits for its pause") && says.contains("the pause is over"), "{says}");
+    let asked = desk.retry_now(MINE, task, RetryNow::default()).await.unwrap();
+    assert_eq!(asked.outcome, Outcome::Accepted);
+    town.until("the second attempt", async || town.state(task).await.attempt == 2).await;
+    let whole = detail(&town.store, &town.head(task).await).await.unwrap();
+    assert_eq!(whole.attempts.len(), 2);
+    assert_eq!(whole.attempts[0].ended.as_ref().unwrap().cause, Some(Cause::Preempted));
+    assert!(whole.attempts[0].pod_over);
+    let budget = desk.budget(TENANT).await.unwrap();
+    assert_eq!((budget.in_flight, budget.granted, budget.tasks[..].first()), (1, 1, Some(&task)));
+}
+
+async fn a_task_whose_pod_may_still_run_is_not_run_twice_unless_a_person_vouches(town: Town) {
+    let quick = json!({ "backoff_ms": 0, "backoff_cap_ms": 0 });
+    let (task, pod) = town.running(|o| o.retry = quick).await;
+    let mut lost = report(task, &pod, 1, failed(Cause::NodeLost, CauseClass::Lost, None, true));
+    lost.over = false;
+    town.report(lost).await;
+    town.until("waiting for the old pod", async || {
         let view = task_view(&town.store, &town.head(task).await).await.unwrap();
-        assert_eq!(view.waits_for.as_deref(), Some("pause"));
-        let now = town.store.now().await.unwrap();
-        let says = why(&view, now);
-        assert!(says.contains("Attempt 1 failed (preempted"), "{says}");
-        assert!(
-            says.contains("waits for its pause") && says.contains("the pause is over"),
-            "{says}"
-        );
-        let asked = desk.retry_now(MINE, task, RetryNow::default()).await.unwrap();
-        assert_eq!(asked.outcome, Outcome::Accepted);
-        town.until("the second attempt", async || town.state(task).await.attempt == 2).await;
-        let whole = detail(&town.store, &town.head(task).await).await.unwrap();
-        assert_eq!(whole.attempts.len(), 2);
-        assert_eq!(whole.attempts[0].ended.as_ref().unwrap().cause, Some(Cause::Preempted));
-        assert!(whole.attempts[0].pod_over);
-        let budget = desk.budget(TENANT).await.unwrap();
-        assert_eq!(
-            (budget.in_flight, budget.granted, budget.tasks[..].first()),
-            (1, 1, Some(&task))
-        );
+        view.waits_for.as_deref() == Some("old_pod")
     })
     .await;
+    let view = task_view(&town.store, &town.head(task).await).await.unwrap();
+    let says = why(&view, town.store.now().await.unwrap());
+    assert!(says.contains("is known to be over") && says.contains("--fenced"), "{says}");
+    let desk = &town.desk;
+    let not = desk.retry_now(MINE, task, RetryNow::default()).await.unwrap_err();
+    assert!(not.to_string().contains("must not run twice"), "{not}");
+    let vouched = RetryNow { by: Some("ada".into()), fenced: true };
+    desk.retry_now(MINE, task, vouched).await.unwrap();
+    town.until("the second attempt", async || town.state(task).await.attempt == 2).await;
+    let whole = detail(&town.store, &town.head(task).await).await.unwrap();
+    assert_eq!(whole.attempts[0].fenced.as_deref(), Some("ada vouches for it"));
 }
 
-#[tokio::test]
-async fn a_task_whose_pod_may_still_run_is_not_run_twice_unless_a_person_vouches() {
-    on_both(|town| async move {
-        let quick = json!({ "backoff_ms": 0, "backoff_cap_ms": 0 });
-        let (task, pod) = town.running(|o| o.retry = quick).await;
-        let mut lost = report(task, &pod, 1, failed(Cause::NodeLost, CauseClass::Lost, None, true));
-        lost.over = false;
-        town.report(lost).await;
-        town.until("waiting for the old pod", async || {
-            let view = task_view(&town.store, &town.head(task).await).await.unwrap();
-            view.waits_for.as_deref() == Some("old_pod")
-        })
-        .await;
-        let view = task_view(&town.store, &town.head(task).await).await.unwrap();
-        let says = why(&view, town.store.now().await.unwrap());
-        assert!(says.contains("is known to be over") && says.contains("--fenced"), "{says}");
-        let desk = &town.desk;
-        let not = desk.retry_now(MINE, task, RetryNow::default()).await.unwrap_err();
-        assert!(not.to_string().contains("must not run twice"), "{not}");
-        let vouched = RetryNow { by: Some("ada".into()), fenced: true };
-        desk.retry_now(MINE, task, vouched).await.unwrap();
-        town.until("the second attempt", async || town.state(task).await.attempt == 2).await;
-        let whole = detail(&town.store, &town.head(task).await).await.unwrap();
-        assert_eq!(whole.attempts[0].fenced.as_deref(), Some("ada vouches for it"));
-    })
-    .await;
+async fn cancel_is_asked_once_and_ends_when_the_pod_is_over(town: Town) {
+    let (task, pod) = town.running(|_| {}).await;
+    let ask = CancelAsk { by: Some("ada".into()), why: Some("wrong data".into()) };
+    let first = town.desk.cancel(MINE, task, ask.clone()).await.unwrap();
+    assert_eq!(first.outcome, Outcome::Accepted);
+    town.until("asked", async || town.state(task).await.cancel.is_some()).await;
+    let again = town.desk.cancel(MINE, task, ask).await.unwrap();
+    assert_eq!(again.outcome, Outcome::Already);
+    let view = task_view(&town.store, &town.head(task).await).await.unwrap();
+    let says = why(&view, town.store.now().await.unwrap());
+    assert!(says.contains("Being cancelled by ada: waits until pod ml/ff-train-u1"), "{says}");
+    let end = failed(Cause::AppError, CauseClass::App, Some(143), true);
+    town.report(report(task, &pod, 1, end)).await;
+    town.until_status(task, "CANCELED").await;
+    let whole = detail(&town.store, &town.head(task).await).await.unwrap();
+    assert!(why(&whole.task, Timestamp::ZERO).contains("Cancelled by ada"));
+    let long = CancelAsk { why: Some("x".repeat(2_000)), by: None };
+    let bad = town.desk.cancel(MINE, task, long).await.unwrap_err();
+    assert!(matches!(bad, DeskError::TooLarge { field: "why", .. }), "{bad}");
 }
 
-#[tokio::test]
-async fn cancel_is_asked_once_and_ends_when_the_pod_is_over() {
-    on_both(|town| async move {
-        let (task, pod) = town.running(|_| {}).await;
-        let ask = CancelAsk { by: Some("ada".into()), why: Some("wrong data".into()) };
-        let first = town.desk.cancel(MINE, task, ask.clone()).await.unwrap();
-        assert_eq!(first.outcome, Outcome::Accepted);
-        town.until("asked", async || town.state(task).await.cancel.is_some()).await;
-        let again = town.desk.cancel(MINE, task, ask).await.unwrap();
-        assert_eq!(again.outcome, Outcome::Already);
-        let view = task_view(&town.store, &town.head(task).await).await.unwrap();
-        let says = why(&view, town.store.now().await.unwrap());
-        assert!(says.contains("Being cancelled by ada: waits until pod ml/ff-train-u1"), "{says}");
-        let end = failed(Cause::AppError, CauseClass::App, Some(143), true);
-        town.report(report(task, &pod, 1, end)).await;
-        town.until_status(task, "CANCELED").await;
-        let whole = detail(&town.store, &town.head(task).await).await.unwrap();
-        assert!(why(&whole.task, Timestamp::ZERO).contains("Cancelled by ada"));
-        let long = CancelAsk { why: Some("x".repeat(2_000)), by: None };
-        let bad = town.desk.cancel(MINE, task, long).await.unwrap_err();
-        assert!(matches!(bad, DeskError::TooLarge { field: "why", .. }), "{bad}");
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn dead_letters_are_listed_until_they_are_replayed_or_put_aside() {
-    on_both(dead).await;
-}
-
-async fn dead(town: Town) {
+async fn dead_letters_are_listed_until_they_are_replayed_or_put_aside(town: Town) {
     let (mut all, desk) = (Vec::new(), &town.desk);
     for n in 0..3 {
         let (task, pod) = town.running(|o| o.workflow_id = format!("wf-{n}")).await;
@@ -584,55 +326,40 @@ async fn dead(town: Town) {
     assert_eq!((repeated.replayed_as, repeated.dead_letter), (Some(new.task), false));
 }
 
-#[tokio::test]
-async fn a_budget_is_set_by_a_person_and_given_back_to_the_settings() {
-    on_both(|town| async move {
-        let desk = &town.desk;
-        let before = desk.budget(TENANT).await.unwrap();
-        assert_eq!((before.per_minute, before.set_by), (BudgetTerms::default().per_minute, None));
-        let bad = BudgetTerms { in_flight: 0, ..BudgetTerms::default() };
-        let bad = desk.set_budget(TENANT, bad, "ada".into()).await.unwrap_err();
-        assert!(bad.to_string().contains("in_flight"), "{bad}");
-        let terms = BudgetTerms { per_minute: 60, burst: 1, in_flight: 1 };
-        let set = desk.set_budget(TENANT, terms, "ada".into()).await.unwrap();
-        assert_eq!((set.burst, set.set_by.as_deref()), (1, Some("ada")));
-        let quick = json!({ "backoff_ms": 0, "backoff_cap_ms": 0 });
-        let mut tasks = Vec::new();
-        for uid in ["a", "b"] {
-            let task = town.order(|o| o.retry = quick.clone()).await;
-            town.until_status(task, "QUEUED").await;
-            let pod = pod(uid);
-            town.word(task, 1, Says::Created { pod: pod.clone() }).await;
-            town.report(report(
-                task,
-                &pod,
-                1,
-                failed(Cause::Preempted, CauseClass::Infra, None, true),
-            ))
+async fn a_budget_is_set_by_a_person_and_given_back_to_the_settings(town: Town) {
+    let desk = &town.desk;
+    let before = desk.budget(TENANT).await.unwrap();
+    assert_eq!((before.per_minute, before.set_by), (BudgetTerms::default().per_minute, None));
+    let bad = BudgetTerms { in_flight: 0, ..BudgetTerms::default() };
+    let bad = desk.set_budget(TENANT, bad, "ada".into()).await.unwrap_err();
+    assert!(bad.to_string().contains("in_flight"), "{bad}");
+    let terms = BudgetTerms { per_minute: 60, burst: 1, in_flight: 1 };
+    let set = desk.set_budget(TENANT, terms, "ada".into()).await.unwrap();
+    assert_eq!((set.burst, set.set_by.as_deref()), (1, Some("ada")));
+    let quick = json!({ "backoff_ms": 0, "backoff_cap_ms": 0 });
+    let mut tasks = Vec::new();
+    for uid in ["a", "b"] {
+        let task = town.order(|o| o.retry = quick.clone()).await;
+        town.until_status(task, "QUEUED").await;
+        let pod = pod(uid);
+        town.word(task, 1, Says::Created { pod: pod.clone() }).await;
+        town.report(report(task, &pod, 1, failed(Cause::Preempted, CauseClass::Infra, None, true)))
             .await;
-            tasks.push(task);
-        }
-        town.until("one is put off", async || desk.budget(TENANT).await.unwrap().deferred > 0)
-            .await;
-        let budget = desk.budget(TENANT).await.unwrap();
-        assert_eq!((budget.in_flight, budget.granted), (1, 1), "{budget:?}");
-        let waits = tasks.iter().find(|t| !budget.tasks.contains(t)).copied().unwrap();
-        town.until("it says so", async || {
-            let view = task_view(&town.store, &town.head(waits).await).await.unwrap();
-            why(&view, view.changed_at).contains("had no room")
-        })
-        .await;
-        let back = desk.clear_budget(TENANT).await.unwrap();
-        assert_eq!((back.per_minute, back.set_by), (BudgetTerms::default().per_minute, None));
-        assert_eq!(desk.budgets(None).await.unwrap().len(), 1);
-        assert!(desk.budgets(Some("them")).await.unwrap().is_empty());
+        tasks.push(task);
+    }
+    town.until("one is put off", async || desk.budget(TENANT).await.unwrap().deferred > 0).await;
+    let budget = desk.budget(TENANT).await.unwrap();
+    assert_eq!((budget.in_flight, budget.granted), (1, 1), "{budget:?}");
+    let waits = tasks.iter().find(|t| !budget.tasks.contains(t)).copied().unwrap();
+    town.until("it says so", async || {
+        let view = task_view(&town.store, &town.head(waits).await).await.unwrap();
+        why(&view, view.changed_at).contains("had no room")
     })
     .await;
-}
-
-#[tokio::test]
-async fn dead_letters_and_budgets_on_postgres() {
-    on_postgres(dead).await;
+    let back = desk.clear_budget(TENANT).await.unwrap();
+    assert_eq!((back.per_minute, back.set_by), (BudgetTerms::default().per_minute, None));
+    assert_eq!(desk.budgets(None).await.unwrap().len(), 1);
+    assert!(desk.budgets(Some("them")).await.unwrap().is_empty());
 }
 
 #[test]
@@ -642,46 +369,42 @@ fn views_are_read_back_as_they_were_written() {
     assert_eq!(serde_json::to_value(page).unwrap(), view);
 }
 
-#[tokio::test]
-async fn a_foreign_collector_is_heard_and_never_taken_for_more_than_it_says() {
-    on_both(|town| async move {
-        let heard = |task: &str, status: &str| TaskEvent {
-            task_id: task.into(),
-            workflow_id: "wf".into(),
-            status: status.into(),
-            tenant_id: Some(TENANT.into()),
-            ..TaskEvent::default()
-        };
-        let told = async |event: TaskEvent| match town.desk.hint(&event).await.unwrap() {
-            Hinted::Told(answer) => answer.outcome,
-            Hinted::Ignored(why) => panic!("{why}"),
-        };
-        let task = task_of_label("foreign");
-        assert_eq!(told(heard("foreign", "RUNNING")).await, ReportOutcome::Adopted);
-        assert_eq!(told(heard("foreign", "RUNNING")).await, ReportOutcome::Duplicate);
-        town.until_status(task, "RUNNING").await;
-        // A collector that knows which pod it is says so, and is believed from then on.
-        let known = pod("real");
-        let mut seen = report(task, &known, 1, verdict(TaskStatus::Running));
-        (seen.task_id, seen.attempt) = ("foreign".into(), None);
-        assert_eq!(town.report(seen.clone()).await, ReportOutcome::Accepted);
-        town.until("its pod", async || town.state(task).await.pod.is_some_and(|p| p.uid == "real"))
-            .await;
-        assert_eq!(town.state(task).await.attempt, 1, "it is the same attempt");
-        let mut end = heard("foreign", "FAILED");
-        end.exit_code = Some(3);
-        assert_eq!(told(end).await, ReportOutcome::Accepted);
-        town.until_status(task, "FAILED").await;
-        assert_eq!(town.state(task).await.ended.unwrap().exit_code, Some(3));
-        let late = town.desk.hint(&heard("foreign", "SUCCEEDED")).await.unwrap();
-        assert_eq!(late, Hinted::Ignored("the task is over"));
+async fn a_foreign_collector_is_heard_and_never_taken_for_more_than_it_says(town: Town) {
+    let heard = |task: &str, status: &str| TaskEvent {
+        task_id: task.into(),
+        workflow_id: "wf".into(),
+        status: status.into(),
+        tenant_id: Some(TENANT.into()),
+        ..TaskEvent::default()
+    };
+    let told = async |event: TaskEvent| match town.desk.hint(&event).await.unwrap() {
+        Hinted::Told(answer) => answer.outcome,
+        Hinted::Ignored(why) => panic!("{why}"),
+    };
+    let task = task_of_label("foreign");
+    assert_eq!(told(heard("foreign", "RUNNING")).await, ReportOutcome::Adopted);
+    assert_eq!(told(heard("foreign", "RUNNING")).await, ReportOutcome::Duplicate);
+    town.until_status(task, "RUNNING").await;
+    // A collector that knows which pod it is says so, and is believed from then on.
+    let known = pod("real");
+    let mut seen = report(task, &known, 1, verdict(TaskStatus::Running));
+    (seen.task_id, seen.attempt) = ("foreign".into(), None);
+    assert_eq!(town.report(seen.clone()).await, ReportOutcome::Accepted);
+    town.until("its pod", async || town.state(task).await.pod.is_some_and(|p| p.uid == "real"))
+        .await;
+    assert_eq!(town.state(task).await.attempt, 1, "it is the same attempt");
+    let mut end = heard("foreign", "FAILED");
+    end.exit_code = Some(3);
+    assert_eq!(told(end).await, ReportOutcome::Accepted);
+    town.until_status(task, "FAILED").await;
+    assert_eq!(town.state(task).await.ended.unwrap().exit_code, Some(3));
+    let late = town.desk.hint(&heard("foreign", "SUCCEEDED")).await.unwrap();
+    assert_eq!(late, Hinted::Ignored("the task is over"));
 
-        let (ours, _) = town.running(|_| {}).await;
-        let end = town.desk.hint(&heard(&ours.to_string(), "FAILED")).await.unwrap();
-        assert!(matches!(end, Hinted::Ignored(why) if why.contains("executor")), "{end:?}");
-        let odd = town.desk.hint(&heard("foreign", "PAUSED")).await.unwrap();
-        assert!(matches!(odd, Hinted::Ignored(_)), "{odd:?}");
-        assert_eq!(town.head(ours).await.status.name(), "RUNNING");
-    })
-    .await;
+    let (ours, _) = town.running(|_| {}).await;
+    let end = town.desk.hint(&heard(&ours.to_string(), "FAILED")).await.unwrap();
+    assert!(matches!(end, Hinted::Ignored(why) if why.contains("executor")), "{end:?}");
+    let odd = town.desk.hint(&heard("foreign", "PAUSED")).await.unwrap();
+    assert!(matches!(odd, Hinted::Ignored(_)), "{odd:?}");
+    assert_eq!(town.head(ours).await.status.name(), "RUNNING");
 }
