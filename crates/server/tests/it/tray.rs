@@ -3,9 +3,8 @@
 
 use super::support::{config, rt};
 use serde_json::{Value, json};
-use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tenure_bell::InProcess;
-use tenure_edge::SystemClock;
 use tenure_engine::{
     lanes::Discard,
     node::{Node, Parts},
@@ -23,7 +22,14 @@ use tenure_jobs::{
     terms::{Serves, Terms},
     view,
 };
-use tenure_kernel::{bell::Topic, head::Head, ids::EntityId, judge::Judge, machine::Machines};
+use tenure_kernel::{
+    bell::{Bell, Ear, Topic},
+    head::Head,
+    ids::EntityId,
+    judge::Judge,
+    machine::Machines,
+};
+use tenure_proving::stores::{Engine, PATIENCE, Place};
 use tenure_remote::{RemoteBell, RemoteStore};
 use tenure_server::{App, ServerOptions, jobs::Desk, keys, serve};
 use tenure_steps::{
@@ -31,8 +37,7 @@ use tenure_steps::{
     flow::{FlowSpec, Flows},
     tool::{ToolSpec, Tools},
 };
-use tenure_store::sqlite::SqliteStore;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::watch};
 
 fn machines() -> Machines {
     Machines::kernel()
@@ -56,20 +61,41 @@ fn shop() -> Arc<Shop> {
     Arc::new(Shop::new(flows, Tools::default().with(echo), JobOptions::default()))
 }
 
+/// The server's bell, which says what is listened to: for workers out there the server does that, from their first question on.
+struct Telling {
+    under: InProcess,
+    listened: watch::Sender<Vec<Topic>>,
+}
+
+impl Bell for Telling {
+    fn ring(&self, topic: Topic) {
+        self.under.ring(topic);
+    }
+
+    fn listen(&self, topic: Topic) -> Box<dyn Ear> {
+        let ear = self.under.listen(topic.clone());
+        self.listened.send_modify(|all| all.push(topic));
+        ear
+    }
+}
+
 /// A server without a worker.
 struct Server {
     base: String,
     app: App,
     node: Node,
+    place: Place,
+    listened: watch::Receiver<Vec<Topic>>,
     _stopper: Stopper,
 }
 
-async fn start(dir: &Path) -> Server {
+async fn start() -> Server {
     let judge = || Judge::new(machines().tables());
-    let store = SqliteStore::open(dir, judge(), Arc::new(SystemClock), 1).unwrap();
+    let place = Place::new(Engine::Sqlite, &machines()).await;
+    let (listened, listening) = watch::channel(Vec::new());
     let parts = Parts {
-        store: Arc::new(store),
-        bell: Arc::new(InProcess::new()),
+        store: place.store(),
+        bell: Arc::new(Telling { under: InProcess::new(), listened }),
         rt: rt(),
         machines: machines(),
         config: config(),
@@ -91,7 +117,7 @@ async fn start(dir: &Path) -> Server {
     let (stopper, stop) = stopper();
     let serving = app.clone();
     rt().spawn(Box::pin(async move { serve(serving, listener, stop).await.unwrap() }));
-    Server { base, app, node, _stopper: stopper }
+    Server { base, app, node, place, listened: listening, _stopper: stopper }
 }
 
 impl Server {
@@ -131,14 +157,39 @@ impl Server {
     }
 
     async fn until(&self, job: EntityId, status: &str) -> Head {
-        for _ in 0..1_000 {
+        let there = self.place.find(async || {
             let head = self.head(job).await;
-            if head.status.name() == status {
-                return head;
-            }
-            rt().sleep(Duration::from_millis(10)).await;
+            (head.status.name() == status).then_some(head)
+        });
+        match there.await {
+            Some(head) => head,
+            None => panic!("job {job} is {} and not {status}", self.head(job).await.status.name()),
         }
-        panic!("job {job} is {} and not {status}", self.head(job).await.status.name());
+    }
+
+    /// Waits for a question of a worker that names its queue and its session: from then on it hears, and can be given jobs. A ring
+    /// from before it would be heard with the tick.
+    async fn until_asked(&self) {
+        let mut listened = self.listened.clone();
+        let both = listened.wait_for(|all| {
+            let queue = all.iter().any(|t| matches!(t, Topic::Queue(_)));
+            queue && all.iter().any(|t| matches!(t, Topic::Session(_)))
+        });
+        tokio::time::timeout(PATIENCE, both).await.expect("a question").expect("a bell");
+    }
+
+    /// A job that was born into the hands of a worker, and is over. The first ones tell the server how much room the worker has, and
+    /// one that comes before its room is known again goes to the queue.
+    async fn laid_out(&self, times: u32) -> EntityId {
+        for _ in 0..50 {
+            let job = self.submit(times).await;
+            self.until(job, "completed").await;
+            let seen = view::detail(self.node.pipeline.store(), job).await.unwrap().unwrap();
+            if seen.events[0].took.is_some() {
+                return job;
+            }
+        }
+        panic!("none of 50 jobs was laid out");
     }
 
     async fn commits(&self, job: EntityId) -> usize {
@@ -148,30 +199,19 @@ impl Server {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_for_a_worker_out_there_costs_its_steps_and_two_commits() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = start(dir.path()).await;
+    let server = start().await;
     let mut crew = server.crew().await;
-    // A ring from before the worker's first question is not heard: that job would wait for the tick.
-    rt().sleep(Duration::from_millis(300)).await;
-    // The first ones tell the server how much room the worker has.
-    let mut last = server.submit(1).await;
-    for times in [1, 1, 1, 10] {
-        server.until(last, "completed").await;
-        rt().sleep(Duration::from_millis(100)).await;
-        last = server.submit(times).await;
-    }
-    server.until(last, "completed").await;
-    assert_eq!(server.commits(last).await, 12);
-    let one = server.submit(1).await;
-    server.until(one, "completed").await;
+    server.until_asked().await;
+    let ten = server.laid_out(10).await;
+    assert_eq!(server.commits(ten).await, 12);
+    let one = server.laid_out(1).await;
     assert_eq!(server.commits(one).await, 3);
     crew.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_nobody_comes_for_goes_to_its_queue() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = start(dir.path()).await;
+    let server = start().await;
     // It registers, listens, looks once, and never claims.
     let remote = server.remote();
     let known = shop();
@@ -182,7 +222,7 @@ async fn what_nobody_comes_for_goes_to_its_queue() {
     let _ears = [Topic::Session(keeper.id()), Topic::Queue(queue.clone())]
         .map(|topic| remote.bell().listen(topic));
     assert!(remote.store().ready_groups(&queue).await.unwrap().is_empty());
-    rt().sleep(Duration::from_millis(300)).await;
+    server.until_asked().await;
     let job = server.submit(1).await;
     assert_eq!(server.head(job).await.holder, Some(keeper.id()), "it is laid out for the worker");
     let given_back = server.until(job, "queued").await;
@@ -194,8 +234,7 @@ async fn what_nobody_comes_for_goes_to_its_queue() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_is_laid_out_only_for_a_worker_that_has_what_it_needs() {
-    let dir = tempfile::tempdir().unwrap();
-    let server = start(dir.path()).await;
+    let server = start().await;
     let (mut plain, mut able) = (server.crew().await, server.crew_that_can(&["gpu"]).await);
     // The first ones tell the server how much room each has; later ones are born into its hands.
     for _ in 0..10 {
