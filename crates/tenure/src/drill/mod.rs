@@ -10,6 +10,7 @@
 //! | [`jobs`], [`agents`], [`pods`] | the matrix of a kind of work, and its cases |
 //! | [`processes`], [`cluster`], [`bus`], [`redis`], [`proxy`] | workers, servers, stores, a bus, a Redis, and the lines between them |
 //! | [`ground`], [`case`], [`run`] | the world of a case; a case; all of them |
+//! | `outage` | the store, or the server on it, goes away |
 //! | [`breaks`] | protections switched off, to show that the drill misses them |
 //! | [`report`] | the matrix as text, as JSON, as a page |
 //! | [`soak`] | load and kills for many minutes, and the accounting |
@@ -26,6 +27,7 @@ mod hasty;
 pub mod jobs;
 pub mod matrix;
 pub mod order;
+mod outage;
 pub mod outside;
 pub mod pods;
 pub mod points;

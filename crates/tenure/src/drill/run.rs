@@ -159,7 +159,7 @@ pub static BOARDS: &[&Board] = &[&jobs::BOARD, &agents::BOARD, &pods::BOARD];
 fn cases_of(board: &Board, place: &Where) -> Vec<Case> {
     match board.kind {
         "agents" => agents::cases(),
-        "pods" => pods::cases(),
+        "pods" => pods::cases(place),
         _ => jobs::cases(place),
     }
 }
@@ -533,5 +533,50 @@ impl Field {
                 tracing::warn!(agent, error = %e, "an agent of the drill is left");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn rows() -> impl Iterator<Item = (&'static Board, &'static super::super::matrix::Row)> {
+        BOARDS.iter().flat_map(|board| board.rows.iter().map(move |row| (*board, row)))
+    }
+
+    #[test]
+    fn every_row_promises_something_in_every_column_and_names_real_settings() {
+        let sizes: Vec<_> =
+            BOARDS.iter().map(|b| (b.kind, b.rows.len(), b.columns.len())).collect();
+        assert_eq!(sizes, [("jobs", 11, 7), ("agents", 12, 8), ("pods", 15, 9)]);
+        for (board, row) in rows() {
+            assert_eq!(row.promises.len(), board.columns.len(), "{}", row.key);
+            for setting in row.settings {
+                assert!(KEYS.iter().any(|k| k.name == *setting), "{setting}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_row_has_cases_on_every_store_and_their_names_are_unique() {
+        let own = Engine::Postgres("postgres://somewhere".into());
+        for engine in [Engine::Sqlite, Engine::PrivatePostgres, own] {
+            let place = Where { engine: Some(engine), rounds_of_reclaim: 20 };
+            for board in BOARDS {
+                let cases = cases_of(board, &place);
+                for row in board.rows {
+                    assert!(cases.iter().any(|c| c.row == row.key), "{}", row.key);
+                }
+                let names: BTreeSet<&str> = cases.iter().map(|c| c.name.as_str()).collect();
+                assert_eq!(names.len(), cases.len(), "{}", board.kind);
+            }
+        }
+    }
+
+    #[test]
+    fn no_two_faults_have_the_same_name() {
+        let keys: BTreeSet<&str> = rows().map(|(_, row)| row.key).collect();
+        assert_eq!(keys.len(), rows().count());
     }
 }

