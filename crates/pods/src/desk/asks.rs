@@ -183,7 +183,7 @@ fn can_not_be_forced(
     if head.class() == Class::Final {
         return Ok(Some(no_pod_any_more(attempt, head.status.name())));
     }
-    let goes = state_of::<Pod>(head)?.stop.is_some_and(|stop| stop.delete_after_ms == Some(0));
+    let goes = state_of::<Pod>(head)?.is_told_to_go();
     Ok((!goes).then(|| {
         let fix = "cancel the task first: its pod is told to end, and has its time for that";
         (format!("the pod of attempt {attempt} was not told to go"), fix)

@@ -260,6 +260,13 @@ pub struct PodState {
     pub forced: bool,
 }
 
+impl PodState {
+    /// It is to go at once, whatever of it still runs.
+    pub fn is_told_to_go(&self) -> bool {
+        self.stop.is_some_and(|stop| stop.delete_after_ms == Some(0))
+    }
+}
+
 /// The pod machine.
 #[derive(Debug)]
 pub struct Pod;

@@ -100,6 +100,12 @@ pub struct PodLook {
     pub made: bool,
     /// Nothing of it runs any more.
     pub over: bool,
+    /// It was told to go, and is not gone.
+    #[serde(default)]
+    pub told_to_go: bool,
+    /// Somebody wants it to be taken away by force.
+    #[serde(default)]
+    pub force_asked: bool,
     /// Bytes of its log that are kept.
     pub log_bytes: u64,
     /// The queue in which executors look for it.
@@ -212,6 +218,8 @@ pub async fn pod_look(store: &Arc<dyn Store>, id: EntityId) -> Result<Option<Pod
         name: state.begun.as_ref().map(|b| format!("{}/{}", b.namespace, b.name)),
         made: state.uid.is_some(),
         over: state.over,
+        told_to_go: head.class() != Class::Final && state.is_told_to_go(),
+        force_asked: state.force.is_some(),
         log_bytes: state.log_bytes,
         queue: head.queue.clone(),
     }))

@@ -28,6 +28,7 @@ use serde::Deserialize;
 use std::{collections::HashMap, sync::Arc};
 use tenure_kernel::{ids::EntityId, time::Timestamp};
 use tenure_pods::{
+    pod::ForceAsk,
     task::{
         decide::RetryNow,
         model::{CancelAsk, Ended},
@@ -39,6 +40,8 @@ use tenure_pods::{
 
 /// Attempts that it shows, the newest.
 const ATTEMPTS_MAX: usize = 50;
+/// Pods that can be taken away by force from one page: those of the newest attempts.
+const FORCES_MAX: usize = 3;
 /// Characters of the log that it shows, the last.
 const LOG_CHARS_MAX: usize = 16_000;
 
@@ -176,6 +179,9 @@ pub(super) async fn page(
         Some("retry") => Some("The next attempt does not wait for its pause any more."),
         Some("replay") => Some("This is the new task; the old one stays as it ended."),
         Some("discard") => Some("It is no dead letter any more."),
+        Some("force-delete") => Some(
+            "The object of its pod is taken away by force, once the pod has had the time that it asked for. That proves nothing about its containers.",
+        ),
         _ => None,
     };
     respond(&shown, &caller, did(words), StatusCode::OK)
@@ -227,7 +233,8 @@ fn moves(shown: &Shown) -> Markup {
         && !task.external
         && task.waits_for.as_deref() != Some("start");
     let cancels = !task.is_final && task.cancel.is_none();
-    if !(replays || retries || cancels || shown.detail.dead_letter) {
+    let stuck: Vec<&AttemptView> = shown.detail.attempts.iter().filter(|a| is_stuck(a)).collect();
+    if !(replays || retries || cancels || shown.detail.dead_letter || !stuck.is_empty()) {
         return html! {};
     }
     if !shown.look.may_press {
@@ -259,8 +266,9 @@ fn moves(shown: &Shown) -> Markup {
                     } }
                 }
             }
-            @if shown.detail.dead_letter || cancels { div.quiet {
+            @if shown.detail.dead_letter || cancels || !stuck.is_empty() { div.quiet {
                 @if shown.detail.dead_letter { form method="post" action=(to("discard")) { button { "Discard" } } }
+                @for attempt in stuck.iter().rev().take(FORCES_MAX) { (force(attempt, &to("force-delete"))) }
                 @if cancels { details id="cancel" {
                     summary { "Cancel…" }
                     form method="post" action=(to("cancel")) {
@@ -270,6 +278,36 @@ fn moves(shown: &Shown) -> Markup {
                     }
                 } }
             } }
+        }
+    }
+}
+
+/// Its pod was told to go and is still there, and nobody has asked for more.
+fn is_stuck(attempt: &AttemptView) -> bool {
+    let Some(pod) = &attempt.executor else { return false };
+    pod.told_to_go && pod.made && !pod.over && !pod.force_asked
+}
+
+/// The one button after which something may run that nobody sees: it says so, and wants a reason.
+fn force(attempt: &AttemptView, to: &str) -> Markup {
+    let (n, pod) = (attempt.attempt, attempt.executor.as_ref().and_then(|e| e.name.as_deref()));
+    let why = format!("force-why-{n}");
+    html! {
+        details id={ "force-" (n) } {
+            summary { "Take its pod away by force…" }
+            form method="post" action=(to) {
+                p {
+                    "The pod of attempt " (n) " " @if let Some(pod) = pod { "(" code { (excerpt(pod, 160).0) } ") " }
+                    "was told to go and is still there. Usually it needs a little more time, or its node does not answer. "
+                    "Force takes its object out of the cluster and stops nothing: "
+                    strong { "its containers may run on where nobody sees them" }
+                    ". The task does not take that for their end: no other pod is made because of it."
+                }
+                input type="hidden" name="attempt" value=(n);
+                label for=(why) { "How do you know that it may go? It is kept in the history." }
+                input id=(why) name="why" autocomplete="off" required;
+                div { button.no { "Take it away by force" } }
+            }
         }
     }
 }
@@ -412,6 +450,13 @@ async fn carry_out(
         "retry" => {
             let fenced = text("fenced") == Some("true");
             desk.retry_now(tenant, id, RetryNow { by, fenced }).await?;
+        }
+        "force-delete" => {
+            let attempt = text("attempt").map(|n| {
+                n.parse().map_err(|_| Problem::bad_field("attempt", "the attempt is no number"))
+            });
+            let ask = ForceAsk { by, why: text("why").unwrap_or_default().to_owned() };
+            desk.force_delete(tenant, id, attempt.transpose()?, ask).await?;
         }
         "replay" => return Ok(desk.replay(tenant, id, None, by.as_deref()).await?.task),
         "discard" => drop(desk.discard(tenant, id, None, by.as_deref()).await?),

@@ -121,7 +121,7 @@ pub(super) struct TaskDocument {
     next_rules: Vec<Value>,
     /// Mail that nobody has read yet.
     mail_unread: u64,
-    /// The executor's part: `id`, `status`, `executor`, `name`, `made`, `over`, `log_bytes`, `queue`.
+    /// The executor's part: `id`, `status`, `executor`, `name`, `made`, `over`, `told_to_go`, `force_asked`, `log_bytes`, `queue`.
     tended: Option<Value>,
     /// Why nobody can decide about it.
     fault: Option<String>,

@@ -324,3 +324,72 @@ async fn the_page_of_a_task_follows_its_pod_and_its_log() {
     assert_eq!(tab.complaints, Vec::<String>::new());
     town.lab.close().await;
 }
+
+/// Its containers end when they like: their node does not answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_does_not_go_is_taken_away_from_the_page_of_its_task() {
+    let town = Town::open().await;
+    town.cluster.on_delete(OnDelete::WhenTold);
+    let _worker = town.lab.worker(None);
+    let _executor = town.lab.executor(&town.kubeconfig, None);
+    let template = json!({ "spec": { "terminationGracePeriodSeconds": 1, "containers": [{ "image": "busybox" }] } });
+    let job = town.lab.submit("pod", json!({ "template": template })).await;
+    let pod = town.pod(1).await;
+    town.cluster.bind(&pod, "node-1");
+    town.cluster.running(&pod);
+    let task = town.task_is("RUNNING").await;
+    let page = format!("{}/tasks/{task}", town.lab.service.url());
+    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let shown = async || http.get(&page).send().await.unwrap().text().await.unwrap();
+    let press = async |fields: &'static str| {
+        let form = "application/x-www-form-urlencoded";
+        let request = http.post(format!("{page}/force-delete")).header("content-type", form);
+        let answer = request.header("sec-fetch-site", "same-origin").body(fields).send().await;
+        let answer = answer.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    assert!(!shown().await.contains("by force"), "nobody has told it to go");
+    let (status, early) = press("attempt=1&why=x").await;
+    assert!(status == 409 && early.contains("was not told to go"), "{status} {early}");
+    town.lab.cancel(job).await;
+    let offered = bounded("the button", || async {
+        Some(shown().await).filter(|page| page.contains("force-1"))
+    });
+    let offered = offered.await;
+    for words in
+        [pod.as_str(), "its containers may run on where nobody sees them", "Take it away by force"]
+    {
+        assert!(offered.contains(words), "{words:?} in {offered}");
+    }
+    let (status, silent) = press("attempt=1&why=+").await;
+    assert!(status == 422 && silent.contains("Take it away by force"), "{status} {silent}");
+    assert!(town.cluster.pod(&pod).is_some());
+    match Tab::unless_fast(&town.lab.dir().join("profile")).await {
+        None => assert_eq!(press("attempt=1&why=node-1+burnt+down").await.0, 200),
+        Some(mut tab) => {
+            tab.go_live(&page).await;
+            tab.click("#force-1 summary").await;
+            tab.until("document.querySelector('#force-1').open").await;
+            tab.picture("task-force").await;
+            // Without a reason the browser does not send it.
+            tab.click("#force-1 button.no").await;
+            assert_eq!(
+                tab.eval("document.querySelector('#force-1 form').checkValidity()").await,
+                json!(false)
+            );
+            tab.eval(
+                "document.querySelector('#force-1 input[name=why]').value = 'node-1 burnt down'",
+            )
+            .await;
+            tab.click("#force-1 button.no").await;
+            tab.until("location.search === '?did=force-delete'").await;
+            assert_eq!(tab.complaints, Vec::<String>::new());
+        }
+    }
+    town.cluster.until("its object is gone", |cluster| cluster.pod(&pod).is_none()).await;
+    town.task_is("CANCELED").await;
+    town.pod_is("cleared").await;
+    let after = shown().await;
+    assert!(after.contains("node-1 burnt down") && !after.contains("force-1"), "{after}");
+    town.lab.close().await;
+}
