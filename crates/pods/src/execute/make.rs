@@ -9,15 +9,23 @@ use crate::{
     pod::{Begun, NewPod},
     report::labels,
     task::NewTask,
+    verdict::moment,
 };
-use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
+use k8s_openapi::{
+    api::core::v1::{Container, EnvVar, Pod},
+    apimachinery::pkg::apis::meta::v1::Time,
+};
 use serde_json::Value;
 use std::{collections::BTreeMap, time::Duration};
-use tenure_kernel::ids::EntityId;
+use tenure_kernel::{ids::EntityId, time::Timestamp};
 
 /// The annotation that says whose pod it is: the entity that stands for it. A pod of the same name without it is
 /// somebody else's.
 pub const OWNER: &str = "flowforge.io/owner";
+
+/// The annotation that says until when somebody may be responsible for the pod: by then the entity that stands for it is over,
+/// whatever happens. And of which pod it says so, because annotations are copied.
+pub const OVER_BY: &str = "flowforge.io/over-by";
 
 /// In the place of a template: why there is none, for whoever is told how the task ended.
 pub const REFUSED: &str = "refused";
@@ -46,6 +54,8 @@ pub struct Order<'a> {
     pub epoch: u64,
     /// How long its task still lasts at most.
     pub left: Option<Duration>,
+    /// When the entity that stands for it is over at the latest.
+    pub over_by: Option<Timestamp>,
 }
 
 /// How much later than its task a pod is ended by its node. Everybody else comes first: the timers of the task, the executor, and
@@ -163,6 +173,12 @@ pub fn make(order: Order<'_>) -> Result<Pod, String> {
     labelled.extend(labels_of(new)?);
     let annotations = pod.metadata.annotations.get_or_insert_default();
     annotations.insert(OWNER.into(), id.to_string());
+    match order.over_by {
+        Some(by) => {
+            annotations.insert(OVER_BY.into(), format!("{by} {}/{}", at.namespace, at.name))
+        }
+        None => annotations.remove(OVER_BY),
+    };
     // Left over from a pod that the template was copied from.
     annotations.remove(labels::CANCEL);
     annotations.remove(labels::STOPPED);
@@ -200,6 +216,17 @@ pub fn make(order: Order<'_>) -> Result<Pod, String> {
         spec.init_containers.iter_mut().flatten().for_each(|c| tell(c, &own));
     }
     Ok(pod)
+}
+
+/// What [`OVER_BY`] says of this pod, if it is said of this one.
+pub fn over_by(pod: &Pod) -> Option<Timestamp> {
+    let said = pod.metadata.annotations.as_ref()?.get(OVER_BY)?;
+    let (by, place) = said.split_once(' ')?;
+    let (namespace, name) = place.split_once('/')?;
+    let own = pod.metadata.namespace.as_deref() == Some(namespace)
+        && pod.metadata.name.as_deref() == Some(name);
+    let by: Time = serde_json::from_value(by.into()).ok()?;
+    own.then(|| moment(&by)).flatten()
 }
 
 /// Whether Kubernetes takes it as the name of a namespace or a container.
@@ -323,7 +350,7 @@ mod tests {
         let task = NewTask { template, ..NewTask::default() };
         let at = Begun { namespace: "work".into(), name: pod_name(&new) };
         let (id, left) = (EntityId::fixed(8, 1), None);
-        make(Order { id, new: &new, task: &task, at: &at, epoch: 3, left })
+        make(Order { id, new: &new, task: &task, at: &at, epoch: 3, left, over_by: None })
     }
 
     #[test]
@@ -336,7 +363,9 @@ mod tests {
             let (new, task) = (new(), NewTask { template, ..NewTask::default() });
             let at = Begun { namespace: "work".into(), name: pod_name(&new) };
             let (id, left) = (EntityId::fixed(8, 1), Some(Duration::from_secs(left)));
-            let pod = make(Order { id, new: &new, task: &task, at: &at, epoch: 3, left }).unwrap();
+            let pod =
+                make(Order { id, new: &new, task: &task, at: &at, epoch: 3, left, over_by: None })
+                    .unwrap();
             pod.spec.unwrap().active_deadline_seconds
         };
         assert_eq!(deadline(None, 3_600), Some(3_600 + 900));
@@ -356,7 +385,9 @@ mod tests {
             let container = container.map(str::to_owned);
             let task = NewTask { template: template.clone(), container, ..NewTask::default() };
             let (id, left) = (EntityId::fixed(8, 1), None);
-            let pod = make(Order { id, new: &new, task: &task, at: &at, epoch: 3, left }).unwrap();
+            let pod =
+                make(Order { id, new: &new, task: &task, at: &at, epoch: 3, left, over_by: None })
+                    .unwrap();
             let lean = crate::follow::LeanPod(Box::new(pod.clone()));
             let recalled = crate::follow::LeanPod::recall(&lean.remember(""));
             let policy = Policy::default();
@@ -447,9 +478,38 @@ mod tests {
         let new = NewPod { workflow_id: "a b".into(), ..new() };
         let at = Begun { namespace: "work".into(), name: pod_name(&new) };
         let id = EntityId::fixed(8, 1);
-        let order = Order { id, new: &new, task: &task, at: &at, epoch: 1, left: None };
+        let order =
+            Order { id, new: &new, task: &task, at: &at, epoch: 1, left: None, over_by: None };
         let said = make(order).unwrap_err();
         assert!(said.starts_with("workflow_id: \"a b\" can not be a label"), "{said}");
+    }
+
+    #[test]
+    fn a_pod_says_until_when_somebody_is_responsible_and_a_copy_of_it_does_not() {
+        let template = json!({
+            "metadata": { "annotations": { OVER_BY: "2000-01-01T00:00:00Z work/copied" } },
+            "spec": { "containers": [{ "image": "i" }] },
+        });
+        let task = NewTask { template, ..NewTask::default() };
+        let (new, id) = (new(), EntityId::fixed(8, 1));
+        let at = Begun { namespace: "work".into(), name: pod_name(&new) };
+        let by = Some(Timestamp::from_micros(1_900_000_000_000_001));
+        let order =
+            |over_by| Order { id, new: &new, task: &task, at: &at, epoch: 1, left: None, over_by };
+        let mut pod = make(order(by)).unwrap();
+        assert_eq!(over_by(&pod), by);
+        pod.metadata.name = Some("copied".into());
+        assert_eq!(over_by(&pod), None);
+        assert_eq!(
+            over_by(&make(order(None)).unwrap()),
+            None,
+            "nor what the template was copied with"
+        );
+        for nonsense in ["", "soon work/copied", "2000-01-01T00:00:00Z", "2000-01-01T00:00:00Z x"] {
+            let annotations = pod.metadata.annotations.as_mut().unwrap();
+            annotations.insert(OVER_BY.into(), nonsense.into());
+            assert_eq!(over_by(&pod), None, "{nonsense}");
+        }
     }
 
     #[test]

@@ -112,7 +112,8 @@ impl Run {
         let (id, task, epoch) = (self.held.id(), &self.task, self.held.head.epoch);
         let bound = self.task_ends_by.or(self.held.head.must_end_by);
         let left = bound.map(|bound| bound.since(self.now()));
-        make::make(Order { id, new, task, at, epoch, left })
+        let over_by = self.held.head.must_end_by;
+        make::make(Order { id, new, task, at, epoch, left, over_by })
     }
 
     async fn begin(&mut self, new: &NewPod) -> Go {

@@ -10,18 +10,25 @@
 //! | it is over, and left this very pod, or gave up and the pod has ended since | nothing: it is left, as the task said |
 //! | it is over, and had this name, but not this pod | a stray |
 //! | it never asked for this name, or in another place | nothing: somebody copied our marks |
-//! | there is none | nothing: another installation's, or so old that it was retired. Only counted |
+//! | it does not know it, the pod itself says by when its owner is over, and that was a day ago; and it has not ended | a stray |
+//! | it does not know it, otherwise | nothing. Only counted |
 //!
 //! **Looked at twice.** A stray is one in two rounds, and once more when it is about to go: the pod by name, its owner in
 //! the store. Then it is put on record with its task, marked, and deleted by uid with the time that it asks for. Ends are
 //! final here, so what is over stays over between the look and the deed.
 //!
-//! A pod whose owner was retired ends by itself: its node has a deadline for it.
+//! **Not to be known proves nothing.** The owner may be of another installation, or of a tenant that this executor may not see, or
+//! younger than the backup that the store was restored from; or it was retired, and then it is over for longer than a store remembers.
+//! So where the store is silent the pod's own word counts ([`OVER_BY`](super::make::OVER_BY)): at that moment the entity that stood for it
+//! was over, in whichever store, because open entities have an end (law 4). A pod that was left on purpose has ended, and
+//! what has ended is not touched. What has begun is ended by its node by then (`activeDeadlineSeconds`), so this is for pods that
+//! never began, or whose node is away. Roads not taken: the age of the pod beside the retention of the store (of which an
+//! executor elsewhere knows nothing), and the name of the store on the pod (which a restored copy has, too).
 
 use super::{
     cluster::{Cluster, Delete, Trouble},
     live::MANAGED_BY,
-    make::OWNER,
+    make::{OWNER, over_by},
     shop::PodShop,
     told::is_terminal,
 };
@@ -41,6 +48,7 @@ use tenure_kernel::{
     runtime::{First, first},
     stream::Body,
     table::Class,
+    time::Timestamp,
 };
 
 /// The key of the evidence beside the history of a task; the uid follows.
@@ -48,6 +56,10 @@ pub const STRAY: &str = "stray/";
 
 /// The value of the mark on a pod that is deleted as a stray.
 const MARK: &str = "stray";
+
+/// How long after its own last moment a pod without a known owner is left alone: clocks are wrong by less, and whoever is responsible
+/// has looked by then.
+const OUTLIVED: Duration = Duration::from_secs(86_400);
 
 /// Owners that one round asks the store about. Where there are more, the next round goes on.
 const OWNERS_MAX: usize = 1_000;
@@ -59,6 +71,8 @@ enum Kin {
     Known,
     /// Nobody knows it any more.
     Stray,
+    /// The store does not know its owner, which is over by the pod's own word.
+    Outlived,
     /// The store does not know its owner.
     Unknown,
     /// It carries our marks, and is not ours.
@@ -73,8 +87,15 @@ struct Owner {
 }
 
 /// See the module.
-fn kin(owner: Option<&Owner>, pod: &Pod) -> Kin {
-    let Some(Owner { ended, state }) = owner else { return Kin::Unknown };
+fn kin(owner: Option<&Owner>, pod: &Pod, now: Timestamp) -> Kin {
+    let Some(Owner { ended, state }) = owner else {
+        let outlived = over_by(pod).is_some_and(|by| now >= by + OUTLIVED);
+        let leaves = pod.metadata.deletion_timestamp.is_some();
+        return match outlived && !leaves && !is_terminal(pod) {
+            true => Kin::Outlived,
+            false => Kin::Unknown,
+        };
+    };
     let Some(ended) = ended.filter(|_| pod.metadata.deletion_timestamp.is_none()) else {
         return Kin::Known;
     };
@@ -207,13 +228,15 @@ impl Sweeper {
             let order = |uid: &String| (!suspected.contains(uid), *uid <= after);
             order(a).cmp(&order(b)).then_with(|| a.cmp(b))
         });
-        let mut unknown = 0;
+        let (mut unknown, now) = (0, self.pipeline().store().now().await?);
         for (uid, owner, pod) in found.into_iter().take(OWNERS_MAX) {
-            match kin(self.owner(owner).await?.as_ref(), &pod) {
+            match kin(self.owner(owner).await?.as_ref(), &pod, now) {
                 Kin::Known | Kin::Foreign => {}
                 Kin::Unknown => unknown += 1,
-                Kin::Stray if suspected.contains(&uid) => self.remove(&uid, owner, &pod).await?,
-                Kin::Stray => {
+                Kin::Stray | Kin::Outlived if suspected.contains(&uid) => {
+                    self.remove(&uid, owner, &pod, now).await?;
+                }
+                Kin::Stray | Kin::Outlived => {
                     self.suspects.insert(uid.clone());
                 }
             }
@@ -224,17 +247,25 @@ impl Sweeper {
     }
 
     /// Deletes a stray, after one more look.
-    async fn remove(&self, uid: &str, owner: EntityId, pod: &Pod) -> Result<(), Broken> {
+    async fn remove(
+        &self,
+        uid: &str,
+        owner: EntityId,
+        pod: &Pod,
+        now: Timestamp,
+    ) -> Result<(), Broken> {
         let (at, cluster) = (place(pod), &self.shop.cluster);
-        let Some(now) = self.ask(cluster.get(&at)).await? else { return Ok(()) };
-        if now.metadata.uid.as_deref() != Some(uid) || owner_of(&now) != Some(owner) {
+        let Some(found) = self.ask(cluster.get(&at)).await? else { return Ok(()) };
+        if found.metadata.uid.as_deref() != Some(uid) || owner_of(&found) != Some(owner) {
             return Ok(());
         }
         let known = self.owner(owner).await?;
-        let (Kin::Stray, Some(Owner { state, .. })) = (kin(known.as_ref(), &now), known) else {
-            return Ok(());
-        };
-        self.testify(uid, &at, &state).await?;
+        match (kin(known.as_ref(), &found, now), known) {
+            (Kin::Stray, Some(Owner { state, .. })) => self.testify(uid, &at, &state).await?,
+            // There is no history that it could be written beside.
+            (Kin::Outlived, _) => {}
+            _ => return Ok(()),
+        }
         tracing::warn!(pod = %at.name, namespace = %at.namespace, %uid, %owner, "a pod that nobody knows any more is deleted");
         match self.ask(cluster.annotate(&at, uid, labels::STOPPED, MARK)).await {
             // A cluster that will not have the mark does not keep the pod alive by that.
@@ -275,7 +306,7 @@ pub(super) const EVERY: Duration = Duration::from_secs(300);
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::make::OVER_BY, *};
     use serde_json::Value;
 
     fn pod(uid: &str, phase: &str, more: Value) -> Pod {
@@ -293,6 +324,8 @@ mod tests {
         serde_json::from_value(whole).unwrap()
     }
 
+    const NOW: Timestamp = Timestamp::from_micros(1_900_000_000_000_000);
+
     fn owner(ended: Option<&'static str>, uid: Option<&str>) -> Option<Owner> {
         let begun = Begun { namespace: "work".into(), name: "ff-a-1".into() };
         let uid = uid.map(str::to_owned);
@@ -304,35 +337,69 @@ mod tests {
     fn a_pod_is_a_stray_only_if_its_owner_is_over_without_it() {
         let runs = |uid| pod(uid, "Running", Value::Null);
         for uid in [None, Some("a"), Some("b")] {
-            assert_eq!(kin(owner(None, uid).as_ref(), &runs("a")), Kin::Known, "a live attempt");
+            assert_eq!(
+                kin(owner(None, uid).as_ref(), &runs("a"), NOW),
+                Kin::Known,
+                "a live attempt"
+            );
         }
-        assert_eq!(kin(None, &runs("a")), Kin::Unknown, "somebody else's");
-        assert_eq!(kin(owner(Some("left"), Some("a")).as_ref(), &runs("a")), Kin::Known);
-        assert_eq!(kin(owner(Some("left"), Some("a")).as_ref(), &runs("b")), Kin::Stray);
-        assert_eq!(kin(owner(Some("cleared"), Some("a")).as_ref(), &runs("b")), Kin::Stray);
-        assert_eq!(kin(owner(Some("not_made"), None).as_ref(), &runs("b")), Kin::Stray);
+        assert_eq!(kin(None, &runs("a"), NOW), Kin::Unknown, "somebody else's");
+        assert_eq!(kin(owner(Some("left"), Some("a")).as_ref(), &runs("a"), NOW), Kin::Known);
+        assert_eq!(kin(owner(Some("left"), Some("a")).as_ref(), &runs("b"), NOW), Kin::Stray);
+        assert_eq!(kin(owner(Some("cleared"), Some("a")).as_ref(), &runs("b"), NOW), Kin::Stray);
+        assert_eq!(kin(owner(Some("not_made"), None).as_ref(), &runs("b"), NOW), Kin::Stray);
         // Nobody could say what became of it: what has ended since is left, what runs is not.
         let ended = pod("a", "Failed", Value::Null);
-        assert_eq!(kin(owner(Some("abandoned"), Some("a")).as_ref(), &ended), Kin::Known);
-        assert_eq!(kin(owner(Some("abandoned"), Some("a")).as_ref(), &runs("a")), Kin::Stray);
+        assert_eq!(kin(owner(Some("abandoned"), Some("a")).as_ref(), &ended, NOW), Kin::Known);
+        assert_eq!(kin(owner(Some("abandoned"), Some("a")).as_ref(), &runs("a"), NOW), Kin::Stray);
     }
 
     #[test]
     fn what_goes_already_and_what_only_looks_like_ours_is_left_alone() {
         let goes = pod("b", "Running", json!({ "deletionTimestamp": "2030-01-01T00:00:00Z" }));
-        assert_eq!(kin(owner(Some("cleared"), Some("a")).as_ref(), &goes), Kin::Known);
+        assert_eq!(kin(owner(Some("cleared"), Some("a")).as_ref(), &goes, NOW), Kin::Known);
         // Marks that were copied to another pod, and an owner that never asked for one.
         let copied = pod("b", "Running", json!({ "name": "mine" }));
-        assert_eq!(kin(owner(Some("cleared"), Some("a")).as_ref(), &copied), Kin::Foreign);
+        assert_eq!(kin(owner(Some("cleared"), Some("a")).as_ref(), &copied, NOW), Kin::Foreign);
         let elsewhere = pod("b", "Running", json!({ "namespace": "theirs" }));
-        assert_eq!(kin(owner(Some("cleared"), Some("a")).as_ref(), &elsewhere), Kin::Foreign);
+        assert_eq!(kin(owner(Some("cleared"), Some("a")).as_ref(), &elsewhere, NOW), Kin::Foreign);
         let mut unasked = owner(Some("not_made"), None);
         unasked.as_mut().unwrap().state.begun = None;
-        assert_eq!(kin(unasked.as_ref(), &pod("b", "Running", Value::Null)), Kin::Foreign);
+        assert_eq!(kin(unasked.as_ref(), &pod("b", "Running", Value::Null), NOW), Kin::Foreign);
         let strange = pod("b", "Running", json!({ "labels": { "app": "x" } }));
         assert_eq!(owner_of(&strange), None);
         let unmarked = pod("b", "Running", json!({ "annotations": {} }));
         assert_eq!(owner_of(&unmarked), None);
         assert_eq!(owner_of(&copied), Some(EntityId::fixed(8, 1)));
+    }
+
+    #[test]
+    fn of_an_owner_that_the_store_does_not_know_only_the_pods_own_word_counts() {
+        let says = |by: Timestamp, name: &str, phase: &str, goes: Value| {
+            let marks = json!({
+                OWNER: EntityId::fixed(8, 1).to_string(),
+                OVER_BY: format!("{by} work/{name}"),
+            });
+            pod("a", phase, json!({ "annotations": marks, "deletionTimestamp": goes }))
+        };
+        let (past, soon) = (NOW - OUTLIVED, NOW - OUTLIVED + Duration::from_secs(1));
+        for phase in ["Pending", "Running", "Unknown"] {
+            assert_eq!(kin(None, &says(past, "ff-a-1", phase, Value::Null), NOW), Kin::Outlived);
+            assert_eq!(kin(None, &says(soon, "ff-a-1", phase, Value::Null), NOW), Kin::Unknown);
+            let copied = says(past, "ff-b-1", phase, Value::Null);
+            assert_eq!(kin(None, &copied, NOW), Kin::Unknown, "said of another pod");
+            let goes = says(past, "ff-a-1", phase, json!("2030-01-01T00:00:00Z"));
+            assert_eq!(kin(None, &goes, NOW), Kin::Unknown, "it goes already");
+        }
+        // What was left to be looked at has ended; nobody minds for how long.
+        for phase in ["Succeeded", "Failed"] {
+            assert_eq!(kin(None, &says(past, "ff-a-1", phase, Value::Null), NOW), Kin::Unknown);
+        }
+        // Who knows the owner does not ask the pod.
+        let known = owner(None, Some("a"));
+        assert_eq!(
+            kin(known.as_ref(), &says(past, "ff-a-1", "Running", Value::Null), NOW),
+            Kin::Known
+        );
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Deletion {
 }
 
 /// Kubernetes' time as ours. Year one, as Go writes an unset time, and 1970, as runtimes do, are no times.
-pub(super) fn moment(time: &Time) -> Option<Timestamp> {
+pub(crate) fn moment(time: &Time) -> Option<Timestamp> {
     let micros = time.0.as_microsecond();
     (micros > 0).then(|| Timestamp::from_micros(micros))
 }

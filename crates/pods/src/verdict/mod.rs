@@ -22,6 +22,7 @@ mod words;
 pub use evidence::evidence;
 pub use gone::{Departure, Gone, verdict_of_deleted};
 pub use judge::{MESSAGE_MAX, REASON_MAX};
+pub(crate) use look::moment;
 pub use node::{NodeReady, NodeView};
 pub use page::page;
 pub use policy::{Override, Policy, SIDECARS, UnderDisruption, WithoutProof};

@@ -136,3 +136,37 @@ async fn who_may_not_look_everywhere_looks_where_it_makes_pods() {
     world.cluster.until("it is gone", |cluster| cluster.pod(&pod).is_none()).await;
     world.until("it is counted", || executor.shop().counts.strays.get() == 1).await;
 }
+
+/// Its owner was retired, or is of a store that is no more: the pod itself says that nobody can be responsible for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_has_outlived_its_own_word_is_deleted_whoever_its_owner_was() {
+    let world = World::new().await;
+    let executor = sweeping(&world).await;
+    let (_, pod, was) = over(&world).await;
+    let word = &was["metadata"]["annotations"]["flowforge.io/over-by"];
+    assert!(word.as_str().is_some_and(|w| w.ends_with(&format!("Z {pod}"))), "{word}");
+    let unknown = EntityId::fixed(77, 1).to_string();
+    let add = |name: &str, by: &str| {
+        let mut copy = copy_of(&was, name, &unknown);
+        let word = format!("{by} default/{name}");
+        copy["metadata"]["annotations"]["flowforge.io/over-by"] = word.into();
+        world.cluster.add_pod(copy);
+    };
+    add("not-yet", "2090-01-01T00:00:00Z");
+    add("left-to-be-looked-at", "2020-01-01T00:00:00Z");
+    world.cluster.bind("left-to-be-looked-at", "node-1");
+    world.cluster.running("left-to-be-looked-at");
+    world.cluster.terminate("left-to-be-looked-at", 1, "Error", "");
+    add("outlived", "2020-01-01T00:00:00Z");
+    world.cluster.until("it is gone", |cluster| cluster.pod("outlived").is_none()).await;
+    world.until("it is counted", || executor.shop().counts.strays.get() == 1).await;
+    rounds(&world, 3).await;
+    for name in ["not-yet", "left-to-be-looked-at"] {
+        let pod = world.cluster.pod(name).unwrap_or_else(|| panic!("{name} is gone"));
+        assert!(pod["metadata"]["deletionTimestamp"].is_null(), "{name}");
+    }
+    assert_eq!(executor.shop().counts.strays.get(), 1);
+    world.until("the others are counted", || executor.shop().counts.unknown.get() == 2).await;
+    let marks = world.asked("patch");
+    assert_eq!(marks.iter().filter(|name| *name == "outlived").count(), 1, "{marks:?}");
+}
