@@ -65,7 +65,7 @@ pub struct Place {
 }
 
 enum At {
-    Memory(Arc<dyn Store>),
+    Here(Arc<dyn Store>),
     Sqlite(Arc<dyn Store>, #[expect(dead_code, reason = "it is removed with this value")] TempDir),
     Postgres { url: String, options: PostgresOptions, judge: Judge },
 }
@@ -73,9 +73,7 @@ enum At {
 impl At {
     fn new(engine: Engine, judge: Judge) -> Self {
         match engine {
-            Engine::Memory => {
-                At::Memory(Arc::new(MemoryStore::new(judge, Arc::new(SystemClock), 1)))
-            }
+            Engine::Memory => At::Here(Arc::new(MemoryStore::new(judge, Arc::new(SystemClock), 1))),
             Engine::Sqlite => {
                 let dir = tempfile::tempdir().expect("a directory");
                 let store = SqliteStore::open(dir.path(), judge, Arc::new(SystemClock), 1);
@@ -95,7 +93,7 @@ impl At {
 
     async fn open(&self) -> Arc<dyn Store> {
         match self {
-            At::Memory(store) | At::Sqlite(store, _) => store.clone(),
+            At::Here(store) | At::Sqlite(store, _) => store.clone(),
             At::Postgres { url, options, judge } => {
                 let store = PostgresStore::connect(url, judge.clone(), options.clone()).await;
                 Arc::new(store.expect("it connects"))
@@ -110,6 +108,12 @@ impl Place {
         let at = At::new(engine, Judge::new(machines.tables()));
         let written = watch::Sender::new(());
         Place { store: watched(at.open().await, &written), at, written }
+    }
+
+    /// A store that the test has, as it is. What is written to it otherwise than through this place is not told of.
+    pub fn over(store: Arc<dyn Store>) -> Self {
+        let written = watch::Sender::new(());
+        Place { store: watched(store.clone(), &written), at: At::Here(store), written }
     }
 
     /// The store, as the test sees it.

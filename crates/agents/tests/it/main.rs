@@ -2,6 +2,7 @@
 
 mod defects;
 mod desk;
+mod edges;
 mod hands;
 mod rules;
 mod walks;

@@ -1,13 +1,8 @@
 //! Every rule of the seed's section 2: fires at its time, not early, not twice, and without a bell.
 
-use crate::world::{World, secs};
+use crate::world::{World, committed, secs};
 use serde_json::json;
 use tenure_agents::words::{EndStatus, ToolResult, ToolStatus};
-use tenure_kernel::commit::CommitAnswer;
-
-fn committed(answer: &CommitAnswer) {
-    assert!(matches!(answer, CommitAnswer::Committed(_)), "{answer:?}");
-}
 
 #[test]
 fn a_turn_is_dispatched_run_and_ended_once() {

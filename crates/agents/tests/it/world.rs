@@ -329,3 +329,30 @@ impl World {
         }
     }
 }
+
+/// The commit was taken.
+pub fn committed(answer: &CommitAnswer) {
+    assert!(matches!(answer, CommitAnswer::Committed(_)), "{answer:?}");
+}
+
+/// A turn of the agent `a` that waits for these calls.
+pub fn suspended(w: &mut World, calls: &[&str]) -> EntityId {
+    w.agent("a");
+    let turn = w.send("a");
+    let worker = w.worker();
+    let held = w.begin(turn, worker);
+    let calls = calls.iter().map(|c| w.outside_call(c, None)).collect();
+    committed(&w.suspend(&held, calls));
+    w.settle();
+    turn
+}
+
+/// A result for a wait.
+pub fn to(wait: &str) -> ToolResult {
+    ToolResult { wait: Some(wait.into()), result: json!({"for": wait}), ..ToolResult::default() }
+}
+
+/// A result that names a call of the model.
+pub fn to_call(call: &str) -> ToolResult {
+    ToolResult { tool_call_id: Some(call.into()), ..ToolResult::default() }
+}

@@ -376,9 +376,8 @@ async fn an_item_is_small_when_it_is_taken_in_or_it_is_refused() {
     let mut named = item(1, 10, mode);
     named.job.by = Some("n".repeat(100_000));
     let batch = batches.add("t", "count", "k", named, None).await.unwrap().batch;
-    while batches.show(batch).await.unwrap().unwrap().made.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    let made = async || !batches.show(batch).await.unwrap().unwrap().made.is_empty();
+    world.place.until("a job is made of it", made).await;
     let mut long = item(1, 10, mode);
     long.job.terms.needs = (0..4).map(|n| format!("{n}{}", "x".repeat(39))).collect();
     let refused = batches.add("t", "count", "k", long, None).await.unwrap_err();
@@ -405,18 +404,17 @@ async fn a_batch_becomes_one_job_on_the_real_loops() {
         batch = Some(added.batch);
     }
     let batch = batch.unwrap();
-    let job = loop {
+    let made = async || {
         let shown = batches.show(batch).await.unwrap().unwrap();
-        if let Some(made) = shown.made.first() {
-            assert_eq!((made.items, made.why.as_str(), shown.open), (5, "full", 0));
-            assert_eq!(made.job, decide::job_of(batch, 1, made_at(&world, batch).await));
-            break made.job;
-        }
-        tokio::task::yield_now().await;
+        Some(shown).filter(|s| !s.made.is_empty())
     };
-    while world.store.head(job).await.unwrap().is_none() {
-        tokio::task::yield_now().await;
-    }
+    let shown = world.place.find(made).await.expect("a job is made of it");
+    let made = &shown.made[0];
+    assert_eq!((made.items, made.why.as_str(), shown.open), (5, "full", 0));
+    assert_eq!(made.job, decide::job_of(batch, 1, made_at(&world, batch).await));
+    let job = made.job;
+    let there = async || world.store.head(job).await.unwrap().is_some();
+    world.place.until("the job is there", there).await;
     assert_eq!(world.until(job, "completed").await.output, Some(json!(5)));
     world.check().await;
 }

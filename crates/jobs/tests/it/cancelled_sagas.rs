@@ -1,12 +1,9 @@
 //! A saga that is cancelled while one of its steps runs, and whose worker is then killed: the next worker finds out what
 //! became of that step, by its class, and undoes what happened.
 
-use crate::support::{self, Outside, World};
+use crate::support::{self, Outside, Said, World};
 use serde_json::{Value, json};
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 use tenure_jobs::{
     call::desk::{self, Counter},
     catalogue::{CallTerms, CallTool, register_calls},
@@ -14,7 +11,7 @@ use tenure_jobs::{
     model::limits,
     plan,
 };
-use tenure_kernel::{ids::EntityId, sessions::Opening, store::Store};
+use tenure_kernel::{head::Head, ids::EntityId, sessions::Opening, store::Store};
 use tenure_steps::{
     Class, Ctx, FlowError, Saga,
     flow::{FlowSpec, Flows},
@@ -46,18 +43,20 @@ enum Hangs {
 /// What happened, in order, each key once.
 #[derive(Clone, Default)]
 struct Town {
-    said: Arc<Mutex<Vec<String>>>,
+    said: Said,
     seen: Outside,
+    /// Calls that hang now.
+    hung: Said,
 }
 
 impl Town {
     fn said(&self) -> Vec<String> {
-        self.said.lock().unwrap().clone()
+        self.said.all()
     }
 
     fn act(&self, key: &str, name: String) {
         if self.seen.act(key) == 1 {
-            self.said.lock().unwrap().push(name);
+            self.said.push(name);
         }
     }
 
@@ -67,11 +66,11 @@ impl Town {
             let town = town.clone();
             let hangs = if v["n"] == at { hangs } else { Hangs::Never };
             async move {
-                if hangs == Hangs::Before {
-                    std::future::pending::<()>().await;
+                if hangs != Hangs::Before {
+                    town.act(&ctx.key, v["n"].to_string());
                 }
-                town.act(&ctx.key, v["n"].to_string());
-                if hangs == Hangs::After {
+                if hangs != Hangs::Never {
+                    town.hung.push(v["n"].to_string());
                     std::future::pending::<()>().await;
                 }
                 Ok::<_, ToolError>(v)
@@ -139,30 +138,22 @@ fn planned() -> Value {
         "a": step(1, &[]), "b": step(2, &["a"]), "c": step(3, &["b"])}}})
 }
 
-/// The first worker calls until the call at `at` hangs; then the job is cancelled, and its process killed.
-async fn cut_off(tools: Tools, flow: &'static str, at: u64) -> (Arc<dyn Store>, EntityId) {
+/// The first worker calls until a call hangs; then the job is cancelled, and its process killed.
+async fn cut_off(town: &Town, tools: Tools, flow: &'static str) -> (Arc<dyn Store>, EntityId) {
     let store = support::store();
-    let process =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let process = process.unwrap();
-    let theirs = store.clone();
+    let (theirs, hung) = (store.clone(), town.hung.clone());
     let input = if flow == plan::FLOW { planned() } else { Value::Null };
-    let life = process.spawn(async move {
+    let life = move || async move {
         let world = World::of(theirs, Shop::new(flows(), tools, patient())).await;
         let job = world.submit(flow, input).await;
-        let at = usize::try_from(at).unwrap();
-        while world.count(job, "tool_invocation_started").await < at {
-            tokio::task::yield_now().await;
-        }
+        hung.until(|hung| !hung.is_empty()).await;
         world.cancel(job).await;
         world.until_seen(job, "job_cancelling").await;
         // Nothing of it says goodbye.
         std::mem::forget(world);
         job
-    });
-    let job = life.await.unwrap();
-    process.shutdown_background();
-    (store, job)
+    };
+    (store, support::killed_after(life).await)
 }
 
 async fn end_of(world: &World, job: EntityId) -> Value {
@@ -175,7 +166,7 @@ async fn end_of(world: &World, job: EntityId) -> Value {
 /// What the town says in the end, and which steps are listed as unknown.
 async fn played(class: Class, flow: &'static str, at: u64, hangs: Hangs) -> (Vec<String>, usize) {
     let town = Town::default();
-    let (store, job) = cut_off(town.tools(class, at, hangs), flow, at).await;
+    let (store, job) = cut_off(&town, town.tools(class, at, hangs), flow).await;
     let tools = town.tools(class, at, Hangs::Never);
     let world = World::on(store, flows(), tools, hasty()).await;
     let end = end_of(&world, job).await;
@@ -235,7 +226,7 @@ async fn a_step_that_nothing_undoes_is_not_called_again_for_a_cancelled_job() {
 async fn a_second_call_that_was_not_applied_says_nothing_about_the_first() {
     let town = Town::default();
     let tools = town.tools(Class::Idempotent, 2, Hangs::After);
-    let (store, job) = cut_off(tools, "trip", 2).await;
+    let (store, job) = cut_off(&town, tools, "trip").await;
     let refuses = ToolSpec::new("book", |_: ToolCtx, _: Value| async move {
         Err::<Value, _>(ToolError::permanent("it knows nothing of it"))
     });
@@ -266,21 +257,23 @@ async fn what_stays_unclear_is_looked_at_a_few_times_and_then_listed() {
     let tools = town.tools(Class::Verifiable, 0, Hangs::Never).with(unclear.verifiable(probe));
     let world = World::on(support::store(), flows(), tools, hasty()).await;
     let job = world.submit("trip", Value::Null).await;
-    while town.said().len() < 2 {
-        tokio::task::yield_now().await;
-    }
+    town.said.until(|said| said.len() >= 2).await;
     world.cancel(job).await;
     let mut woken = 0;
-    while world.head(job).await.status.name() != "cancelled" {
-        let head = world.head(job).await;
-        if head.status.name() == "cancelling" && head.holder.is_none() {
-            woken += 1;
-            world.signal(job, &format!("look {woken}"), Value::Null).await;
-            while world.head(job).await.version == head.version {
-                tokio::task::yield_now().await;
-            }
+    loop {
+        let rests = |head: &Head| {
+            let status = head.status.name();
+            status == "cancelled" || (status == "cancelling" && head.holder.is_none())
+        };
+        let head = world.place.find(async || Some(world.head(job).await).filter(rests)).await;
+        let head = head.expect("it comes to rest");
+        if head.status.name() == "cancelled" {
+            break;
         }
-        tokio::task::yield_now().await;
+        woken += 1;
+        world.signal(job, &format!("look {woken}"), Value::Null).await;
+        let moved = async || world.head(job).await.version > head.version;
+        world.place.until("the mail is read", moved).await;
     }
     let end = end_of(&world, job).await;
     assert!((2..=8).contains(&woken), "it was looked at {woken} times");
@@ -296,9 +289,7 @@ async fn a_worker_finds_out_itself_what_became_of_a_call_that_it_had_to_give_up(
     let tools = town.tools(Class::Verifiable, 2, Hangs::After);
     let world = World::on(support::store(), flows(), tools, hasty()).await;
     let job = world.submit("trip", Value::Null).await;
-    while town.said().len() < 2 {
-        tokio::task::yield_now().await;
-    }
+    town.said.until(|said| said.len() >= 2).await;
     world.cancel(job).await;
     let end = end_of(&world, job).await;
     assert_eq!(town.said(), ["1", "2", "un2", "un1"]);
@@ -323,24 +314,16 @@ async fn as_many_unknown_calls_as_a_job_may_have_are_settled_all_the_same() {
         hung.act(&ctx.key, v["n"].to_string());
         std::future::pending::<Result<Value, ToolError>>()
     });
-    let process =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let process = process.unwrap();
     let (theirs, there, first) = (store.clone(), town.clone(), flows.clone());
-    let job = process
-        .spawn(async move {
-            let tools = Tools::default().with(hangs.idempotent());
-            let world = World::of(theirs, Shop::new(first, tools, patient())).await;
-            let job = world.submit("many", Value::Null).await;
-            while there.said().len() < limits::CALLS_MAX {
-                tokio::task::yield_now().await;
-            }
-            std::mem::forget(world);
-            job
-        })
-        .await
-        .unwrap();
-    process.shutdown_background();
+    let life = move || async move {
+        let tools = Tools::default().with(hangs.idempotent());
+        let world = World::of(theirs, Shop::new(first, tools, patient())).await;
+        let job = world.submit("many", Value::Null).await;
+        there.said.until(|said| said.len() >= limits::CALLS_MAX).await;
+        std::mem::forget(world);
+        job
+    };
+    let job = support::killed_after(life).await;
     let tools = town.tools(Class::Idempotent, 0, Hangs::Never);
     let world = World::on(store, flows, tools, hasty()).await;
     assert_eq!(world.until(job, "completed").await.output, Some(json!(many)));
@@ -376,13 +359,11 @@ async fn a_call_elsewhere_that_completes_while_its_job_is_cancelled_is_undone() 
         let counter = Counter::default();
         let job = world.submit("trip", Value::Null).await;
         world.until(job, "waiting").await;
-        let taken = loop {
+        let take = async || {
             let some = counter.take(pipeline, (session, lease), &names, 1, |_| true).await;
-            if let Some(taken) = some.unwrap().pop() {
-                break taken;
-            }
-            tokio::task::yield_now().await;
+            some.unwrap().pop()
         };
+        let taken = world.place.find(take).await.expect("a call");
         world.cancel(job).await;
         world.until(job, "cancelling").await;
         let mut result = json!({"n": 1});

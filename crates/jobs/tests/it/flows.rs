@@ -35,10 +35,7 @@ async fn steps_share_commits_and_a_job_starts_in_the_one_that_creates_it() {
     let outside = Outside::default();
     let flows = Flows::default().with(FlowSpec::new("three", three));
     let world = World::start(flows, Tools::default().with(outside.tool("raise")), quick()).await;
-    // The worker has looked once and found nothing.
-    while !world.crew.local().slots.queue_is_known_empty("three@1") {
-        tokio::task::yield_now().await;
-    }
+    world.until_known_empty("three@1").await;
     for (steps, commits) in [(0u32, 1), (1, 2), (3, 4), (10, 11)] {
         let job = world.submit("three", json!(steps)).await;
         let state = world.until(job, "completed").await;
@@ -79,13 +76,8 @@ async fn a_job_waits_for_a_signal_a_person_and_a_time_without_a_holder() {
     assert!(world.head(job).await.holder.is_none());
     world.signal(job, "name", json!("bob")).await;
     world.signal(job, "name", json!("eve")).await;
-    loop {
-        let state = world.until(job, "parked").await;
-        if state.waits.iter().any(|w| w.key == "boss") {
-            break;
-        }
-        tokio::task::yield_now().await;
-    }
+    world.until_state(job, "it asks the boss", |s| s.waits.iter().any(|w| w.key == "boss")).await;
+    world.until(job, "parked").await;
     world.answer(job, "boss", WaitOutcome::Rejected, Value::Null).await;
     let state = world.until(job, "completed").await;
     assert_eq!(state.output.unwrap(), json!({"name": "bob", "approved": false, "by": "ann"}));

@@ -22,21 +22,29 @@ use tenure_steps::{
     flow::{FlowSpec, Flows},
     tool::{ToolCtx, ToolError, ToolSpec, Tools},
 };
+use tokio::sync::watch;
 
 fn quick() -> JobOptions {
     JobOptions { backoff: Duration::from_millis(5), ..JobOptions::default() }
 }
 
-/// A tool that counts, and refuses `bad` numbers while `broken`.
+/// A tool that counts, and refuses `bad` numbers while `broken`. Two of three good ones are under way when it refuses
+/// the first bad one, and end after it.
 fn pay(outside: &Outside, broken: &Arc<AtomicBool>, bad: &'static [u32]) -> ToolSpec {
     let (outside, broken) = (outside.clone(), broken.clone());
+    let refused = Arc::new(watch::Sender::new(false));
     ToolSpec::new("pay", move |_: ToolCtx, n: u32| {
-        let (outside, broken) = (outside.clone(), broken.clone());
+        let (outside, broken, refused) = (outside.clone(), broken.clone(), refused.clone());
         async move {
-            if bad.contains(&n) && broken.load(Ordering::SeqCst) {
+            let broken = broken.load(Ordering::SeqCst);
+            if bad.contains(&n) && broken {
+                refused.send_replace(true);
                 return Err(ToolError::Permanent("no".into()));
             }
-            tokio::time::sleep(Duration::from_millis(u64::from(n % 3) * 10)).await;
+            if broken && !bad.is_empty() && n % 3 != 0 {
+                // It is never dropped while a call of it runs.
+                let _ = refused.subscribe().wait_for(|refused| *refused).await;
+            }
             outside.act(&format!("payment {n}"));
             Ok(json!(n))
         }

@@ -216,10 +216,7 @@ fn never_ahead(spec: &Spec, moments: &[Timestamp]) {
 async fn calls_of_a_limited_tool_keep_to_its_rate_and_others_pay_nothing() {
     let outside = Outside::default();
     let world = start(&outside, JobOptions::default()).await;
-    // A job starts in the commit that creates it where its queue is known to be empty: not before the first look.
-    while !world.crew.local().slots.queue_is_known_empty("calls@1") {
-        tokio::task::yield_now().await;
-    }
+    world.until_known_empty("calls@1").await;
     let before = world.submit("calls", json!(3)).await;
     world.until(before, "completed").await;
     assert_eq!(world.commits(before).await, 4, "no limit, no more commits");
@@ -508,9 +505,7 @@ async fn a_limit_that_has_grown_long_is_due_to_be_sealed() {
         world.node.pipeline.commit(commit).await.unwrap();
         written = world.head(id).await.version;
     }
-    while world.head(id).await.sealed == 0 {
-        tokio::task::yield_now().await;
-    }
+    world.place.until("it is sealed", async || world.head(id).await.sealed > 0).await;
     world.check().await;
 }
 

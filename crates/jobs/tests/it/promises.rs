@@ -12,6 +12,7 @@ use std::{
 };
 use tenure_engine::pipeline::Pipeline;
 use tenure_jobs::{
+    JobState,
     decide::{SignalMail, mail},
     drive::{JobOptions, Probe, Shop, points},
     submit::{Submission, SubmitError},
@@ -27,6 +28,7 @@ use tenure_steps::{
     flow::{Failed, FlowSpec, Flows},
     tool::{ToolCtx, ToolSpec, Tools},
 };
+use tokio::sync::Notify;
 
 fn quick() -> JobOptions {
     JobOptions {
@@ -49,17 +51,18 @@ async fn with(tool: ToolSpec, options: JobOptions) -> World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a flow that blocks its thread is what this is about"
-)]
 async fn a_worker_that_renews_and_does_not_move_loses_the_job() {
     let noop = ToolSpec::new("noop", |_: ToolCtx, v: Value| async move { Ok(v) });
-    let flow = FlowSpec::new("hangs", |ctx: Ctx, _: Value| async move {
-        let _: Value = ctx.tool("noop", 1).await?;
-        // Not a wait that the engine knows of: the thread itself is gone for a while.
-        std::thread::sleep(Duration::from_secs(4));
-        Ok(Value::Null)
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let flow = FlowSpec::new("hangs", move |ctx: Ctx, _: Value| {
+        let released = released.clone();
+        async move {
+            let _: Value = ctx.tool("noop", 1).await?;
+            // Not a wait that the engine knows of: the thread itself is gone until the sender is.
+            let _ = released.lock().unwrap().recv();
+            Ok(Value::Null)
+        }
     });
     let options =
         JobOptions { step_timeout: Duration::from_millis(50), takeovers_max: 0, ..quick() };
@@ -73,6 +76,7 @@ async fn a_worker_that_renews_and_does_not_move_loses_the_job() {
         renewed.expires_at > world.head(job).await.changed_at,
         "its session was alive all the time"
     );
+    drop(release);
     world.check().await;
 }
 
@@ -103,14 +107,10 @@ async fn a_blocked_job_is_never_claimed_however_long_it_waits() {
     world.until(job, "parked").await;
     let before = world.head(job).await;
     let session = world.crew.local().keeper.id();
-    let renewed = world.store.session(session).await.unwrap().unwrap().renewed_at;
-    loop {
-        let now = world.store.session(session).await.unwrap().unwrap().renewed_at;
-        if now.since(renewed) > crate::support::config().lease * 4 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let renewed = async || world.store.session(session).await.unwrap().unwrap().renewed_at;
+    let first = renewed().await;
+    let long = support::config().lease * 4;
+    world.place.until("four leases are over", async || renewed().await.since(first) > long).await;
     let after = world.head(job).await;
     assert_eq!((before.epoch, before.version), (after.epoch, after.version));
     world.signal(job, "n", json!(1)).await;
@@ -409,13 +409,8 @@ async fn a_signal_for_the_next_run_is_not_taken_for_a_repeated_one() {
     let world = World::start(Flows::default().with(flow), Tools::default(), quick()).await;
     let job = world.submit("rounds", json!(1)).await;
     for round in 1..=3u32 {
-        for _ in 0..2_000 {
-            let state = world.state(job).await;
-            if state.run == round && !state.waits.is_empty() {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        let waits = |s: &JobState| s.run == round && !s.waits.is_empty();
+        world.until_state(job, "it waits in this round", waits).await;
         let ask = tenure_jobs::ask::SignalAsk {
             key: "go".into(),
             outcome: tenure_steps::events::WaitOutcome::Signalled,
@@ -432,21 +427,36 @@ async fn a_signal_for_the_next_run_is_not_taken_for_a_repeated_one() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn time_goes_on_for_a_flow_while_it_sleeps_and_while_its_tools_run() {
-    let nap = ToolSpec::new("nap", |_: ToolCtx, _: Value| async {
-        tokio::time::sleep(Duration::from_millis(80)).await;
-        Ok::<_, ToolError>(Value::Null)
+    let (begun, over) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (begins, ends) = (begun.clone(), over.clone());
+    let slow = ToolSpec::new("slow", move |_: ToolCtx, _: Value| {
+        let (begins, ends) = (begins.clone(), ends.clone());
+        async move {
+            begins.notify_one();
+            ends.notified().await;
+            Ok::<_, ToolError>(Value::Null)
+        }
     });
     let flow = FlowSpec::new("times", |ctx: Ctx, _: Value| async move {
         let a = ctx.now();
-        let _: Value = ctx.tool("nap", 1).await?;
+        let _: Value = ctx.tool("slow", 1).await?;
         let b = ctx.now();
         ctx.sleep(Duration::from_millis(80)).await?;
         let c = ctx.now();
         Ok((b.since(a).as_millis() as u64, c.since(b).as_millis() as u64))
     });
-    let world =
-        World::start(Flows::default().with(flow), Tools::default().with(nap), quick()).await;
+    let nap = FlowSpec::new("nap", |ctx: Ctx, _: Value| async move {
+        ctx.sleep(Duration::from_millis(80)).await?;
+        Ok(Value::Null)
+    });
+    let (flows, tools) = (Flows::default().with(flow).with(nap), Tools::default().with(slow));
+    let world = World::start(flows, tools, quick()).await;
     let job = world.submit("times", Value::Null).await;
+    // The tool takes as long as another job sleeps.
+    begun.notified().await;
+    let nap = world.submit("nap", Value::Null).await;
+    world.until(nap, "completed").await;
+    over.notify_one();
     let (tool, sleep): (u64, u64) =
         serde_json::from_value(world.until(job, "completed").await.output.unwrap()).unwrap();
     assert!(tool >= 70 && sleep >= 70, "{tool} ms and {sleep} ms");
@@ -464,14 +474,12 @@ async fn a_pause_survives_a_signal_in_the_same_breath_and_an_unknown_effect() {
     let pause = world.ask(job, tenure_jobs::decide::mail::PAUSE);
     let signal = world.signal(job, "n", json!(1));
     futures_util::future::join(pause, signal).await;
-    for _ in 0..2_000 {
+    let read = async || {
         let (head, state) = (world.head(job).await, world.state(job).await);
         let over = head.class() == tenure_kernel::table::Class::Final;
-        if over || (head.mail_read == 2 && state.waits.is_empty()) {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+        over || (head.mail_read == 2 && state.waits.is_empty())
+    };
+    world.place.until("both are read", read).await;
     // Whichever came first: the job has heard the signal and does not run on.
     let state = world.state(job).await;
     if state.paused {

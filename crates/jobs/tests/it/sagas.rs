@@ -1,6 +1,6 @@
 //! Sagas: what was done is undone, exactly that, the last first, once each; after a failure and after a cancel.
 
-use crate::support::{self, Outside, World};
+use crate::support::{self, Outside, Said, World};
 use serde_json::{Value, json};
 use std::{
     future::Future as _,
@@ -38,7 +38,7 @@ type Gate = (String, Arc<Semaphore>);
 /// What happened, in order; each key counted.
 #[derive(Clone, Default)]
 struct Town {
-    said: Arc<Mutex<Vec<String>>>,
+    said: Said,
     seen: Outside,
     /// Tools named here wait for a permit.
     gate: Arc<Mutex<Option<Gate>>>,
@@ -48,7 +48,7 @@ struct Town {
 
 impl Town {
     fn said(&self) -> Vec<String> {
-        self.said.lock().unwrap().clone()
+        self.said.all()
     }
 
     fn gate(&self, name: &str) -> Arc<Semaphore> {
@@ -75,7 +75,7 @@ impl Town {
                 }
                 // The key is the same for every call that must have one effect.
                 if town.seen.act(&ctx.key) == 1 {
-                    town.said.lock().unwrap().push(name);
+                    town.said.push(name);
                 }
                 Ok(v)
             }
@@ -222,9 +222,7 @@ async fn a_saga_that_loses_in_the_middle_of_a_step_waits_for_its_end() {
         let gate = town.gate("2");
         let world = world(&town, JobOptions { replay_always, ..quick() }).await;
         let job = world.submit("against", json!({"steps": 2})).await;
-        while world.count(job, "tool_invocation_started").await < 2 {
-            tokio::task::yield_now().await;
-        }
+        world.until_seen_times(job, "tool_invocation_started", 2).await;
         world.signal(job, "go", json!(null)).await;
         world.until_seen(job, "wait_completed").await;
         assert_eq!(town.said(), ["1"], "nothing is undone while it runs");
@@ -245,9 +243,7 @@ async fn a_saga_that_loses_while_it_is_undone_is_undone_once() {
         let gate = town.gate("un2");
         let world = world(&town, JobOptions { replay_always, ..quick() }).await;
         let job = world.submit("against", json!({"steps": 3, "fails": 3})).await;
-        while world.count(job, "tool_invocation_started").await < 4 {
-            tokio::task::yield_now().await;
-        }
+        world.until_seen_times(job, "tool_invocation_started", 4).await;
         world.signal(job, "go", json!(null)).await;
         world.until_seen(job, "wait_completed").await;
         gate.add_permits(5);
@@ -277,6 +273,14 @@ async fn cancelled(world: &World, job: EntityId) -> (JobState, Value) {
     (state, serde_json::from_str(body).unwrap())
 }
 
+/// Waits until the second step of `trip` has begun. That there are two calls does not say so: a worker that takes over
+/// makes a second call of the first step.
+async fn until_second_step(world: &World, job: EntityId) {
+    let begun = |l: &str| l.contains("tool_invocation_started") && l.contains("\"step\":\"4\"");
+    let seen = async || world.story(job).await.lines().any(begun);
+    world.place.until("the second step begins", seen).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancel_at_any_step_undoes_what_happened_also_what_was_running() {
     for replay_always in [false, true] {
@@ -286,9 +290,8 @@ async fn a_cancel_at_any_step_undoes_what_happened_also_what_was_running() {
             let gate = town.gate(&at.to_string());
             let world = world(&town, JobOptions { replay_always, ..quick() }).await;
             let job = world.submit("trip", Value::Null).await;
-            while world.count(job, "tool_invocation_started").await < usize::try_from(at).unwrap() {
-                tokio::task::yield_now().await;
-            }
+            let begun = usize::try_from(at).unwrap();
+            world.until_seen_times(job, "tool_invocation_started", begun).await;
             world.cancel(job).await;
             world.until_seen(job, "job_cancelling").await;
             // It had begun, and does not hear that it should stop.
@@ -345,11 +348,7 @@ async fn a_second_cancel_and_an_undo_that_fails_change_nothing_for_the_others() 
     let gate = town.gate("2");
     let world = world(&town, quick()).await;
     let job = world.submit("trip", Value::Null).await;
-    // Of the second step, not a second call of the first.
-    let begun = |l: &str| l.contains("tool_invocation_started") && l.contains("\"step\":\"4\"");
-    while !world.story(job).await.lines().any(begun) {
-        tokio::task::yield_now().await;
-    }
+    until_second_step(&world, job).await;
     world.cancel(job).await;
     world.until_seen(job, "job_cancelling").await;
     let body = tenure_jobs::decide::AskMail { by: Some("eve".into()), why: None };
@@ -371,17 +370,13 @@ async fn another_worker_goes_on_where_the_first_stopped_undoing() {
     let (started, gate) = (town.gate("2"), town.clone());
     let first = world(&town, quick()).await;
     let job = first.submit("trip", Value::Null).await;
-    while first.count(job, "tool_invocation_started").await < 2 {
-        tokio::task::yield_now().await;
-    }
+    until_second_step(&first, job).await;
     first.cancel(job).await;
     first.until_seen(job, "job_cancelling").await;
     let undo = gate.gate("un1");
     started.add_permits(1);
     // The second is undone; the first waits at its gate while the worker is told to go.
-    while !town.said().contains(&"un2".to_owned()) {
-        tokio::task::yield_now().await;
-    }
+    town.said.until(|said| said.iter().any(|s| s == "un2")).await;
     let World { store, node, mut crew, .. } = first;
     let stopping = async move {
         crew.stop().await;
@@ -456,9 +451,7 @@ async fn play(world: &World, job: EntityId, town: &Town, how: Play) {
         world.until(job, "failed").await;
         return;
     }
-    while world.count(job, "tool_invocation_started").await < 2 {
-        tokio::task::yield_now().await;
-    }
+    until_second_step(world, job).await;
     world.cancel(job).await;
     world.until_seen(job, "job_cancelling").await;
     let gate = town.gate.lock().unwrap().clone();
@@ -488,12 +481,9 @@ async fn dies_at(nth: usize, how: Play) -> bool {
             }
         })
     });
-    let process =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let process = process.unwrap();
     let shop = Shop::new(flows(), town.tools(), quick()).with_probe(probe);
     let (theirs, there) = (store.clone(), town.clone());
-    let life = process.spawn(async move {
+    let life = move || async move {
         let world = World::of(theirs, shop).await;
         let job = world.submit("trip", input).await;
         let died = tokio::select! {
@@ -503,9 +493,8 @@ async fn dies_at(nth: usize, how: Play) -> bool {
         // Nothing of it says goodbye.
         std::mem::forget(world);
         (job, died)
-    });
-    let (job, died) = life.await.unwrap();
-    process.shutdown_background();
+    };
+    let (job, died) = support::killed_after(life).await;
     let world = World::on(store, flows(), town.tools(), quick()).await;
     play(&world, job, &town, how).await;
     let (said, story) = (town.said(), world.story(job).await);

@@ -633,23 +633,23 @@ async fn on_the_real_loops_a_time_is_skipped_until_the_earlier_job_has_said_its_
         ..spec("", "UTC")
     };
     schedules.set("t", "often", often, None).await.unwrap();
-    let mut signalled = 0;
-    loop {
-        let shown = schedules.show("t", "often", 0).await.unwrap();
-        assert!(shown.fired <= signalled + 1, "two at once");
-        // The first has waited through at least one more time.
-        if signalled == 1 && shown.fired == 2 {
-            break;
-        }
-        if signalled == 0 && shown.skipped > 0 {
-            let job = shown.fires[0].job;
-            loops.until(job, "parked").await;
-            loops.signal(job, "go", serde_json::json!(1)).await;
-            loops.until(job, "completed").await;
-            signalled = 1;
-        }
-        tokio::task::yield_now().await;
-    }
+    let shown = async || schedules.show("t", "often", 0).await.unwrap();
+    // The first has waited through at least one more time.
+    let skipped = async || {
+        let shown = shown().await;
+        assert!(shown.fired <= 1, "two at once");
+        (shown.skipped > 0).then(|| shown.fires[0].job)
+    };
+    let job = loops.place.find(skipped).await.expect("one is skipped");
+    loops.until(job, "parked").await;
+    loops.signal(job, "go", serde_json::json!(1)).await;
+    loops.until(job, "completed").await;
+    let next = async || {
+        let fired = shown().await.fired;
+        assert!(fired <= 2, "two at once");
+        fired == 2
+    };
+    loops.place.until("the next one runs", next).await;
     loops.check().await;
 }
 

@@ -32,12 +32,14 @@ use tenure_kernel::{
     stream::Body,
     table::Class,
 };
+use tenure_proving::stores::{PATIENCE, Place};
 use tenure_steps::{
     events::{StepId, Verdict, WaitOutcome},
     flow::Flows,
     tool::{Probe, ToolCtx, ToolError, ToolSpec, Tools},
 };
 use tenure_store::memory::MemoryStore;
+use tokio::sync::watch;
 
 /// What happened outside: how often each key was acted upon.
 #[derive(Clone, Default)]
@@ -79,8 +81,38 @@ impl Outside {
     }
 }
 
+/// What was said outside, in order, and to be waited for.
+#[derive(Clone)]
+pub struct Said(Arc<watch::Sender<Vec<String>>>);
+
+impl Default for Said {
+    fn default() -> Self {
+        Said(Arc::new(watch::Sender::new(Vec::new())))
+    }
+}
+
+impl Said {
+    pub fn push(&self, word: String) {
+        self.0.send_modify(|said| said.push(word));
+    }
+
+    pub fn all(&self) -> Vec<String> {
+        self.0.borrow().clone()
+    }
+
+    /// Waits until this holds of it.
+    pub async fn until(&self, holds: impl Fn(&[String]) -> bool) {
+        let mut said = self.0.subscribe();
+        let waits = said.wait_for(|said| holds(said));
+        let within = tokio::time::timeout(PATIENCE, waits).await;
+        assert!(within.is_ok(), "it was never said: {:?}", self.all());
+    }
+}
+
 /// A server, a crew and a store.
 pub struct World {
+    /// The store, and who tells of what is written to it.
+    pub place: Place,
     pub store: Arc<dyn Store>,
     pub node: Node,
     pub crew: Crew,
@@ -106,6 +138,22 @@ pub fn config() -> EngineConfig {
     EngineConfig::with_lease(Duration::from_millis(600))
 }
 
+/// The life of a process that is killed when it is over: what it has not ended by then says no goodbye.
+pub async fn killed_after<T, F>(life: impl FnOnce() -> F + Send + 'static) -> T
+where
+    T: Send + 'static,
+    F: Future<Output = T>,
+{
+    let lived = tokio::task::spawn_blocking(move || {
+        let mut process = tokio::runtime::Builder::new_multi_thread();
+        let process = process.worker_threads(1).enable_all().build().unwrap();
+        let told = process.block_on(life());
+        process.shutdown_background();
+        told
+    });
+    lived.await.unwrap()
+}
+
 /// An empty store.
 pub fn store() -> Arc<dyn Store> {
     let judge = Judge::new(machines().tables());
@@ -129,6 +177,8 @@ impl World {
     pub async fn of(store: Arc<dyn Store>, shop: Shop) -> Self {
         let machines = machines();
         let judge = Judge::new(machines.tables());
+        let place = Place::over(store);
+        let store = place.store();
         let rt = Arc::new(TokioRuntime::current());
         let parts = Parts {
             store: store.clone(),
@@ -152,7 +202,7 @@ impl World {
         let crew =
             Crew::start(node.pipeline.clone(), Arc::new(config()), shop, crew).await.unwrap();
         let jobs = crew.submitter(judge);
-        World { store, node, crew, jobs, machines }
+        World { place, store, node, crew, jobs, machines }
     }
 
     pub async fn submit(&self, flow: &str, input: Value) -> EntityId {
@@ -170,45 +220,56 @@ impl World {
 
     /// Waits until the job has this status.
     pub async fn until(&self, job: EntityId, status: &str) -> JobState {
-        for _ in 0..4_000 {
-            let head = self.head(job).await;
-            if head.status.name() == status {
-                return decode_state::<Job>(&head.state).unwrap();
-            }
-            if head.class() == Class::Final {
-                let state = decode_state::<Job>(&head.state).unwrap();
-                panic!(
-                    "{job} is {} instead of {status}: {state:?}\n{}",
-                    head.status.name(),
-                    self.story(job).await
-                );
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
+        decode_state::<Job>(&self.until_head(job, status).await.state).unwrap()
+    }
+
+    /// Waits until anything has this status.
+    pub async fn until_head(&self, id: EntityId, status: &str) -> Head {
+        let over = |head: &Head| head.status.name() == status || head.class() == Class::Final;
+        let found = self.place.find(async || Some(self.head(id).await).filter(over)).await;
+        match found {
+            Some(head) if head.status.name() == status => head,
+            _ => panic!("{id} does not become {status}:\n{}", self.story(id).await),
         }
-        let head = self.head(job).await;
-        panic!("{job} stays {} instead of {status}\n{}", head.status.name(), self.story(job).await);
+    }
+
+    /// Waits until a job's state is as this says.
+    pub async fn until_state(&self, job: EntityId, what: &str, holds: impl Fn(&JobState) -> bool) {
+        let looked = self.place.find(async || holds(&self.state(job).await).then_some(())).await;
+        assert!(
+            looked.is_some(),
+            "{job}: it never came to this: {what}\n{}",
+            self.story(job).await
+        );
     }
 
     /// Waits until its stream has this event.
     pub async fn until_seen(&self, job: EntityId, event: &str) {
-        for _ in 0..4_000 {
-            if self.count(job, event).await > 0 {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        panic!("no {event} of {job}:\n{}", self.story(job).await);
+        self.until_seen_times(job, event, 1).await;
+    }
+
+    /// Waits until its stream has this event as often as that.
+    pub async fn until_seen_times(&self, job: EntityId, event: &str, times: usize) {
+        let seen = async || (self.count(job, event).await >= times).then_some(());
+        let looked = self.place.find(seen).await;
+        assert!(looked.is_some(), "{job} has no {times} {event}:\n{}", self.story(job).await);
+    }
+
+    /// Waits until nobody holds it.
+    pub async fn until_free(&self, id: EntityId) {
+        let free = async || self.head(id).await.holder.is_none();
+        self.place.until("nobody holds it", free).await;
+    }
+
+    /// Waits until the worker has looked once and found nothing. Only then a job starts in the commit that creates it.
+    pub async fn until_known_empty(&self, queue: &str) {
+        let empty = async || self.crew.local().slots.queue_is_known_empty(queue);
+        self.place.until("the queue is known to be empty", empty).await;
     }
 
     /// Waits until it is paused.
     pub async fn until_paused(&self, job: EntityId) {
-        for _ in 0..4_000 {
-            if self.state(job).await.paused {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-        panic!("{job} is not paused:\n{}", self.story(job).await);
+        self.until_state(job, "it is paused", |s| s.paused).await;
     }
 
     /// The names of its events.

@@ -4,6 +4,7 @@ use crate::support::{Outside, World};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tenure_jobs::{
+    JobState,
     ask::{self, AskAnswer, AskError, ResolveAnswer, ResolveAsk, SignalAnswer, SignalAsk},
     decide::AskMail,
     drive::JobOptions,
@@ -45,14 +46,9 @@ fn waits() -> FlowSpec {
 }
 
 async fn until_waits(world: &World, job: EntityId, key: &str) {
-    for _ in 0..2_000 {
-        let state = world.state(job).await;
-        if state.waits.iter().any(|w| w.key == key) && world.head(job).await.holder.is_none() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    panic!("{job} does not wait for {key}\n{}", world.story(job).await);
+    let waits = |s: &JobState| s.waits.iter().any(|w| w.key == key);
+    world.until_state(job, key, waits).await;
+    world.until_free(job).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,13 +114,8 @@ async fn a_flow_that_starts_afresh_can_be_told_the_same_again() {
     let pipeline = &world.node.pipeline;
     let job = world.submit("rounds", json!(1)).await;
     for round in 1..=3u32 {
-        let waits = |s: &tenure_jobs::JobState| s.run == round && s.waits_for("go").is_some();
-        for _ in 0..2_000 {
-            if waits(&world.state(job).await) {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        let waits = |s: &JobState| s.run == round && s.waits_for("go").is_some();
+        world.until_state(job, "it waits in this round", waits).await;
         let sent = ask::signal(pipeline, job, None, plain("go", json!(round))).await.unwrap();
         assert_eq!(sent, SignalAnswer::Completed, "{}", world.story(job).await);
     }
@@ -165,9 +156,7 @@ async fn limits_of_a_signal_are_named() {
             Err(AskError::TooLarge { name: "KEPT_KEYS_BYTES_MAX", .. }) => break,
             other => panic!("{other:?}"),
         }
-        while world.state(job).await.kept.len() <= kept {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        world.until_state(job, "it is kept", |s| s.kept.len() > kept).await;
     }
     assert!((1..100).contains(&kept));
     world.check().await;
@@ -183,16 +172,12 @@ async fn pause_resume_and_cancel_say_what_there_is_to_do() {
     assert!(matches!(nothing, AskError::NothingToResume { .. }), "{nothing}");
     for _ in 0..2 {
         assert_eq!(ask::pause(pipeline, job, None, ann()).await.unwrap(), AskAnswer::Accepted);
-        while !world.state(job).await.paused {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        world.until_paused(job).await;
         assert_eq!(ask::pause(pipeline, job, None, ann()).await.unwrap(), AskAnswer::Already);
         let seen = view::detail(&world.store, job).await.unwrap().unwrap().job;
         assert_eq!(seen.paused_by.as_deref(), Some("ann"));
         assert_eq!(ask::resume(pipeline, job, None, ann()).await.unwrap(), AskAnswer::Accepted);
-        while world.state(job).await.paused {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        world.until_state(job, "it goes on", |s| !s.paused).await;
         until_waits(&world, job, "a").await;
     }
     assert_eq!(ask::cancel(pipeline, job, None, ann()).await.unwrap(), AskAnswer::Accepted);
