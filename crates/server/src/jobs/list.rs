@@ -44,6 +44,8 @@ pub(super) struct Which {
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(super) struct WhichDead {
+    /// Only of this tenant, for callers whose key has none.
+    tenant: Option<String>,
     /// Only jobs before this one: `next` of the page before.
     before: Option<String>,
     /// How many, 1 to 200; 50 without it.
@@ -136,8 +138,9 @@ pub(super) async fn dead_letters(
 ) -> Result<Json<Page>, Problem> {
     caller.need(Scope::Read)?;
     let (before, limit) = (paging::cursor(which.before.as_deref())?, paging::limit(which.limit)?);
+    let tenant = listed(&caller, which.tenant)?;
     let store = app.pipeline().store();
-    let letters = ask::dead_letters(store, caller.tenant.as_deref(), before, limit).await?;
+    let letters = ask::dead_letters(store, tenant.as_deref(), before, limit).await?;
     let now = store.now().await?;
     let jobs = letters.jobs.into_iter().map(|job| {
         let why = view::why(&job, now);

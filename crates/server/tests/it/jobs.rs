@@ -184,6 +184,38 @@ async fn a_failed_job_is_a_dead_letter_until_it_is_put_aside_and_can_be_tried_ag
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_sees_the_dead_letters_of_one_tenant_and_a_tenant_its_own() {
+    server!(server);
+    let mut failed = Vec::new();
+    for tenant in ["acme", "other"] {
+        let body = json!({"flow": "breaks", "input": null, "tenant": tenant});
+        let id = server.post("/v1/jobs", body).await.text("id").to_owned();
+        server.until(&id, "failed").await;
+        failed.push(id);
+    }
+    let ids = |answer: &Value| -> Vec<String> {
+        let jobs = answer["jobs"].as_array().unwrap().iter();
+        jobs.map(|j| j["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let all = server.get("/v1/dead-letters").await;
+    assert_eq!(ids(&all.body), [failed[1].as_str(), &failed[0]]);
+    for (tenant, id) in [("acme", Some(&failed[0])), ("other", Some(&failed[1])), ("none", None)] {
+        let of = server.get(&format!("/v1/dead-letters?tenant={tenant}")).await;
+        assert_eq!(ids(&of.body).iter().collect::<Vec<_>>(), Vec::from_iter(id), "{tenant}");
+    }
+    let acme = server.key(Some("acme"), &[Scope::Read]).await;
+    for (query, status) in [("", 200), ("?tenant=acme", 200), ("?tenant=other", 403)] {
+        let path = format!("/v1/dead-letters{query}");
+        let theirs = server.with_key(Method::GET, &path, &acme, Value::Null).await;
+        assert_eq!(theirs.status, status, "{theirs:?}");
+        if status == 200 {
+            assert_eq!(ids(&theirs.body), [failed[0].as_str()]);
+        }
+    }
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_fork_under_a_key_is_made_once_and_the_key_is_for_one_step() {
     server!(server);
     let id = server.submit("breaks", json!(null)).await;

@@ -217,14 +217,16 @@ class AsyncClient:
         flow: str | None = None,
         attention: bool | None = None,
         id: str | None = None,
+        tenant: str | None = None,
         page: int = 50,
     ) -> AsyncIterator[Job]:
         """See `Client.list`."""
-        return self._each(self._client.list(status=status, flow=flow, attention=attention, id=id, page=page))
+        found = self._client.list(status=status, flow=flow, attention=attention, id=id, tenant=tenant, page=page)
+        return self._each(found)
 
-    def dead_letters(self, *, page: int = 50) -> AsyncIterator[Job]:
+    def dead_letters(self, *, tenant: str | None = None, page: int = 50) -> AsyncIterator[Job]:
         """See `Client.dead_letters`."""
-        return self._each(self._client.dead_letters(page=page))
+        return self._each(self._client.dead_letters(tenant=tenant, page=page))
 
     async def signal(self, job: str, key: str, payload: Any = None, *, early: bool = False, by: str | None = None) -> str:
         """See `Client.signal`."""

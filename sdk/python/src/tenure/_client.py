@@ -202,15 +202,16 @@ class Client:
         flow: str | None = None,
         attention: bool | None = None,
         id: str | None = None,
+        tenant: str | None = None,
         page: int = 50,
     ) -> Iterator[Job]:
         """Jobs, the newest first, over as many pages as there are. `status` may be several with commas, `id` the beginning
-        of an id."""
-        return self._pages("jobs", page, status=status, flow=flow, attention=attention, id=id)
+        of an id, `tenant` is for keys without one."""
+        return self._pages("jobs", page, status=status, flow=flow, attention=attention, id=id, tenant=tenant)
 
-    def dead_letters(self, *, page: int = 50) -> Iterator[Job]:
-        """Failed jobs that nobody has put aside."""
-        return self._pages("dead-letters", page)
+    def dead_letters(self, *, tenant: str | None = None, page: int = 50) -> Iterator[Job]:
+        """Failed jobs that nobody has put aside; `tenant` is for keys without one."""
+        return self._pages("dead-letters", page, tenant=tenant)
 
     def _pages(self, what: str, page: int, **which: Any) -> Iterator[Job]:
         before: str | None = None

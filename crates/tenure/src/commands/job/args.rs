@@ -51,7 +51,7 @@ pub enum Action {
     Submit(Box<Submit>),
     /// Lists jobs, the newest first
     #[command(
-        after_help = "Example:\n  tenure job list --status failed,attention\n  tenure job list --dead"
+        after_help = "Example:\n  tenure job list --status failed,attention\n  tenure job list --dead --tenant acme"
     )]
     List(List),
     /// Shows where a job stands, why, and its steps
@@ -260,6 +260,9 @@ pub struct List {
     /// Failed jobs that nobody has put aside
     #[arg(long, conflicts_with_all = ["status", "flow", "attention"])]
     pub dead: bool,
+    /// Only of this tenant, where the key has none
+    #[arg(long)]
+    pub tenant: Option<String>,
     /// Only jobs before this one: where the page before ended
     #[arg(long, value_name = "ID")]
     pub before: Option<String>,

@@ -200,6 +200,7 @@ impl Cli {
         query.extend(o.before.clone().map(|b| ("before", b)));
         query.extend(o.status.clone().map(|s| ("status", s)));
         query.extend(o.flow.clone().map(|f| ("flow", f)));
+        query.extend(o.tenant.clone().map(|t| ("tenant", t)));
         if o.attention {
             query.push(("attention", "true".to_owned()));
         }

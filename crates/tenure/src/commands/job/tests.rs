@@ -141,6 +141,12 @@ async fn jobs_are_moved_by_those_who_may() {
         .await;
     assert!(failed.contains("is failed") && failed.contains("no"), "{failed}");
     let dead = world.json(&["list", "--dead"]).await["jobs"][0]["id"].as_str().unwrap().to_owned();
+    for (tenant, there) in [("default", true), ("acme", false)] {
+        for list in [&["list", "--dead"][..], &["list", "--status", "failed"][..]] {
+            let said = world.says(&[list, &["--tenant", tenant]].concat()).await;
+            assert_eq!(said != "no such jobs\n", there, "{tenant}: {said}");
+        }
+    }
     assert!(world.says(&["discard", &dead]).await.contains("accepted"));
     assert_eq!(world.says(&["list", "--dead"]).await, "no such jobs\n");
     world.service.stop().await.unwrap();
