@@ -7,7 +7,10 @@ use std::{collections::BTreeSet, time::Duration};
 use tenure_jobs::{
     model::NewJob,
     shared::schedule::{
-        Event, Missed, Overlap, Schedule, Spec, State, calendar::Calendar, decide, model::limits,
+        Event, Missed, Overlap, Schedule, Spec, State,
+        calendar::{Calendar, Nominal},
+        decide,
+        model::limits,
     },
 };
 use tenure_kernel::{
@@ -84,6 +87,56 @@ fn a_time_that_exists_twice_is_the_first_of_the_two() {
         times("30 2 * * *", "Europe/Berlin", "2026-10-25T01:10:00Z", 1),
         ["2026-10-26T01:30Z"]
     );
+}
+
+#[test]
+fn a_preview_says_which_times_the_clock_moves() {
+    let told = |cron: &str, zone: &str, from: &str, count: usize| {
+        let calendar = Calendar::of(&spec(cron, zone), Timestamp::ZERO).unwrap();
+        let told = calendar.explained(at(from), count);
+        // It says the same times as the schedule would have.
+        let times: Vec<Timestamp> = told.iter().map(|t| t.at).collect();
+        assert_eq!(times, calendar.preview(at(from), count));
+        let tell = |t: &Nominal| (t.wall.clone(), t.moved_from.clone(), t.not_again_at);
+        told.iter().map(tell).collect::<Vec<_>>()
+    };
+    let moved = |wall: &str, from: &str| (wall.to_owned(), Some(from.to_owned()), None);
+    let plain = |wall: &str| (wall.to_owned(), None, None);
+    let twice = |wall: &str, again: &str| (wall.to_owned(), None, Some(at(again)));
+    let berlin = "Europe/Berlin";
+    assert_eq!(
+        told("30 2 * * *", berlin, "2026-03-28T00:00:00Z", 3),
+        [
+            plain("2026-03-28T02:30:00+01:00"),
+            moved("2026-03-29T03:00:00+02:00", "2026-03-29T02:30:00"),
+            plain("2026-03-30T02:30:00+02:00"),
+        ]
+    );
+    // Of several that fall on one moment the first is named; the moment is the expression's own time, too.
+    assert_eq!(
+        told("*/30 * * * *", berlin, "2026-03-29T00:30:00Z", 2),
+        [
+            moved("2026-03-29T03:00:00+02:00", "2026-03-29T02:00:00"),
+            plain("2026-03-29T03:30:00+02:00"),
+        ]
+    );
+    assert_eq!(
+        told("*/30 * * * *", berlin, "2026-10-25T00:00:00Z", 2),
+        [
+            twice("2026-10-25T02:30:00+02:00", "2026-10-25T01:30:00Z"),
+            plain("2026-10-25T03:00:00+01:00"),
+        ]
+    );
+    assert_eq!(
+        told("0 12 * * *", "Pacific/Apia", "2011-12-30T00:00:00Z", 1),
+        [moved("2011-12-31T00:00:00+14:00", "2011-12-30T12:00:00")]
+    );
+    // An interval knows no wall.
+    let every = Spec { cron: None, every_ms: Some(1_800_000), ..spec("", berlin) };
+    let from = at("2026-10-25T00:00:00Z");
+    let beat = Calendar::of(&every, from).unwrap().explained(from, 3);
+    assert!(beat.iter().all(|t| t.moved_from.is_none() && t.not_again_at.is_none()));
+    assert_eq!(beat[1].wall, "2026-10-25T02:00:00+01:00");
 }
 
 #[test]

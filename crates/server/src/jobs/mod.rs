@@ -16,7 +16,7 @@
 //! | `export` | everything of it in one signed file |
 //! | `plans` | `POST /v1/plans/check` |
 //! | `catalogue`, `sessions`, `queues` | `/v1/flows`, `/v1/tools`, `/v1/workers`, `/v1/queues` |
-//! | `schedules`, `limits`, `gates` | `/v1/schedules`, `/v1/limits`, `/v1/gates` |
+//! | `schedules`, `calendars`, `limits`, `gates` | `/v1/schedules`, `POST /v1/calendars/preview`, `/v1/limits`, `/v1/gates` |
 //! | `intake` | no path: what applications ask for in the database itself |
 //! | `aliases` | the paths of the systems that came before |
 
@@ -25,6 +25,7 @@ mod asks;
 mod batches;
 pub(crate) mod body;
 mod bulk;
+mod calendars;
 pub(crate) mod catalogue;
 mod desk;
 pub(crate) mod documents;
@@ -99,6 +100,7 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(schedules::pause))
         .routes(routes!(schedules::resume))
         .routes(routes!(schedules::fire))
+        .routes(routes!(calendars::preview))
         .merge(aliases::routes())
 }
 

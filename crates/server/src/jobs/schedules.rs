@@ -36,7 +36,7 @@ use tenure_kernel::time::Timestamp;
 use utoipa::{IntoParams, ToSchema};
 
 /// Times that a preview shows at most.
-const NEXT_MAX: usize = 100;
+pub(super) const NEXT_MAX: usize = 100;
 
 /// What to run, and when.
 #[derive(Debug, Default, Deserialize, ToSchema)]

@@ -110,6 +110,56 @@ async fn what_is_wrong_with_a_schedule_names_its_field_and_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_calendar_is_previewed_with_the_errors_of_a_schedule_and_nothing_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let before = jobs.written().await;
+    let preview = async |body: Value| jobs.post("/v1/calendars/preview", body).await;
+    let spring = json!({ "cron": "30 2 * * *", "zone": "Europe/Berlin", "after": "2026-03-28T12:00:00Z", "count": 2 });
+    let told = preview(spring).await;
+    assert_eq!((told.status, told.text("zone")), (200, "Europe/Berlin"), "{told:?}");
+    let times = told.body["times"].as_array().unwrap();
+    assert_eq!(times.len(), 2);
+    assert_eq!(times[0]["moved_from"], "2026-03-29T02:30:00");
+    assert_eq!(times[0]["at"], 1_774_746_000_000_000_i64);
+    assert_eq!(times[1].get("moved_from"), None);
+    // From now on, ten of them.
+    let ten = preview(json!({ "every_seconds": 60 })).await;
+    assert_eq!(ten.body["times"].as_array().map(Vec::len), Some(10), "{ten:?}");
+    let flow = json!({ "flow": "greet", "input": { "name": "ada" } });
+    for bad in [
+        json!({ "cron": "61 * * * *" }),
+        json!({ "cron": "0 0 30 2 *" }),
+        json!({ "cron": "@daily", "zone": "Mars/Olympus" }),
+        json!({ "cron": "@daily", "every_seconds": 5 }),
+        json!({ "every_seconds": 0 }),
+        json!({ "cron": "@daily", "start": "tomorrow" }),
+        json!({ "cron": "@daily", "start": 2_000_000, "end": 1_000_000 }),
+        json!({}),
+    ] {
+        let mut schedule = flow.clone();
+        for (field, value) in bad.as_object().unwrap() {
+            schedule[field] = value.clone();
+        }
+        let (told, set) = (preview(bad).await, put(&jobs, "/v1/schedules/bad", schedule).await);
+        assert_eq!((told.status, told.text("code")), (set.status, set.text("code")));
+        for field in ["field", "detail", "fix"] {
+            assert_eq!(told.text(field), set.text(field), "{told:?}");
+        }
+    }
+    for (field, body) in [
+        ("count", json!({ "cron": "@daily", "count": 0 })),
+        ("count", json!({ "cron": "@daily", "count": 101 })),
+        ("after", json!({ "cron": "@daily", "after": "soon" })),
+    ] {
+        let answer = preview(body).await;
+        assert_eq!((answer.status, answer.text("field")), (422, field), "{answer:?}");
+    }
+    assert_eq!(jobs.written().await, before);
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn tenants_do_not_see_each_others_schedules_limits_and_batches() {
     let dir = tempfile::tempdir().unwrap();
     let jobs = start(dir.path()).await;

@@ -8,7 +8,7 @@ use super::{
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::{fmt::Write as _, path::PathBuf};
-use tenure_jobs::shared::schedule::view::ScheduleView;
+use tenure_jobs::shared::schedule::{calendar::Nominal, view::ScheduleView};
 use tenure_kernel::time::Timestamp;
 
 /// Options of `schedule`.
@@ -40,14 +40,11 @@ pub enum Action {
         /// Its name
         name: String,
     },
-    /// Shows the next times of a schedule
-    Preview {
-        /// Its name
-        name: String,
-        /// How many
-        #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=100))]
-        next: u16,
-    },
+    /// Shows the next times of a schedule; or of a calendar that no schedule has, and which of them the clock moves
+    #[command(
+        after_help = "Example:\n  tenure schedule preview nightly\n  tenure schedule preview --cron '30 2 * * *' --zone Europe/Berlin --after 2026-03-28T00:00:00Z --count 3"
+    )]
+    Preview(Box<Preview>),
     /// Creates nothing by itself until it is resumed
     Pause {
         /// Its name
@@ -71,6 +68,35 @@ pub enum Action {
         /// Its name
         name: String,
     },
+}
+
+/// Options of `preview`.
+#[derive(Args, Clone, Debug)]
+pub struct Preview {
+    /// The name of a schedule
+    #[arg(required_unless_present_any = ["cron", "every"])]
+    pub name: Option<String>,
+    /// The cron expression of no schedule yet
+    #[arg(long, conflicts_with_all = ["name", "every"])]
+    pub cron: Option<String>,
+    /// An interval in seconds
+    #[arg(long, value_name = "SECONDS", conflicts_with = "name")]
+    pub every: Option<u64>,
+    /// The time zone of the cron expression; UTC without it
+    #[arg(long, conflicts_with = "name")]
+    pub zone: Option<String>,
+    /// No time before it, as 2026-03-29T02:30:00+01:00
+    #[arg(long, value_name = "MOMENT", conflicts_with = "name")]
+    pub start: Option<String>,
+    /// No time after it
+    #[arg(long, value_name = "MOMENT", conflicts_with = "name")]
+    pub end: Option<String>,
+    /// The times after this moment; from now on without it
+    #[arg(long, value_name = "MOMENT", conflicts_with = "name")]
+    pub after: Option<String>,
+    /// How many
+    #[arg(long, visible_alias = "next", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=100))]
+    pub count: u16,
 }
 
 /// Options of `set`.
@@ -148,15 +174,7 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
             query.push(("next", "5".into()));
             api.get(&["schedules", name], &query).await?
         }
-        Action::Preview { name, next } => {
-            query.push(("next", next.to_string()));
-            let answer = api.get(&["schedules", name], &query).await?;
-            if json {
-                return Ok(format!("{}\n", answer["next"]));
-            }
-            let shown: ScheduleView = read(answer)?;
-            return Ok(shown.next.iter().map(|t| format!("{}\n", second(*t))).collect());
-        }
+        Action::Preview(o) => return preview(&api, o, query, json).await,
         Action::Pause { name } => api.post(&["schedules", name, "pause"], &fields(who)).await?,
         Action::Resume { name } => api.post(&["schedules", name, "resume"], &fields(who)).await?,
         Action::Fire { name, key } => {
@@ -176,6 +194,55 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
         return Ok(format!("{answer}\n"));
     }
     Ok(shown(&read(answer)?))
+}
+
+/// The times of a schedule by their moments alone; of a calendar with what the clock on the wall shows and does.
+async fn preview(
+    api: &Api,
+    o: &Preview,
+    mut query: Vec<(&str, String)>,
+    json: bool,
+) -> Result<String, Failure> {
+    if let Some(name) = &o.name {
+        query.push(("next", o.count.to_string()));
+        let answer = api.get(&["schedules", name], &query).await?;
+        if json {
+            return Ok(format!("{}\n", answer["next"]));
+        }
+        let shown: ScheduleView = read(answer)?;
+        return Ok(shown.next.iter().map(|t| format!("{}\n", second(*t))).collect());
+    }
+    let body = fields([
+        ("cron", o.cron.clone().map(Value::from)),
+        ("every_seconds", o.every.map(Value::from)),
+        ("zone", o.zone.clone().map(Value::from)),
+        ("start", o.start.clone().map(Value::from)),
+        ("end", o.end.clone().map(Value::from)),
+        ("after", o.after.clone().map(Value::from)),
+        ("count", Some(json!(o.count))),
+    ]);
+    let answer = api.post(&["calendars", "preview"], &body).await?;
+    if json {
+        return Ok(format!("{}\n", answer["times"]));
+    }
+    let times: Vec<Nominal> = read(answer["times"].clone())?;
+    Ok(match times.is_empty() {
+        true => "It has no time any more.\n".to_owned(),
+        false => times.iter().map(explained).collect(),
+    })
+}
+
+fn explained(time: &Nominal) -> String {
+    let mut text = format!("{}  {}", second(time.at), time.wall);
+    // Writing to a String can not fail.
+    if let Some(meant) = &time.moved_from {
+        let _ = write!(text, "  moved: the clock jumps over {meant}");
+    }
+    if let Some(again) = time.not_again_at {
+        let _ =
+            write!(text, "  once: not again at {}, when the clock shows it anew", second(again));
+    }
+    text + "\n"
 }
 
 fn body(o: &Set, who: [(&str, Option<Value>); 2]) -> Result<Value, Failure> {

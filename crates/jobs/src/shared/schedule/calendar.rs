@@ -14,13 +14,14 @@
 use super::model::{Spec, limits};
 use chrono::{
     DateTime, Datelike as _, Duration as Span, MappedLocalTime, NaiveDateTime, Offset as _,
-    TimeZone as _, Utc,
+    SecondsFormat, TimeZone as _, Utc,
 };
 use chrono_tz::Tz;
 use croner::{
     Cron,
     parser::{CronParser, Year},
 };
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tenure_kernel::time::Timestamp;
 
@@ -40,17 +41,34 @@ fn bad(field: &'static str, why: impl Into<String>, fix: &'static str) -> BadCal
     BadCalendar { field, why: why.into(), fix }
 }
 
+/// A nominal time, and what the clock on the wall has to do with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Nominal {
+    /// The moment.
+    pub at: Timestamp,
+    /// What the clock of the zone shows then, with its distance from UTC.
+    pub wall: String,
+    /// The wall time that is meant and does not exist on that day: the clock jumps over it, and this is the first moment
+    /// after the gap. Of several, the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_from: Option<String>,
+    /// The clock shows the same wall time again at this moment, and then it is no nominal time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_again_at: Option<Timestamp>,
+}
+
 /// The nominal times of a schedule.
 #[derive(Debug)]
 pub struct Calendar {
     when: When,
+    zone: Tz,
     start: Option<Timestamp>,
     end: Option<Timestamp>,
 }
 
 #[derive(Debug)]
 enum When {
-    Cron(Box<Cron>, Tz),
+    Cron(Box<Cron>),
     Every { anchor: Timestamp, micros: i64 },
 }
 
@@ -61,9 +79,8 @@ impl Calendar {
     /// The calendar of a schedule whose intervals count from `anchor` unless it has a start of its own.
     pub fn of(spec: &Spec, anchor: Timestamp) -> Result<Self, BadCalendar> {
         let when = match (&spec.cron, spec.every_ms) {
-            (Some(cron), None) => When::Cron(Box::new(parse(cron)?), zone(&spec.zone)?),
+            (Some(cron), None) => When::Cron(Box::new(parse(cron)?)),
             (None, Some(ms)) => {
-                zone(&spec.zone)?;
                 let every = Duration::from_millis(ms);
                 if !(limits::EVERY_MIN..=limits::EVERY_MAX).contains(&every) {
                     let why =
@@ -81,6 +98,7 @@ impl Calendar {
                 return Err(bad("every_seconds", why, "leave one of the two out"));
             }
         };
+        let zone = zone(&spec.zone)?;
         if let (Some(start), Some(end)) = (spec.start, spec.end)
             && end < start
         {
@@ -93,26 +111,34 @@ impl Calendar {
         if Duration::from_millis(spec.jitter_ms) > limits::EVERY_MAX {
             return Err(bad("jitter_seconds", "a jitter is at most 366 days", "give less"));
         }
-        Ok(Calendar { when, start: spec.start, end: spec.end })
+        Ok(Calendar { when, zone, start: spec.start, end: spec.end })
     }
 
     /// The first nominal time after this moment.
     pub fn after(&self, moment: Timestamp) -> Option<Timestamp> {
+        self.next(moment).map(|(at, _)| at)
+    }
+
+    /// The first nominal time after this moment, and the wall time that stands for it, if there is one.
+    fn next(&self, moment: Timestamp) -> Option<(Timestamp, Option<NaiveDateTime>)> {
         // `start` itself is a nominal time if the calendar has it.
         let moment = match self.start {
             Some(start) => moment.max(start - Duration::from_micros(1)),
             None => moment,
         };
-        let next = match &self.when {
-            When::Cron(cron, zone) => cron_after(cron, *zone, moment)?,
+        let (next, wall) = match &self.when {
+            When::Cron(cron) => {
+                let (wall, at) = cron_after(cron, self.zone, moment)?;
+                (at, Some(wall))
+            }
             When::Every { anchor, micros } => {
                 let past = moment.as_micros().saturating_sub(anchor.as_micros());
                 let steps = past.div_euclid(*micros).saturating_add(1).max(0);
                 let micros = steps.checked_mul(*micros)?.checked_add(anchor.as_micros())?;
-                Timestamp::from_micros(micros)
+                (Timestamp::from_micros(micros), None)
             }
         };
-        (self.end.is_none_or(|end| next <= end)).then_some(next)
+        (self.end.is_none_or(|end| next <= end)).then_some((next, wall))
     }
 
     /// The next nominal times, for people.
@@ -125,6 +151,36 @@ impl Calendar {
             moment = next;
         }
         times
+    }
+
+    /// The same with what the clock on the wall has to do with each of them.
+    pub fn explained(&self, mut moment: Timestamp, count: usize) -> Vec<Nominal> {
+        let mut times = Vec::new();
+        while times.len() < count
+            && let Some((at, meant)) = self.next(moment)
+            && let Some(nominal) = self.explain(at, meant)
+        {
+            times.push(nominal);
+            moment = at;
+        }
+        times
+    }
+
+    /// Nothing for moments that are beyond every calendar.
+    fn explain(&self, at: Timestamp, meant: Option<NaiveDateTime>) -> Option<Nominal> {
+        let local = DateTime::from_timestamp_micros(at.as_micros())?.with_timezone(&self.zone);
+        let wall = local.to_rfc3339_opts(SecondsFormat::Secs, true);
+        let (mut moved_from, mut not_again_at) = (None, None);
+        match meant.map(|meant| (meant, self.zone.from_local_datetime(&meant))) {
+            Some((meant, MappedLocalTime::None)) => {
+                moved_from = Some(meant.format("%Y-%m-%dT%H:%M:%S").to_string());
+            }
+            Some((_, MappedLocalTime::Ambiguous(_, again))) => {
+                not_again_at = Some(Timestamp::from_micros(again.timestamp_micros()));
+            }
+            Some((_, MappedLocalTime::Single(_))) | None => {}
+        }
+        Some(Nominal { at, wall, moved_from, not_again_at })
     }
 }
 
@@ -156,7 +212,8 @@ pub fn moment(field: &'static str, text: &str) -> Result<Timestamp, BadCalendar>
         .map_err(|e| bad(field, format!("{text:?} is no moment: {e}"), FIX))
 }
 
-fn cron_after(cron: &Cron, zone: Tz, moment: Timestamp) -> Option<Timestamp> {
+/// The first wall time that stands for a later moment than this one, and that moment.
+fn cron_after(cron: &Cron, zone: Tz, moment: Timestamp) -> Option<(NaiveDateTime, Timestamp)> {
     let utc = DateTime::from_timestamp_micros(moment.as_micros())?;
     // No wall time before this one stands for a later moment: they stand in the same order.
     let mut wall = utc.with_timezone(&zone).naive_local();
@@ -168,7 +225,7 @@ fn cron_after(cron: &Cron, zone: Tz, moment: Timestamp) -> Option<Timestamp> {
         let stands_for = moment_of(zone, wall);
         // While the clock shows an hour for the second time, its wall times are over.
         if stands_for > utc {
-            return Some(Timestamp::from_micros(stands_for.timestamp_micros()));
+            return Some((wall, Timestamp::from_micros(stands_for.timestamp_micros())));
         }
     }
 }

@@ -208,11 +208,6 @@ fn read(head: &Head, now: Timestamp, next: usize) -> Result<Option<ScheduleView>
     Ok(view(head, state, now, next))
 }
 
-/// The times that a schedule would have, without setting it.
-pub fn preview(spec: &Spec, now: Timestamp, count: usize) -> Result<Vec<Timestamp>, BadCalendar> {
-    Ok(Calendar::of(spec, now)?.preview(now, count))
-}
-
 /// Everything about a schedule that can be known to be wrong before anything is written.
 pub fn check(name: &str, spec: &Spec) -> Result<(), BadCalendar> {
     let length = name.len();

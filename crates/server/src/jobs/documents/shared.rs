@@ -293,6 +293,30 @@ pub(in crate::jobs) struct SchedulesDocument {
     next: Option<String>,
 }
 
+/// The next times of a calendar.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(in crate::jobs) struct CalendarDocument {
+    /// The time zone of the wall times.
+    zone: String,
+    /// The times, the next first; fewer than were asked for where the calendar ends.
+    times: Vec<NominalDocument>,
+}
+
+/// A nominal time, and what the clock on the wall has to do with it.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(in crate::jobs) struct NominalDocument {
+    /// The moment, in microseconds since 1970.
+    at: i64,
+    /// What the clock of the zone shows then, as RFC 3339.
+    wall: String,
+    /// The wall time that is meant and does not exist on that day: the clock jumps over it. Of several, the first.
+    moved_from: Option<String>,
+    /// The clock shows the same wall time again at this moment, and then no job is created.
+    not_again_at: Option<i64>,
+}
+
 /// A job that a schedule was asked for.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]

@@ -3,7 +3,7 @@
 use super::run;
 use crate::{
     cli::{Cli, Command},
-    commands::Failure,
+    commands::{Failure, limit, schedule},
     config::Settings,
     service::{Program, Service},
 };
@@ -28,11 +28,20 @@ async fn world() -> World {
 }
 
 async fn typed(server: &str, words: &[&str]) -> Result<String, Failure> {
-    let (front, back) = (["tenure", "job"], ["--server", server, "--by", "ada"]);
+    let back = ["--server", server, "--by", "ada"];
+    // Without the name of a command it is about jobs.
+    let front = match words[0] {
+        "schedule" | "limit" => &["tenure"][..],
+        _ => &["tenure", "job"],
+    };
     let line = front.iter().chain(words).chain(&back);
     let cli = Cli::try_parse_from(line).unwrap_or_else(|e| panic!("{e}"));
-    let Command::Job(options) = &cli.command else { panic!("{words:?} is no job command") };
-    run(options, cli.common.json).await
+    match &cli.command {
+        Command::Job(options) => run(options, cli.common.json).await,
+        Command::Schedule(options) => schedule::run(options, cli.common.json).await,
+        Command::Limit(options) => limit::run(options, cli.common.json).await,
+        _ => panic!("{words:?} is typed by no test"),
+    }
 }
 
 impl World {
@@ -149,6 +158,36 @@ async fn jobs_are_moved_by_those_who_may() {
     }
     assert!(world.says(&["discard", &dead]).await.contains("accepted"));
     assert_eq!(world.says(&["list", "--dead"]).await, "no such jobs\n");
+    world.service.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_calendar_is_looked_at_before_a_schedule_has_it() {
+    let world = world().await;
+    let berlin = ["schedule", "preview", "--cron", "30 2 * * *", "--zone", "Europe/Berlin"];
+    let with = |more: &[&'static str]| [&berlin[..], more].concat();
+    let spring = with(&["--after", "2026-03-28T12:00:00Z", "--count", "2"]);
+    assert_eq!(
+        world.says(&spring).await,
+        "2026-03-29T01:00:00Z  2026-03-29T03:00:00+02:00  moved: the clock jumps over 2026-03-29T02:30:00\n\
+         2026-03-30T00:30:00Z  2026-03-30T02:30:00+02:00\n"
+    );
+    let autumn = with(&["--after", "2026-10-24T12:00:00Z", "--count", "1"]);
+    assert_eq!(
+        world.says(&autumn).await,
+        "2026-10-25T00:30:00Z  2026-10-25T02:30:00+02:00  once: not again at 2026-10-25T01:30:00Z, when the clock shows it anew\n"
+    );
+    let over = with(&["--after", "2026-03-28T12:00:00Z", "--end", "2026-03-28T13:00:00Z"]);
+    assert_eq!(world.says(&over).await, "It has no time any more.\n");
+    assert_eq!(world.json(&spring).await[0]["moved_from"], "2026-03-29T02:30:00");
+    let refused = world.refuses(&["schedule", "preview", "--cron", "61 * * * *"]).await;
+    assert!(refused.contains("cron") && refused.contains("61 * * * *"), "{refused}");
+    // The other form is as it was.
+    let question = json!({"question": "Ship it?"}).to_string();
+    let set = ["schedule", "set", "preview", &question, "--every", "60", "--flow", "ask"];
+    world.says(&set).await;
+    let times = world.says(&["schedule", "preview", "preview", "--next", "3"]).await;
+    assert_eq!(times.lines().count(), 3, "{times}");
     world.service.stop().await.unwrap();
 }
 
