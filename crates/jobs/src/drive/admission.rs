@@ -11,7 +11,7 @@
 //! might never have good tokens at the same moment.
 
 use super::{limits, run::Run};
-use crate::{decide::timers, model::limits as job_limits};
+use crate::{decide::timers, model::limits as job_limits, shared::limit::Spec};
 use std::time::Duration;
 use tenure_engine::worker::HoldError;
 use tenure_kernel::{error::StoreError, ids::EntityId, time::Timestamp, timers::TimerChange};
@@ -37,11 +37,13 @@ impl Run {
     /// Whether a call of this step may begin now. If not, the step comes back by itself.
     pub(crate) async fn admitted(&mut self, asked: &Asked) -> Result<bool, HoldError> {
         let Ask::Tool { tool, .. } = &asked.ask else { return Ok(true) };
-        let wanted = match limits::of(&self.reach, &self.tenant, tool).await {
-            Ok(wanted) if wanted.is_empty() => return Ok(true),
-            Ok(wanted) => wanted,
-            Err(e) => return self.ask_later(asked, e),
-        };
+        let limits::Wanted { limits: wanted, each } =
+            match limits::of(&self.reach, &self.tenant, tool).await {
+                Ok(wanted) if wanted.limits.is_empty() => return Ok(true),
+                Ok(wanted) => wanted,
+                Err(e) => return self.ask_later(asked, e),
+            };
+        let each = each.as_ref();
         if self.unborn {
             // A limit is asked by a worker that has the job, not by whoever creates it.
             return Err(HoldError::Lost);
@@ -55,7 +57,7 @@ impl Run {
         // Far away: the limit may have been changed or removed since the token was taken.
         if let Some(far) = tokens.iter().max_by_key(|t| t.from).filter(|t| is_far(t, now)).copied()
         {
-            match self.reach.shop.limits.free_at(&self.reach.pipeline, far.limit).await {
+            match self.reach.shop.limits.free_at(&self.reach.pipeline, far.limit, each).await {
                 Ok(Some(at)) if at >= far.from => {}
                 Ok(_) => tokens.retain(|t| t.limit != far.limit),
                 Err(e) => {
@@ -74,7 +76,7 @@ impl Run {
         };
         let mut wanted = missing(&tokens);
         if wanted.len() > 1 {
-            wanted = match self.farthest_first(wanted).await {
+            wanted = match self.farthest_first(wanted, each).await {
                 Ok(wanted) => wanted,
                 Err(e) => {
                     self.tokens.insert(step.clone(), tokens);
@@ -86,7 +88,7 @@ impl Run {
             if tokens.iter().any(|t| is_far(t, now)) {
                 break;
             }
-            match self.reach.shop.limits.take(&self.reach.pipeline, limit).await {
+            match self.reach.shop.limits.take(&self.reach.pipeline, limit, each).await {
                 Ok(token) => tokens.extend(token),
                 Err(e) => {
                     self.tokens.insert(step.clone(), tokens);
@@ -113,10 +115,15 @@ impl Run {
     }
 
     /// These limits, the one whose next token is good last before the others.
-    async fn farthest_first(&self, wanted: Vec<EntityId>) -> Result<Vec<EntityId>, StoreError> {
+    async fn farthest_first(
+        &self,
+        wanted: Vec<EntityId>,
+        each: Option<&Spec>,
+    ) -> Result<Vec<EntityId>, StoreError> {
+        let (limits, pipeline) = (&self.reach.shop.limits, &self.reach.pipeline);
         let mut known = Vec::new();
         for limit in wanted {
-            known.push((self.reach.shop.limits.free_at(&self.reach.pipeline, limit).await?, limit));
+            known.push((limits.free_at(pipeline, limit, each).await?, limit));
         }
         known.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
         Ok(known.into_iter().map(|(_, limit)| limit).collect())

@@ -4,11 +4,14 @@
 //! the next. Here a block of tokens is one commit, and a call that finds one in memory pays nothing.
 
 use super::Reach;
-use crate::shared::limit::{
-    Limit, State, Token,
-    book::{self, LimitBook},
-    decide, desk,
-    model::EVERYBODY,
+use crate::shared::{
+    amend,
+    limit::{
+        Limit, Spec, State, Token,
+        book::{self, LimitBook},
+        decide, desk, each,
+        model::EVERYBODY,
+    },
 };
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,7 +26,7 @@ use tenure_kernel::{
     commit::{Commit, CommitAnswer, Expect},
     error::StoreError,
     ids::EntityId,
-    machine::{Machine as _, decode_state, encode_state},
+    machine::{Decision, Machine as _, decode_state, encode_state},
     stream::{Body, NewEvent},
     time::Timestamp,
 };
@@ -35,6 +38,8 @@ const TRIES: u32 = 16;
 
 /// Books of tenants that a worker keeps in mind; with more it begins anew.
 const BOOKS_MAX: usize = 10_000;
+/// Limits whose tokens a worker keeps in mind; with more it forgets those that nobody takes from now.
+const POOLS_MAX: usize = 10_000;
 
 /// The limits that a worker knows of.
 #[derive(Default)]
@@ -59,7 +64,51 @@ struct Known {
     look_at: AtomicU64,
     /// One reads, the others wait for it.
     looking: tokio::sync::Mutex<()>,
-    by_tool: RwLock<HashMap<String, Vec<(String, EntityId)>>>,
+    by_tool: RwLock<HashMap<String, Listed>>,
+}
+
+/// What a book says of one tool.
+#[derive(Default)]
+struct Listed {
+    limits: Vec<ListedLimit>,
+    /// The limit for each tenant.
+    each: Option<Spec>,
+}
+
+struct ListedLimit {
+    tenant: String,
+    id: EntityId,
+    /// It holds instead of the one for each tenant.
+    instead: bool,
+}
+
+/// The limits that a call has to pass.
+#[derive(Default)]
+pub(crate) struct Wanted {
+    /// All of them.
+    pub(crate) limits: Vec<EntityId>,
+    /// What one of them is by the limit for each tenant: it is made so with its first use.
+    pub(crate) each: Option<Spec>,
+}
+
+impl Wanted {
+    /// What a book says, for calls of one tenant. Whether one of them holds instead of the one for each tenant.
+    fn add(&mut self, known: &Known, tenant: &str, tool: &str) -> bool {
+        if !known.any.load(Relaxed) {
+            return false;
+        }
+        let by_tool = known.by_tool.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(listed) = by_tool.get(tool) else { return false };
+        let mut instead = false;
+        for limit in listed.limits.iter().filter(|l| l.tenant == tenant || l.tenant == EVERYBODY) {
+            self.limits.push(limit.id);
+            instead |= limit.instead;
+        }
+        if let Some(spec) = &listed.each {
+            self.each = Some(each::for_tenant(spec, tenant));
+        }
+        instead
+    }
 }
 
 /// Tokens of one limit.
@@ -91,23 +140,45 @@ impl Base {
             decode_state::<Limit>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))?;
         Ok(Some(Base { version: head.version, epoch: head.epoch, state, time }))
     }
+
+    /// The same of one that may follow from the limit for each tenant: then it does from now on.
+    async fn follow(
+        pipeline: &Pipeline,
+        id: EntityId,
+        each: Option<&Spec>,
+    ) -> Result<Option<Self>, StoreError> {
+        let base = Self::read(pipeline, id).await?;
+        let Some(each) = each.filter(|each| each.id() == id) else { return Ok(base) };
+        if base.as_ref().is_some_and(|base| each::is_followed(&base.state, each)) {
+            return Ok(base);
+        }
+        amend::<Limit, StoreError>(pipeline, id, &each.tenant, |state, cx| {
+            Ok(each::follow(state, each, cx.now).map_or_else(Decision::default, Decision::event))
+        })
+        .await?;
+        Self::read(pipeline, id).await
+    }
+
+    /// Whether the limit for each tenant, if this follows from it, is newer.
+    fn is_behind(&self, id: EntityId, each: Option<&Spec>) -> bool {
+        each.is_some_and(|each| !each::is_followed(&self.state, each) && each.id() == id)
+    }
 }
 
 /// The limits that a call of this tool has to pass. Costs a look at two numbers where there are none at all.
-pub(crate) async fn of(
-    reach: &Reach,
-    tenant: &str,
-    tool: &str,
-) -> Result<Vec<EntityId>, StoreError> {
+pub(crate) async fn of(reach: &Reach, tenant: &str, tool: &str) -> Result<Wanted, StoreError> {
     let limits = &reach.shop.limits;
     limits.common.know(reach, EVERYBODY).await?;
-    let mut found = limits.common.of(tenant, tool);
+    let mut wanted = Wanted::default();
+    let mut instead = wanted.add(&limits.common, tenant, tool);
     if limits.common.tenants.load(Relaxed) {
         let own = limits.own(tenant);
         own.know(reach, tenant).await?;
-        found.extend(own.of(tenant, tool));
+        instead |= wanted.add(&own, tenant, tool);
     }
-    Ok(found)
+    wanted.each = wanted.each.filter(|_| !instead);
+    wanted.limits.extend(wanted.each.as_ref().map(Spec::id));
+    Ok(wanted)
 }
 
 impl Known {
@@ -136,15 +207,6 @@ impl Known {
         Ok(())
     }
 
-    fn of(&self, tenant: &str, tool: &str) -> Vec<EntityId> {
-        if !self.any.load(Relaxed) {
-            return Vec::new();
-        }
-        let by_tool = self.by_tool.read().unwrap_or_else(PoisonError::into_inner);
-        let found = by_tool.get(tool).into_iter().flatten();
-        found.filter(|(t, _)| t == tenant || t == EVERYBODY).map(|(_, id)| *id).collect()
-    }
-
     /// Looks into the book.
     async fn refresh(&self, pipeline: &Pipeline, whose: &str) -> Result<(), StoreError> {
         // From before the read: what is set while it runs may not be in it.
@@ -155,10 +217,15 @@ impl Known {
                 .map_err(|e| StoreError::Corrupt(e.to_string()))?,
             None => book::Book::default(),
         };
-        let mut known: HashMap<String, Vec<(String, EntityId)>> = HashMap::new();
-        for book::Entry { tool, tenant } in book.limits {
+        let mut known: HashMap<String, Listed> = HashMap::new();
+        for entry in book.limits {
+            let instead = book.instead.contains(&entry);
+            let book::Entry { tool, tenant } = entry;
             let id = desk::id_of(&tenant, &tool);
-            known.entry(tool).or_default().push((tenant, id));
+            known.entry(tool).or_default().limits.push(ListedLimit { tenant, id, instead });
+        }
+        for (tool, spec) in book.each {
+            known.entry(tool).or_default().each = Some(spec);
         }
         self.any.store(!known.is_empty(), Relaxed);
         self.tenants.store(book.tenants, Relaxed);
@@ -217,13 +284,17 @@ impl Limits {
         &self,
         pipeline: &Pipeline,
         id: EntityId,
+        each: Option<&Spec>,
     ) -> Result<Option<Timestamp>, StoreError> {
-        let base = Base::read(pipeline, id).await?;
+        let base = Base::follow(pipeline, id, each).await?;
         Ok(base.and_then(|b| b.state.free_at(b.time.0)))
     }
 
     fn pool(&self, id: EntityId) -> Arc<tokio::sync::Mutex<Pool>> {
         let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        if pools.len() >= POOLS_MAX {
+            pools.retain(|_, pool| Arc::strong_count(pool) > 1);
+        }
         pools.entry(id).or_default().clone()
     }
 
@@ -232,12 +303,13 @@ impl Limits {
         &self,
         pipeline: &Pipeline,
         id: EntityId,
+        each: Option<&Spec>,
     ) -> Result<Option<Token>, StoreError> {
         let pool = self.pool(id);
         let mut pool = pool.lock().await;
         for round in 0..TRIES {
-            if pool.base.is_none() {
-                pool.base = Base::read(pipeline, id).await?;
+            if pool.base.as_ref().is_none_or(|base| base.is_behind(id, each)) {
+                pool.base = Base::follow(pipeline, id, each).await?;
             }
             let Some(base) = &pool.base else { return Ok(None) };
             let now = base.time.0 + pipeline.rt().mono().saturating_sub(base.time.1);

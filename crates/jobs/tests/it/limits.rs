@@ -32,12 +32,12 @@ use tenure_steps::{
     tool::Tools,
 };
 
-fn spec(count: u32, per_ms: u64, burst: u32, block: u32) -> Spec {
+pub(crate) fn spec(count: u32, per_ms: u64, burst: u32, block: u32) -> Spec {
     let (tool, tenant) = ("raise".into(), EVERYBODY.into());
-    Spec { tool, tenant, count, per_ms, burst, block, by_operator: false }
+    Spec { tool, tenant, count, per_ms, burst, block, by_operator: false, from_each: None }
 }
 
-fn at(ms: i64) -> Timestamp {
+pub(crate) fn at(ms: i64) -> Timestamp {
     Timestamp::from_micros(1_800_000_000_000_000 + ms * 1_000)
 }
 
@@ -174,22 +174,28 @@ async fn at_once(ctx: Ctx, n: u32) -> Result<Value, FlowError> {
     Ok(json!(n))
 }
 
-fn flows() -> Flows {
+pub(crate) fn flows() -> Flows {
     Flows::default().with(FlowSpec::new("calls", calls)).with(FlowSpec::new("at_once", at_once))
 }
 
-async fn start(outside: &Outside, options: JobOptions) -> World {
+pub(crate) async fn start(outside: &Outside, options: JobOptions) -> World {
     World::start(flows(), Tools::default().with(outside.tool("raise")), options).await
 }
 
-async fn limited(world: &World, spec: Spec) {
+pub(crate) async fn limited(world: &World, spec: Spec) {
     Limits(world.node.pipeline.clone()).set(spec, None).await.unwrap();
     world.crew.local().shop.limits.refresh(&world.node.pipeline).await.unwrap();
 }
 
 /// When calls began, by the store's clock.
 async fn started(store: &Arc<dyn Store>) -> Vec<Timestamp> {
-    let filter = HeadFilter { kind: Some("job".into()), ..HeadFilter::default() };
+    started_for(store, None).await
+}
+
+/// The same, of one tenant.
+pub(crate) async fn started_for(store: &Arc<dyn Store>, tenant: Option<&str>) -> Vec<Timestamp> {
+    let tenant = tenant.map(str::to_owned);
+    let filter = HeadFilter { kind: Some("job".into()), tenant, ..HeadFilter::default() };
     let mut moments = Vec::new();
     for head in store.heads(filter, 10_000).await.unwrap() {
         for record in store.stream(head.id, 1, 10_000).await.unwrap() {
@@ -203,7 +209,7 @@ async fn started(store: &Arc<dyn Store>) -> Vec<Timestamp> {
 }
 
 /// From the first call on, never more than the limit allows: a worker that is slow makes calls later, never sooner.
-fn never_ahead(spec: &Spec, moments: &[Timestamp]) {
+pub(crate) fn never_ahead(spec: &Spec, moments: &[Timestamp]) {
     let interval = spec.interval().as_nanos();
     for (n, moment) in moments.iter().enumerate() {
         let allowed =
@@ -509,6 +515,20 @@ async fn a_limit_that_has_grown_long_is_due_to_be_sealed() {
     world.check().await;
 }
 
+/// Workers beside the world's own, each with a pipeline of its own.
+pub(crate) async fn seven_more(store: &Arc<dyn Store>, tools: impl Fn() -> Tools) -> Vec<Crew> {
+    let mut crews = Vec::new();
+    for n in 0..7 {
+        let rt = Arc::new(TokioRuntime::current());
+        let pipeline = Pipeline::new(store.clone(), Arc::new(InProcess::new()), rt, &config());
+        let shop = Arc::new(Shop::new(flows(), tools(), JobOptions::default()));
+        let (name, drain) = (format!("crew {n}"), Duration::from_secs(5));
+        let options = CrewOptions { name, executor: None, slots: 4, drain };
+        crews.push(Crew::start(pipeline, Arc::new(config()), shop, options).await.unwrap());
+    }
+    crews
+}
+
 /// Eight workers of their own on one store and one limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn eight_workers_on_one_limit_are_exact_on_sqlite() {
@@ -522,15 +542,7 @@ async fn eight_workers_on_one_limit_are_exact_on_sqlite() {
     let world = World::on(store.clone(), flows(), tools(), JobOptions::default()).await;
     let spec = spec(60, 1_000, 5, 20);
     limited(&world, spec.clone()).await;
-    let mut crews = Vec::new();
-    for n in 0..7 {
-        let rt = Arc::new(TokioRuntime::current());
-        let pipeline = Pipeline::new(store.clone(), Arc::new(InProcess::new()), rt, &config());
-        let shop = Arc::new(Shop::new(flows(), tools(), JobOptions::default()));
-        let (name, drain) = (format!("crew {n}"), Duration::from_secs(5));
-        let options = CrewOptions { name, executor: None, slots: 4, drain };
-        crews.push(Crew::start(pipeline, Arc::new(config()), shop, options).await.unwrap());
-    }
+    let _crews = seven_more(&store, tools).await;
     let jobs: Vec<EntityId> =
         futures_util::future::join_all((0..40).map(|_| world.submit("calls", json!(4)))).await;
     for job in jobs {
@@ -544,7 +556,7 @@ async fn eight_workers_on_one_limit_are_exact_on_sqlite() {
 }
 
 /// Tokens by the limit's own stream; each block moves the schedule by at least as many intervals.
-async fn given_out(store: &Arc<dyn Store>, limit: EntityId) -> u64 {
+pub(crate) async fn given_out(store: &Arc<dyn Store>, limit: EntityId) -> u64 {
     use tenure_jobs::shared::limit::Event;
     let (mut state, mut total) = (State::default(), 0);
     for record in store.stream(limit, 1, 10_000).await.unwrap() {

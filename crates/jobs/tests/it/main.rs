@@ -10,6 +10,7 @@ mod forks;
 mod gate;
 mod lent;
 mod limits;
+mod limits_of_each;
 mod machine;
 mod plans;
 mod promises;

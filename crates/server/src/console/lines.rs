@@ -19,7 +19,10 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use tenure_jobs::{
     gate::{Gate, GateState},
     shared::{
-        limit::desk::{LimitView, Limits},
+        limit::{
+            desk::{LimitView, Limits},
+            model::{EACH, EVERYBODY},
+        },
         schedule::{desk::Schedules, view::ScheduleView},
     },
 };
@@ -208,7 +211,7 @@ fn limit(limit: &LimitView) -> Markup {
     html! {
         tr {
             td { strong { (spec.tool) } }
-            td { @if spec.tenant == "*" { "everybody's together" } @else { span.tag { (spec.tenant) } } }
+            td { @if spec.tenant == EVERYBODY { "everybody's together" } @else if spec.tenant == EACH { "each tenant's" } @else { span.tag { (spec.tenant) } } }
             td.nowrap { (spec.count) " in " (span(Duration::from_millis(spec.per_ms))) @if spec.burst > 1 { span.dim { ", " (spec.burst) " at once" } } }
             td.nowrap { @if wait.is_zero() { span.dim { "not at all" } } @else { (span(wait)) } }
             td { (limit.taken) }

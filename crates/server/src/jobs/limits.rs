@@ -1,4 +1,4 @@
-//! Rate limits over HTTP. A limit is named by tool and tenant; `*` is everybody together.
+//! Rate limits over HTTP. A limit is named by tool and tenant; `*` is everybody together, `*/each` each tenant by itself.
 
 use super::{
     body::{Json, required},
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tenure_jobs::shared::limit::{
     Spec,
     desk::{LimitError, LimitView, Limits, rate},
-    model::EVERYBODY,
+    model::{EACH, EVERYBODY},
 };
 use utoipa::ToSchema;
 
@@ -35,7 +35,7 @@ pub(super) struct NewLimit {
     burst: Option<u32>,
     /// The most tokens that a worker takes at once; what a second allows without a word.
     block: Option<u32>,
-    /// Whose calls; `*` for all together, which needs a key without a tenant.
+    /// Whose calls; `*` for all together, `*/each` for each tenant by itself. Both need a key without a tenant.
     tenant: Option<String>,
     /// Who asks, for people.
     by: Option<String>,
@@ -58,7 +58,8 @@ impl From<LimitError> for Problem {
 
 fn whose(caller: &Caller, wanted: Option<String>) -> Result<String, Problem> {
     match (&caller.tenant, wanted) {
-        (Some(mine), Some(all)) if all == EVERYBODY => {
+        (None, Some(each)) if each == EACH => Ok(each),
+        (Some(mine), Some(all)) if all == EVERYBODY || all == EACH => {
             let detail =
                 format!("the key is for the tenant {mine:?}, the limit would be everybody's");
             Err(Problem::new(StatusCode::FORBIDDEN, ApiCode::Forbidden, detail)
@@ -100,6 +101,7 @@ pub(super) async fn set(
         burst: new.burst.unwrap_or(1),
         block: new.block.unwrap_or_else(|| Spec::block_for(count, per_ms)),
         by_operator: caller.tenant.is_none(),
+        from_each: None,
     };
     limits(&app).set(spec, Some(who(&caller, new.by))).await?;
     Ok(axum::Json(limits(&app).show(&tenant, &tool).await?))
@@ -120,7 +122,7 @@ pub(super) async fn show(
     caller.need(Scope::Read)?;
     let tenant = match query.tenant.as_deref() {
         // What holds everybody back is everybody's to see.
-        Some(EVERYBODY) => EVERYBODY.to_owned(),
+        Some(all @ (EVERYBODY | EACH)) => all.to_owned(),
         _ => tenant(&caller, query.tenant)?,
     };
     Ok(axum::Json(limits(&app).show(&tenant, &tool).await?))

@@ -13,7 +13,7 @@ use utoipa::IntoParams;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct Whose {
-    /// The tenant, for callers whose key has none. Of a limit, `*` is the one of all together.
+    /// The tenant, for callers whose key has none. Of a limit, `*` is the one of all together, `*/each` the one of each.
     pub(super) tenant: Option<String>,
 }
 

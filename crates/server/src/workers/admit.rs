@@ -5,7 +5,7 @@
 //! * Only the caller's tenant. What is foreign is answered as if it were not there, message targets
 //!   and the session of a claim included.
 //! * Beside it the limits of all tenants together: whoever calls a tool takes tokens there. A worker takes tokens as the
-//!   limit says and does nothing else to a limit.
+//!   limit says, makes a tenant's limit exactly as the one for each tenant says, and does nothing else to a limit.
 //! * And what the catalogue says to all tenants, to be read. What a worker of a tenant registers is that tenant's own, under
 //!   that tenant's id: or the first to use a name would decide about it for everybody.
 //! * Outside, a worker of a tenant speaks for the turn that it commits: that agent's events, and the subjects of its tools as
@@ -188,7 +188,8 @@ async fn admit_commit(
     let ids = app.identities();
     match &mut commit.expect {
         Expect::Absent(birth) => {
-            if !ids.admits(app, birth.kind) || is_set_by_people(birth.kind) {
+            let is_limit = birth.kind == limit::model::TABLE.kind;
+            if !ids.admits(app, birth.kind) || (is_set_by_people(birth.kind) && !is_limit) {
                 return Ok(Err(Refusal::Tenure("a worker does not create entities of this kind")));
             }
             if let Some(tenant) = &caller.tenant {
@@ -203,6 +204,11 @@ async fn admit_commit(
                 {
                     return Ok(Err(Refusal::Tenure("a tenant's entry has the tenant's own id")));
                 }
+            }
+            let tenant = birth.tenant.clone();
+            if is_limit && !is_from_each(app, commit, &tenant, None).await? {
+                let why = "a worker makes a limit only as the one for each tenant says";
+                return Ok(Err(Refusal::Tenure(why)));
             }
         }
         Expect::Holder { .. } | Expect::Nobody { .. } => {
@@ -247,8 +253,36 @@ fn read<E: DeserializeOwned>(event: &NewEvent) -> Option<E> {
     serde_json::from_slice(event.body.inline()?).ok()
 }
 
-/// Whether what is done to a limit is the taking of tokens; of other kinds, true. The judge knows of states only that
-/// they follow from events, not how.
+/// The one event of a limit that a commit has, under its own name: that is what the judge goes by.
+fn of_a_limit(commit: &Commit) -> Option<limit::Event> {
+    let [event] = commit.events.as_slice() else { return None };
+    read(event).filter(|read| limit::Limit::name(read) == event.name)
+}
+
+/// Whether a limit of this tenant is made, or changed, exactly as the limit for each tenant says now.
+async fn is_from_each(
+    app: &App,
+    commit: &Commit,
+    tenant: &str,
+    state: Option<&limit::State>,
+) -> Result<bool, StoreError> {
+    let Some(event) = of_a_limit(commit) else { return Ok(false) };
+    let limit::Event::LimitSet { spec, .. } = &event else { return Ok(false) };
+    let store = app.pipeline().store();
+    let book = store.head(limit::book::id_of(limit::model::EVERYBODY)).await?;
+    let book = book.map(|head| decode_state::<limit::LimitBook>(&head.state)).transpose();
+    let book = book.map_err(|e| StoreError::Corrupt(e.to_string()))?.unwrap_or_default();
+    let Some(each) = book.each.get(&spec.tool) else { return Ok(false) };
+    let each = limit::each::for_tenant(each, tenant);
+    let follows = limit::each::is_a_follow(state, &event, &each, store.now().await?);
+    let mut after = state.cloned().unwrap_or_default();
+    limit::Limit::apply(&mut after, &event);
+    let state = Some(encode_state::<limit::Limit>(&after));
+    Ok(follows && commit.entity == each.id() && commit.state == state)
+}
+
+/// Whether what is done to a limit is the taking of tokens, or what the limit for each tenant says; of other kinds, true.
+/// The judge knows of states only that they follow from events, not how.
 async fn is_a_take(app: &App, commit: &Commit) -> Result<bool, StoreError> {
     let Some(identity) = app.identities().of(app, commit.entity).await? else { return Ok(true) };
     if identity.kind != limit::model::TABLE.kind {
@@ -264,8 +298,10 @@ async fn is_a_take(app: &App, commit: &Commit) -> Result<bool, StoreError> {
     }
     let mut state = decode_state::<limit::model::Limit>(&head.state)
         .map_err(|e| StoreError::Corrupt(e.to_string()))?;
-    let [event] = commit.events.as_slice() else { return Ok(false) };
-    let Some(event) = read(event) else { return Ok(false) };
+    if is_from_each(app, commit, &identity.tenant, Some(&state)).await? {
+        return Ok(true);
+    }
+    let Some(event) = of_a_limit(commit) else { return Ok(false) };
     let fits = limit::decide::is_a_take(&state, &event, now);
     limit::model::Limit::apply(&mut state, &event);
     Ok(fits && commit.state == Some(encode_state::<limit::model::Limit>(&state)))

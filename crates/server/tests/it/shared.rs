@@ -226,6 +226,40 @@ async fn a_limit_is_set_shown_listed_and_removed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_limit_for_each_tenant_is_the_operators_and_every_tenant_sees_what_it_has() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let acme = jobs.key(Some("acme"), &[Scope::Read, Scope::Write]).await;
+    let path = "/v1/limits/echo";
+    let with = async |method: Method, query: &str, body: Value| {
+        jobs.with_key(method, &format!("{path}{query}"), &acme, body).await
+    };
+    let each = json!({ "rate": "10/s", "burst": 3, "tenant": "*/each" });
+    assert_eq!(with(Method::PUT, "", each.clone()).await.status, 403);
+    let set = put(&jobs, path, each).await;
+    assert_eq!(
+        (set.status, set.text("tenant"), &set.body["from_each"]),
+        (200, "*/each", &json!(1))
+    );
+    // A tenant that nobody named, and that has called nothing.
+    let mine = with(Method::GET, "", Value::Null).await;
+    assert_eq!((mine.status, mine.text("tenant")), (200, "acme"), "{mine:?}");
+    assert_eq!((&mine.body["count"], &mine.body["taken"]), (&json!(10), &json!(0)));
+    assert_eq!(with(Method::GET, "?tenant=*/each", Value::Null).await.status, 200);
+    let listed = jobs.with_key(Method::GET, "/v1/limits", &acme, Value::Null).await.body;
+    assert_eq!(listed["limits"].as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!(listed["limits"][0]["tenant"], "acme");
+    assert_eq!(jobs.get("/v1/limits").await.body["limits"][0]["tenant"], "*/each");
+    assert_eq!(with(Method::DELETE, "?tenant=*/each", Value::Null).await.status, 403);
+    assert_eq!(delete(&jobs, "/v1/limits/echo?tenant=*/each").await, 204);
+    assert_eq!(delete(&jobs, "/v1/limits/echo?tenant=*/each").await, 404);
+    assert_eq!(with(Method::GET, "", Value::Null).await.status, 404);
+    let bad = put(&jobs, path, json!({ "rate": "10/s", "tenant": "a/b" })).await;
+    assert_eq!((bad.status, bad.text("field")), (422, "tenant"), "{bad:?}");
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_an_operator_has_set_for_a_tenant_is_not_the_tenants_to_change() {
     let dir = tempfile::tempdir().unwrap();
     let jobs = start(dir.path()).await;

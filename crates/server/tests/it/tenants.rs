@@ -14,7 +14,7 @@ use tenure_jobs::{
     crew::{Crew, CrewOptions},
     drive::{JobOptions, Shop},
     shared::limit::{
-        Limit, decide, desk,
+        Limit, LimitBook, Spec, book, decide, desk, each,
         model::{Event as LimitEvent, State},
     },
 };
@@ -181,6 +181,11 @@ async fn of_a_limit_a_worker_takes_tokens_and_nothing_else() {
         let answer = pipeline.commit(commit(&event, after)).await.unwrap();
         assert!(matches!(answer, CommitAnswer::Refused(Refusal::Tenure(_))), "{why}: {answer:?}");
     }
+    // The judge goes by the name: under that of a removal it would be one, and every call of the tool would wait.
+    let mut misnamed = commit(&take, None);
+    misnamed.events = vec![NewEvent::new("limit_removed", Body::json(&take))];
+    let answer = pipeline.commit(misnamed).await.unwrap();
+    assert!(matches!(answer, CommitAnswer::Refused(Refusal::Tenure(_))), "{answer:?}");
     let answer = pipeline.commit(commit(&take, None)).await.unwrap();
     assert!(matches!(answer, CommitAnswer::Committed(_)), "{answer:?}");
     // What came too late is told so by the store, and is asked again.
@@ -189,5 +194,73 @@ async fn of_a_limit_a_worker_takes_tokens_and_nothing_else() {
         !matches!(answer, CommitAnswer::Committed(_) | CommitAnswer::Refused(Refusal::Tenure(_))),
         "{answer:?}"
     );
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_makes_the_limit_of_its_tenant_as_the_one_for_each_says_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    let acme = server.key(Some("acme"), &[Scope::Worker]).await;
+    let admin = format!("Bearer {}", server.key(None, &[Scope::Write]).await);
+    let headers = [("authorization", admin.as_str()), ("content-type", "application/json")];
+    let set = async |rate: &str| {
+        let body = json!({ "rate": rate, "burst": 5, "tenant": "*/each" }).to_string();
+        let set = server.send(Method::PUT, "/v1/limits/echo", &headers, Some(body)).await;
+        assert_eq!(set.status, 200, "{:#}", set.body);
+    };
+    set("10/s").await;
+    let pipeline = remote(&server, &acme);
+    let book = pipeline.store().head(book::id_of("*")).await.unwrap().expect("it is read by all");
+    let rule = decode_state::<LimitBook>(&book.state).unwrap().each["echo"].clone();
+    let now = pipeline.store().now().await.unwrap();
+    let birth = |id: EntityId, spec: Spec| {
+        let (kind, tenant) = ("limit", "acme".to_owned());
+        let expect = Expect::Absent(Birth { kind, tenant, queue: String::new(), priority: 0 });
+        let event = each::follow(None, &spec, now).unwrap();
+        let mut state = State::default();
+        Limit::apply(&mut state, &event);
+        let said = NewEvent::new(Limit::name(&event), Body::json(&event));
+        let mut commit = Commit::new(pipeline.commit_id(), id, expect, vec![said]);
+        commit.state = Some(encode_state::<Limit>(&state));
+        commit
+    };
+    let mine = each::for_tenant(&rule, "acme");
+    for (why, id, spec) in [
+        ("under another id", desk::id_of("acme", "echo"), mine.clone()),
+        ("of all", desk::id_of("*", "echo"), Spec { tenant: "*".into(), ..mine.clone() }),
+        ("raised", mine.id(), Spec { count: 1_000, ..mine.clone() }),
+        ("of another tenant", each::id_of("eve", "echo"), each::for_tenant(&rule, "eve")),
+        ("of no rule", mine.id(), Spec { from_each: None, ..mine.clone() }),
+        (
+            "of another tool",
+            each::id_of("acme", "http"),
+            Spec { tool: "http".into(), ..mine.clone() },
+        ),
+    ] {
+        assert!(refused(&pipeline, birth(id, spec)).await, "{why}");
+    }
+    let answer = pipeline.commit(birth(mine.id(), mine.clone())).await.unwrap();
+    assert!(matches!(answer, CommitAnswer::Committed(_)), "{answer:?}");
+    // A newer rule is followed, an older one is not brought back.
+    set("20/s").await;
+    let head = pipeline.store().head(mine.id()).await.unwrap().unwrap();
+    let state = decode_state::<Limit>(&head.state).unwrap();
+    let change = |spec: Spec| {
+        let event = LimitEvent::LimitSet { spec, by: None, next_ns: None };
+        let mut after = state.clone();
+        Limit::apply(&mut after, &event);
+        let expect = Expect::Nobody { epoch: head.epoch, version: head.version };
+        let said = NewEvent::new(Limit::name(&event), Body::json(&event));
+        let mut commit = Commit::new(pipeline.commit_id(), mine.id(), expect, vec![said]);
+        commit.state = Some(encode_state::<Limit>(&after));
+        commit
+    };
+    let newer = Spec { count: 20, from_each: Some(2), block: 20, ..mine.clone() };
+    for spec in [mine.clone(), Spec { count: 30, ..newer.clone() }] {
+        assert!(refused(&pipeline, change(spec)).await);
+    }
+    let answer = pipeline.commit(change(newer)).await.unwrap();
+    assert!(matches!(answer, CommitAnswer::Committed(_)), "{answer:?}");
     server.stop().await;
 }

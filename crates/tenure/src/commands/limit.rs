@@ -7,7 +7,7 @@ use super::{
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use tenure_jobs::shared::limit::desk::LimitView;
+use tenure_jobs::shared::limit::{desk::LimitView, model::EACH};
 
 /// Options of `limit`.
 #[derive(Args, Clone, Debug)]
@@ -18,6 +18,9 @@ pub struct Options {
     /// Whose calls, where the key has no tenant; * for all together
     #[arg(long, global = true)]
     pub tenant: Option<String>,
+    /// The limit that holds for each tenant by itself; needs a key without a tenant
+    #[arg(long, global = true, conflicts_with = "tenant")]
+    pub each_tenant: bool,
     /// What to do
     #[command(subcommand)]
     pub action: Action,
@@ -28,7 +31,7 @@ pub struct Options {
 pub enum Action {
     /// Sets how often a tool may be called
     #[command(
-        after_help = "Example:\n  tenure limit set --tool http --tenant acme --rate 10/s --burst 20"
+        after_help = "Example:\n  tenure limit set --tool http --tenant acme --rate 10/s --burst 20\n  tenure limit set --tool http --each-tenant --rate 600/m"
     )]
     Set {
         /// The tool
@@ -63,7 +66,10 @@ pub enum Action {
 /// Does what was asked for.
 pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
     let api = Api::new(&options.server, json)?;
-    let tenant = options.tenant.clone();
+    let tenant = match options.each_tenant {
+        true => Some(EACH.to_owned()),
+        false => options.tenant.clone(),
+    };
     let query: Vec<(&str, String)> = tenant.clone().map(|t| ("tenant", t)).into_iter().collect();
     let answer = match &options.action {
         Action::Set { tool, rate, burst, block } => {
@@ -77,11 +83,14 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
             api.put(&["limits", tool], &body).await?
         }
         Action::List => {
+            // Those for each tenant are among all of them.
+            let query = if options.each_tenant { Vec::new() } else { query };
             let answer = api.get(&["limits"], &query).await?;
             if json {
                 return Ok(format!("{answer}\n"));
             }
-            let all: Vec<LimitView> = read(answer["limits"].clone())?;
+            let mut all: Vec<LimitView> = read(answer["limits"].clone())?;
+            all.retain(|limit| !options.each_tenant || limit.spec.tenant == EACH);
             return Ok(match all.is_empty() {
                 true => "There are no limits.\n".to_owned(),
                 false => all.iter().map(line).collect(),
@@ -112,11 +121,20 @@ fn line(limit: &LimitView) -> String {
         3_600_000 => "h".to_owned(),
         ms => format!("{ms} ms"),
     };
+    let is_each = spec.tenant == EACH;
+    let whose = if is_each { "each tenant" } else { &spec.tenant };
     let mut text = format!(
-        "{:<20} {:<16} {}/{per}, burst {}, block {}; {} taken",
-        spec.tool, spec.tenant, spec.count, spec.burst, spec.block, limit.taken
+        "{:<20} {whose:<16} {}/{per}, burst {}, block {}",
+        spec.tool, spec.count, spec.burst, spec.block
     );
+    if is_each {
+        return text + "\n";
+    }
+    if spec.from_each.is_some() {
+        text.push_str(", as each tenant has");
+    }
     // Writing to a String can not fail.
+    let _ = write!(text, "; {} taken", limit.taken);
     let _ = match limit.wait_ms {
         0 => writeln!(text, "; a call goes at once"),
         ms => writeln!(text, "; a call waits {:.1} s", ms as f64 / 1_000.0),

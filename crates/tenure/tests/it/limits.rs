@@ -22,6 +22,7 @@ async fn eight(lab: Lab) {
         burst: 5,
         block: 20,
         by_operator: false,
+        from_each: None,
     };
     limits.set(spec.clone(), None).await.unwrap();
     let mut hands: Vec<Hand> = (0..8).map(|_| lab.worker(None)).collect();

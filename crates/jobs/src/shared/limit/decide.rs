@@ -50,8 +50,16 @@ pub fn take(state: &State, count: u32, now: Timestamp) -> Option<(Event, Vec<Tok
     Some((Event::TokensTaken { count, next_ns: next }, tokens))
 }
 
-/// How far ahead of the store's clock a worker's `now` may have been.
+/// How far from the store's clock a worker's `now` may have been.
 const CLOCK_SLACK: Duration = Duration::from_secs(60);
+
+/// Whether this is what [`set`] says of a limit that follows another one, for some moment up to now: nobody forgets
+/// more than may be forgotten of what was given out.
+pub fn forgets_as_set(state: Option<&State>, spec: &Spec, next_ns: i64, now: Timestamp) -> bool {
+    let burst = nanos(spec.interval()).saturating_mul(i64::from(spec.burst.max(1)));
+    let earliest = now.as_micros().saturating_mul(1_000).saturating_sub(nanos(CLOCK_SLACK));
+    state.is_some_and(|s| next_ns < s.next_ns) && next_ns >= earliest.saturating_add(burst)
+}
 
 /// Whether this is what [`take`] says, for some moment up to now: no token is given twice, and nobody takes more than a
 /// block, or makes others wait longer than a block lasts.
@@ -69,9 +77,5 @@ pub fn is_a_take(state: &State, event: &Event, now: Timestamp) -> bool {
 fn token(spec: &Spec, from_ns: i64) -> Token {
     // To the next microsecond: never too early.
     let from = Timestamp::from_micros(from_ns.saturating_add(999) / 1_000);
-    Token {
-        limit: super::desk::id_of(&spec.tenant, &spec.tool),
-        from,
-        until: from + spec.good_for(),
-    }
+    Token { limit: spec.id(), from, until: from + spec.good_for() }
 }

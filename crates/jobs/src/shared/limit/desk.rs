@@ -2,8 +2,8 @@
 
 use super::{
     book::{self, Book, Entry, LIMITS_MAX, LIMITS_PER_TENANT_MAX, LimitBook, NAMES_BYTES_MAX},
-    decide,
-    model::{EVERYBODY, Event, Limit, Spec, State, limits},
+    decide, each,
+    model::{EACH, EVERYBODY, Event, Limit, Spec, State, limits},
 };
 use crate::shared::{amend, named};
 use serde::{Deserialize, Serialize};
@@ -80,6 +80,9 @@ impl Limits {
     /// Sets a limit, for the first time or anew. Workers know of it within a few seconds. One that an operator set is not
     /// changed by a tenant.
     pub async fn set(&self, spec: Spec, by: Option<String>) -> Result<bool, LimitError> {
+        if spec.tenant == EACH {
+            return self.set_each(spec, by).await;
+        }
         check(&spec)?;
         let id = id_of(&spec.tenant, &spec.tool);
         let entry = Entry { tool: spec.tool.clone(), tenant: spec.tenant.clone() };
@@ -110,14 +113,15 @@ impl Limits {
             })
             .await?;
         }
+        let instead = spec.by_operator && spec.tenant != EVERYBODY;
         amend::<LimitBook, LimitError>(&self.0, book::id_of(book), book, |state, _| {
             let none = Book::default();
             let book = state.unwrap_or(&none);
-            if book.limits.contains(&entry) {
+            if book.limits.contains(&entry) && (!instead || book.instead.contains(&entry)) {
                 return Ok(Decision::default());
             }
             room_for(book, &entry, spec.by_operator)?;
-            Ok(Decision::event(book::Event::LimitListed { limit: entry.clone() }))
+            Ok(Decision::event(book::Event::LimitListed { limit: entry.clone(), instead }))
         })
         .await?;
         Ok(changed)
@@ -131,6 +135,9 @@ impl Limits {
         by: Option<String>,
         by_operator: bool,
     ) -> Result<(), LimitError> {
+        if tenant == EACH {
+            return self.remove_each(tool, by).await;
+        }
         let limit = Entry { tool: tool.to_owned(), tenant: tenant.to_owned() };
         let absent = || LimitError::Absent { tool: tool.to_owned(), tenant: tenant.to_owned() };
         let id = id_of(tenant, tool);
@@ -175,20 +182,25 @@ impl Limits {
         Ok(book.map_err(|e| StoreError::Corrupt(e.to_string()))?.unwrap_or_default())
     }
 
-    /// One limit.
+    /// One limit: of a tenant its own, or what it has by the one for each.
     pub async fn show(&self, tenant: &str, tool: &str) -> Result<LimitView, LimitError> {
         let now = self.0.store().now().await?;
-        let shown = self.read(tenant, tool, now).await?;
-        shown.ok_or_else(|| LimitError::Absent { tool: tool.to_owned(), tenant: tenant.to_owned() })
+        if let Some(own) = self.read(id_of(tenant, tool), now).await? {
+            return Ok(own);
+        }
+        let common = self.book(EVERYBODY).await?;
+        match common.each.get(tool) {
+            Some(each) if tenant == EACH => Ok(each::unused(each.clone())),
+            Some(each) if tenant != EVERYBODY => Ok(self.read_each(each, tenant, now).await?),
+            _ => Err(LimitError::Absent { tool: tool.to_owned(), tenant: tenant.to_owned() }),
+        }
     }
 
-    async fn read(
+    pub(super) async fn read(
         &self,
-        tenant: &str,
-        tool: &str,
+        id: EntityId,
         now: Timestamp,
     ) -> Result<Option<LimitView>, StoreError> {
-        let id = id_of(tenant, tool);
         let Some(head) = self.0.store().head(id).await? else { return Ok(None) };
         let state =
             decode_state::<Limit>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))?;
@@ -204,15 +216,27 @@ impl Limits {
     /// All limits of a tenant and those for everybody, or all of all.
     pub async fn list(&self, tenant: Option<&str>) -> Result<Vec<LimitView>, StoreError> {
         let now = self.0.store().now().await?;
-        let mut entries = self.book(EVERYBODY).await?.limits;
-        match tenant {
-            Some(tenant) => entries.extend(self.book(tenant).await?.limits),
-            None => self.of_all_books(&mut entries).await?,
-        }
+        let common = self.book(EVERYBODY).await?;
+        let mut entries = common.limits.clone();
         let mut found = Vec::new();
+        match tenant {
+            Some(tenant) => {
+                let own = self.book(tenant).await?;
+                for tool in common.each.keys() {
+                    if let Some(each) = each::of(&common, &own, tenant, tool) {
+                        found.push(self.read_each(each, tenant, now).await?);
+                    }
+                }
+                entries.extend(own.limits);
+            }
+            None => {
+                found.extend(common.each.into_values().map(each::unused));
+                self.of_all_books(&mut entries).await?;
+            }
+        }
         for Entry { tool, tenant: whose } in entries {
             if tenant.is_none_or(|t| t == whose || whose == EVERYBODY) {
-                found.extend(self.read(&whose, &tool, now).await?);
+                found.extend(self.read(id_of(&whose, &tool), now).await?);
             }
         }
         Ok(found)
@@ -256,9 +280,8 @@ fn room_for(book: &Book, entry: &Entry, by_operator: bool) -> Result<(), LimitEr
         return Ok(());
     }
     let full = |why: String| LimitError::Bad { field: "tool", why, fix: "remove one first" };
-    let bytes: usize = known.iter().map(|e| e.tool.len() + e.tenant.len() + 16).sum();
     let whose = &entry.tenant;
-    if known.len() >= LIMITS_MAX || bytes > NAMES_BYTES_MAX {
+    if known.len() >= LIMITS_MAX || book.bytes() > NAMES_BYTES_MAX {
         return Err(full(format!(
             "there are {} limits of {whose} already, which is all there can be",
             known.len()
@@ -286,9 +309,13 @@ pub fn check(spec: &Spec) -> Result<(), LimitError> {
             "GET /v1/tools lists them",
         );
     }
-    if !named(&spec.tenant) {
+    if !named(&spec.tenant) && spec.tenant != EACH {
         let why = format!("{:?} is no name of a tenant", spec.tenant);
-        return bad("tenant", why, "give a tenant, or * for all together");
+        return bad(
+            "tenant",
+            why,
+            "give a tenant, * for all together, or */each for each by itself",
+        );
     }
     if !(1..=limits::COUNT_MAX).contains(&spec.count)
         || !(1_000..=86_400_000).contains(&spec.per_ms)

@@ -1,4 +1,4 @@
-//! Rate limits: how often a tool may be called, by one tenant or by all together.
+//! Rate limits: how often a tool may be called, by one tenant, by each for itself, or by all together.
 //!
 //! A limit is a resting entity that nobody holds. A worker takes a *block* of tokens from it by one commit on the
 //! version it has read, so that no token is given twice; what a dead worker took is lost. Each token has a moment from
@@ -6,12 +6,16 @@
 //! [`mod@decide`]), and the latter bounds how far the use may lag behind. So in every window, on the store's clock,
 //! at most `rate × window + burst + block` calls begin, whatever the clocks of the workers say.
 //!
+//! A limit for *each* tenant is no entity: it stands in the book, and whoever first calls the tool for a tenant makes that
+//! tenant's limit from it ([`mod@each`]).
+//!
 //! Which limits there are stands in one more entity, the *limit book*: a worker reads one row every couple of seconds,
 //! and a tool without a limit costs a look into memory.
 
 pub mod book;
 pub mod decide;
 pub mod desk;
+pub mod each;
 pub mod model;
 
 pub use book::LimitBook;

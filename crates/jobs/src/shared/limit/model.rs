@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use tenure_kernel::{
+    ids::EntityId,
     machine::{Cx, Decision, Input, Machine, Undecided},
     table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table},
     time::Timestamp,
@@ -12,6 +13,8 @@ pub use tenure_steps::events::Token;
 
 /// The tenant of a limit for all of them together.
 pub const EVERYBODY: &str = "*";
+/// The tenant of a limit that holds for each of them by itself. No name of a tenant has a slash in it.
+pub const EACH: &str = "*/each";
 
 /// Limits of limits, by name.
 pub mod limits {
@@ -34,7 +37,7 @@ pub mod limits {
 pub struct Spec {
     /// The tool.
     pub tool: String,
-    /// Whose calls; [`EVERYBODY`] for all together.
+    /// Whose calls; [`EVERYBODY`] for all together, [`EACH`] for each tenant by itself.
     pub tenant: String,
     /// So many calls …
     pub count: u32,
@@ -47,9 +50,20 @@ pub struct Spec {
     /// Somebody who is of no tenant set it: then only such a one changes or removes it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_operator: bool,
+    /// It follows from the limit for each tenant, as that was set for the so-manieth time. See [`mod@super::each`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_each: Option<u64>,
 }
 
 impl Spec {
+    /// The entity of the limit.
+    pub fn id(&self) -> EntityId {
+        match self.from_each {
+            None => super::desk::id_of(&self.tenant, &self.tool),
+            Some(_) => super::each::id_of(&self.tenant, &self.tool),
+        }
+    }
+
     /// Between two tokens. Rounded up: a limit is rather a little slower.
     pub fn interval(&self) -> Duration {
         let nanos = u128::from(self.per_ms) * 1_000_000;

@@ -183,7 +183,7 @@ pub(in crate::jobs) struct LimitDocument {
     id: String,
     /// The tool.
     tool: String,
-    /// Whose calls; `*` for all together.
+    /// Whose calls; `*` for all together, `*/each` for each tenant by itself.
     tenant: String,
     /// So many calls …
     count: u32,
@@ -195,6 +195,8 @@ pub(in crate::jobs) struct LimitDocument {
     block: u32,
     /// Somebody of no tenant set it, and only such a one changes it; false without it.
     by_operator: Option<bool>,
+    /// It is, or follows from, the limit for each tenant: as that was set for the so-manieth time.
+    from_each: Option<u64>,
     /// Tokens given out so far.
     taken: u64,
     /// When a token that is asked for now would be good. Later than now: calls wait.

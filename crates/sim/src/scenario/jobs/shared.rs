@@ -19,7 +19,8 @@ use tenure_jobs::{
         limit::{
             Limit, Spec as LimitSpec,
             desk::{LimitError, Limits, id_of},
-            model::EVERYBODY,
+            each,
+            model::{EACH, EVERYBODY},
         },
         schedule::{
             Event, Missed, Overlap, Schedule, Spec,
@@ -67,12 +68,13 @@ pub(crate) fn play_limits(clients: &Clients, width: Option<u64>) {
                 [usize::try_from(c.below(4)).unwrap_or(0)];
             let spec = LimitSpec {
                 tool: craft.name().into(),
-                tenant: if c.below(2) == 0 { TENANT } else { EVERYBODY }.into(),
+                tenant: [TENANT, EVERYBODY, EACH][usize::try_from(c.below(3)).unwrap_or(0)].into(),
                 count,
                 per_ms,
                 burst: 1 + u32::try_from(c.below(3)).unwrap_or(0),
                 block: 1 + u32::try_from(c.below(4)).unwrap_or(0),
                 by_operator: true,
+                from_each: None,
             };
             insist!(c, Limits(c.pipeline.clone()).set(spec.clone(), None));
         }
@@ -192,8 +194,12 @@ pub(crate) fn check_limits(world: &World, contents: &Contents) -> Result<(), Str
     }
     for (tool, mut moments) in started {
         moments.sort();
-        for tenant in [TENANT, EVERYBODY] {
-            let id = id_of(tenant, &tool);
+        let whose = [
+            (TENANT, id_of(TENANT, &tool)),
+            (EVERYBODY, id_of(EVERYBODY, &tool)),
+            (EACH, each::id_of(TENANT, &tool)),
+        ];
+        for (tenant, id) in whose {
             let Some(head) = contents.rows.heads.get(&id) else { continue };
             let state = decode_state::<Limit>(&head.state).map_err(|e| e.to_string())?;
             let calls = moments.len() as u64;

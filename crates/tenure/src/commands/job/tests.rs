@@ -192,6 +192,23 @@ async fn a_calendar_is_looked_at_before_a_schedule_has_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_for_each_tenant_is_set_listed_and_removed() {
+    let world = world().await;
+    let limit = |words: &[&'static str]| [&["limit"][..], words].concat();
+    let set = limit(&["set", "--tool", "http", "--each-tenant", "--rate", "600/m", "--burst", "3"]);
+    let line = "http                 each tenant      600/m, burst 3, block 10\n";
+    assert_eq!(world.says(&set).await, line);
+    world.says(&limit(&["set", "--tool", "http", "--tenant", "*", "--rate", "6000/m"])).await;
+    assert_eq!(world.says(&limit(&["list", "--each-tenant"])).await, line);
+    assert_eq!(world.says(&limit(&["list"])).await.lines().count(), 2);
+    let theirs = world.says(&limit(&["show", "--tool", "http", "--tenant", "acme"])).await;
+    assert!(theirs.contains("acme") && theirs.contains("as each tenant has; 0 taken"), "{theirs}");
+    world.says(&limit(&["delete", "--tool", "http", "--each-tenant"])).await;
+    assert_eq!(world.says(&limit(&["list", "--each-tenant"])).await, "There are no limits.\n");
+    world.service.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refusal_says_what_was_wrong_which_field_and_what_to_do() {
     let world = world().await;
     let id = world.submit("ask", &json!({"question": "?"})).await;
