@@ -316,6 +316,14 @@ impl Store for Counting {
         self.told("ready_groups", self.store.ready_groups(queue))
     }
 
+    fn ready_queues(
+        &self,
+        after: &str,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        self.told("ready_queues", self.store.ready_queues(after, limit))
+    }
+
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         self.told("now", self.store.now())
     }

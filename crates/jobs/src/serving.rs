@@ -59,6 +59,17 @@ pub fn flow_of(ready: &str) -> &str {
     &ready[..at + 1 + digits]
 }
 
+/// Whether a ready queue is one of jobs, by its name: calls of tools and turns of agents stand in queues of other names.
+pub fn is_of_jobs(ready: &str) -> bool {
+    let flow = flow_of(ready);
+    let rest = &ready[flow.len()..];
+    let others = [crate::call::QUEUE, tenure_kernel::wakeup::QUEUE];
+    flow.ends_with(|last: char| last.is_ascii_digit())
+        && flow.contains('@')
+        && (rest.is_empty() || rest.starts_with(['/', '+']))
+        && !others.iter().any(|other| ready.starts_with(other))
+}
+
 impl Serving {
     /// What a worker with these flows says.
     pub fn new(serves: &Serves, flows: impl Iterator<Item = String>) -> Self {

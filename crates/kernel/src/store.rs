@@ -142,6 +142,14 @@ pub trait Store: Send + Sync {
     /// The (priority, tenant) groups with ready work.
     fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>>;
 
+    /// The names of queues with ready work, in order of their bytes, behind `after`. Costs as many steps in an index as
+    /// there are names, however much waits in each.
+    fn ready_queues(
+        &self,
+        after: &str,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<String>, StoreError>>;
+
     /// The store's time.
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>>;
 

@@ -81,6 +81,14 @@ impl<L: Layer> Store for Layered<L> {
         self.0.under().ready_groups(queue)
     }
 
+    fn ready_queues(
+        &self,
+        after: &str,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        self.0.under().ready_queues(after, limit)
+    }
+
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         self.0.under().now()
     }

@@ -173,6 +173,14 @@ impl Store for RemoteStore {
         })
     }
 
+    fn ready_queues(
+        &self,
+        _after: &str,
+        _limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        refused("list queues")
+    }
+
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         Box::pin(async move {
             let answer: Option<wire::NowAnswer> =

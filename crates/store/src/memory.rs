@@ -15,7 +15,7 @@ pub use chaos::{Call, Calm, Chaos, Fate, Witness};
 pub use contents::{Contents, Former, Rows};
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -314,6 +314,19 @@ impl Store for MemoryStore {
             groups.sort_unstable_by(|a, b| (b.0, &a.1).cmp(&(a.0, &b.1)));
             groups.dedup();
             Ok(groups)
+        })
+    }
+
+    fn ready_queues(
+        &self,
+        after: &str,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        let after = after.to_owned();
+        self.read("ready_queues", move |rows, _, _| {
+            let ready = rows.heads.values().filter(|h| h.ready_at.is_some() && h.queue > after);
+            let names: BTreeSet<&String> = ready.map(|h| &h.queue).collect();
+            Ok(names.into_iter().take(limit).cloned().collect())
         })
     }
 

@@ -22,7 +22,10 @@ pub mod view;
 
 pub use model::{Call, CallEvent, CallState, FailKind, NewCall};
 
+/// How the names of queues begin in which calls wait.
+pub const QUEUE: &str = "tool:";
+
 /// The queue in which calls of a tool wait.
 pub fn queue_of(tool: &str) -> String {
-    format!("tool:{tool}")
+    format!("{QUEUE}{tool}")
 }

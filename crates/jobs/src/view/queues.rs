@@ -23,6 +23,8 @@ type Groups = BTreeMap<(String, i16), (u64, Option<Timestamp>)>;
 pub const JOBS_MAX: usize = 1_000;
 /// Queues of which the store is asked who waits there, where not all jobs were read.
 const ASKED_MAX: usize = 200;
+/// Names of queues that are looked for then. Those of calls and turns are among them.
+const NAMES_MAX: usize = 2_000;
 /// Workers of a queue that are named.
 const NAMED_MAX: usize = 200;
 
@@ -31,7 +33,7 @@ const NAMED_MAX: usize = 200;
 pub struct Queues {
     /// By name.
     pub queues: Vec<QueueView>,
-    /// Whether no other queue can have jobs that wait: all of them were read.
+    /// Whether no other queue has jobs that wait: the store was asked for all names, and for who waits there.
     pub complete: bool,
 }
 
@@ -86,15 +88,15 @@ pub struct ServedBy {
 /// and only its own workers by name; a worker that serves everybody is counted. Idle queues are shown without labels: a
 /// worker with four capabilities looks into sixteen for each flow.
 ///
-/// Only so many jobs are read, so a long queue may stand in front of all others. Whether anybody waits in a queue whose
-/// name is known, the store says all the same: such a queue is never shown as empty.
+/// Only so many jobs are read, so a long queue may stand in front of all others. Then the store is asked for the names of
+/// all queues, which costs a step in an index each, and for who waits in them: none is missed, only not counted.
 pub async fn queues(
     store: &Arc<dyn Store>,
     tenant: Option<&str>,
     queue: Option<&str>,
 ) -> Result<Queues, StoreError> {
     let hands = serving::hands(store).await?;
-    let (heads, complete) = queued(store, tenant).await?;
+    let (heads, read_all) = queued(store, tenant).await?;
     let mut groups: BTreeMap<String, Groups> = BTreeMap::new();
     for head in heads.into_values() {
         let at = head.ready_at.unwrap_or(head.changed_at);
@@ -112,18 +114,25 @@ pub async fn queues(
             }));
         }
     }
+    let mut complete = read_all;
+    let mut asked = BTreeSet::new();
     if let Some(queue) = queue {
         names.retain(|name| name == queue);
-        if !complete || !hands.all {
+        if !read_all || !hands.all {
             names.insert(queue.to_owned());
         }
+    } else if !read_all {
+        (asked, complete) = ready(store).await?;
     }
-    for (asked, name) in names.iter().enumerate().filter(|_| !complete) {
-        if asked == ASKED_MAX {
-            break;
-        }
-        for (priority, whose) in store.ready_groups(name).await? {
+    if !read_all {
+        asked.extend(names.iter().cloned());
+        complete &= asked.len() <= ASKED_MAX;
+    }
+    for name in asked.into_iter().take(ASKED_MAX) {
+        for (priority, whose) in store.ready_groups(&name).await? {
+            // Whoever has nothing there does not learn that there is such a queue.
             if tenant.is_none_or(|mine| mine == whose) {
+                names.insert(name.clone());
                 let of_queue = groups.entry(name.clone()).or_default();
                 of_queue.entry((whose, priority)).or_insert((1, None));
             }
@@ -131,9 +140,16 @@ pub async fn queues(
     }
     let one = |queue: String| {
         let of_queue = groups.remove(&queue).unwrap_or_default();
-        view(queue, of_queue, complete, &hands, tenant)
+        view(queue, of_queue, read_all, &hands, tenant)
     };
     Ok(Queues { queues: names.into_iter().map(one).collect(), complete })
+}
+
+/// The names of queues in which jobs wait; and whether these are all.
+async fn ready(store: &Arc<dyn Store>) -> Result<(BTreeSet<String>, bool), StoreError> {
+    let found = store.ready_queues("", NAMES_MAX).await?;
+    let all = found.len() < NAMES_MAX;
+    Ok((found.into_iter().filter(|name| serving::is_of_jobs(name)).collect(), all))
 }
 
 /// Jobs that wait, the oldest and the newest; and whether these are all.
@@ -163,7 +179,7 @@ fn visible(hand: &Hand, tenant: Option<&str>) -> bool {
 fn view(
     queue: String,
     groups: Groups,
-    complete: bool,
+    counted_all: bool,
     hands: &Hands,
     tenant: Option<&str>,
 ) -> QueueView {
@@ -192,7 +208,7 @@ fn view(
         named: name,
         needs,
         flow,
-        counted_all: complete,
+        counted_all,
         groups,
         queue,
     }

@@ -62,6 +62,34 @@ pub async fn claims_go_by_priority_then_by_ready_time(world: &World) {
     assert!(nothing.claimed.is_empty());
 }
 
+/// Queues with ready work are found by name, each once, however much is in them; the others are not.
+pub async fn queues_with_ready_work_are_found_one_after_the_other(world: &World) {
+    for (event, queue, count) in [
+        ("made_queued", "found/b", 30),
+        ("made_queued", "found/a", 2),
+        ("made_queued", "found/c", 1),
+        ("made_queued", "found/Z", 1),
+        ("made_blocked", "found/aa", 1),
+        ("made_idle", "found/d", 1),
+    ] {
+        for tenant in ["t", "u"] {
+            for n in 0..count {
+                world.specimen_in(event, tenant, queue, n % 3).await;
+            }
+        }
+    }
+    let behind = async |after: &str, limit: usize| {
+        let mut found = world.store().ready_queues(after, limit).await.expect("queues");
+        found.retain(|queue| queue.starts_with("found/"));
+        found
+    };
+    assert_eq!(behind("found/", 4).await, ["found/Z", "found/a", "found/b", "found/c"]);
+    assert_eq!(behind("found/", 2).await, ["found/Z", "found/a"], "a page");
+    assert_eq!(behind("found/a", 2).await, ["found/b", "found/c"], "and the next one");
+    assert!(behind("found/c", 9).await.is_empty());
+    assert!(behind("found/", 0).await.is_empty());
+}
+
 /// A tenant with much work does not keep one with little waiting.
 pub async fn tenants_share_a_queue_by_deficit(world: &World) {
     for _ in 0..12 {

@@ -56,6 +56,7 @@ macro_rules! with_conformance_cases {
             batches: unordered_overlapping_batches_are_all_answered;
             batches: a_batch_of_the_largest_size_is_answered_in_order;
             claims: claims_go_by_priority_then_by_ready_time;
+            claims: queues_with_ready_work_are_found_one_after_the_other;
             claims: tenants_share_a_queue_by_deficit;
             claims: a_claim_keeps_its_limit_and_says_what_each_probe_found;
             claims: blocked_resting_final_and_held_are_never_claimed;

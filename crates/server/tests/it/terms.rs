@@ -10,6 +10,7 @@ use tenure_jobs::{
     view::{self, JobDetail},
 };
 use tenure_kernel::ids::SessionId;
+use tenure_server::keys::Scope;
 
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|w| (*w).to_owned()).collect()
@@ -90,7 +91,7 @@ async fn a_job_is_taken_only_by_a_worker_that_serves_its_queue_and_has_what_it_n
 async fn a_tenant_sees_its_own_jobs_in_a_queue_and_no_names_of_workers() {
     let dir = tempfile::tempdir().unwrap();
     let jobs = start(dir.path()).await;
-    let scopes = [tenure_server::keys::Scope::Read, tenure_server::keys::Scope::Write];
+    let scopes = [Scope::Read, Scope::Write];
     let acme = jobs.key(Some("acme"), &scopes).await;
     let other = jobs.key(Some("other"), &scopes).await;
     let body = json!({ "flow": "greet", "input": { "name": "a" }, "needs": ["gpu"] });
@@ -269,7 +270,9 @@ async fn a_long_queue_hides_no_other() {
     many("long", JOBS_MAX).await;
     many("short", 1).await;
     let all = jobs.get("/v1/queues").await.body;
-    assert_eq!(all["complete"], json!(false));
+    assert_eq!(all["complete"], json!(true), "none is missed");
+    let hidden = queue(&jobs, "greet@1/hidden").await.expect("it is listed");
+    assert_eq!((&hidden["depth"], &hidden["counted_all"]), (&json!(1), &json!(false)), "{hidden}");
     let long = queue(&jobs, "greet@1/long").await.unwrap();
     assert!(long["depth"].as_u64().unwrap() >= JOBS_MAX as u64, "{long}");
     assert_eq!(long["counted_all"], json!(false));
@@ -282,6 +285,24 @@ async fn a_long_queue_hides_no_other() {
     assert_eq!((&hidden["depth"], &hidden["counted_all"]), (&json!(1), &json!(false)), "{hidden}");
     assert_eq!(hidden["workers"], json!(0));
     assert_eq!(named("greet@1/nowhere").await["depth"], json!(0));
+    // Another tenant has much, and does not learn where others wait.
+    let key = jobs.key(Some("c"), &[Scope::Read]).await;
+    for _ in 0..JOBS_MAX.div_ceil(100) {
+        let some =
+            (0..100).map(|_| submit(&jobs, "greet", json!({ "queue": "own", "tenant": "c" })));
+        futures_util::future::join_all(some).await;
+    }
+    let theirs = jobs.with_key(Method::GET, "/v1/queues", &key, Value::Null).await.body;
+    let names: Vec<&str> = theirs["queues"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|q| q["depth"] != json!(0))
+        .map(|q| q["queue"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["greet@1/own"]);
+    let seen = |name: &str| theirs["queues"].as_array().unwrap().iter().any(|q| q["queue"] == name);
+    assert!(!seen("greet@1/hidden") && !seen("greet@1/long"), "{theirs}");
     // Of a tenant with less, everything is read.
     submit(&jobs, "greet", json!({ "queue": "short", "tenant": "b" })).await;
     let theirs = named("greet@1/short&tenant=b").await;

@@ -62,6 +62,13 @@ const READY_GROUPS: &str = "WITH RECURSIVE g AS (
         ORDER BY priority, tenant LIMIT 1) n)
     SELECT priority, tenant FROM g";
 
+const READY_QUEUES: &str = "WITH RECURSIVE q AS (
+    (SELECT queue FROM ready WHERE queue > $1 ORDER BY queue LIMIT 1)
+    UNION ALL
+    SELECT n.queue FROM q, LATERAL (
+        SELECT queue FROM ready WHERE queue > q.queue ORDER BY queue LIMIT 1) n)
+    SELECT queue FROM q LIMIT $2";
+
 /// Claims from a queue.
 pub(super) async fn claim(store: &Inner, request: ClaimRequest) -> Result<ClaimAnswer, StoreError> {
     if request.probes.is_empty() || request.limit == 0 {
@@ -93,6 +100,18 @@ pub(super) async fn ready_groups(
 ) -> Result<Vec<(i16, String)>, StoreError> {
     let found = store.query(READY_GROUPS, &[&queue]).await?;
     found.iter().map(|row| Ok((rows::get(row, 0)?, rows::get(row, 1)?))).collect()
+}
+
+/// The queues with ready work, by stepping from one to the next in the same index. The limit ends the steps, too: a
+/// recursion goes only as far as somebody takes its rows.
+pub(super) async fn ready_queues(
+    store: &Inner,
+    after: &str,
+    limit: usize,
+) -> Result<Vec<String>, StoreError> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let found = store.query(READY_QUEUES, &[&after, &limit]).await?;
+    found.iter().map(|row| rows::get(row, 0)).collect()
 }
 
 /// What the probes gave: how many each, and the heads as they were locked.

@@ -258,6 +258,15 @@ impl Store for PostgresStore {
         Box::pin(async move { claim::ready_groups(&self.inner, &queue).await })
     }
 
+    fn ready_queues(
+        &self,
+        after: &str,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        let after = after.to_owned();
+        Box::pin(async move { claim::ready_queues(&self.inner, &after, limit).await })
+    }
+
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         Box::pin(read::now(&self.inner))
     }

@@ -374,6 +374,15 @@ impl Store for SqliteStore {
         self.read(move |c| read::ready_groups(c, &queue))
     }
 
+    fn ready_queues(
+        &self,
+        after: &str,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<String>, StoreError>> {
+        let after = after.to_owned();
+        self.read(move |c| read::ready_queues(c, after, limit))
+    }
+
     fn now(&self) -> BoxFuture<'_, Result<Timestamp, StoreError>> {
         let now = self.clock.now();
         Box::pin(async move { Ok(now) })

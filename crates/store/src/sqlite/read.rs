@@ -44,6 +44,25 @@ pub(super) fn ready_groups(conn: &Connection, queue: &str) -> Result<Vec<(i16, S
     Ok(groups)
 }
 
+/// The queues, by stepping from one to the next in the same index.
+pub(super) fn ready_queues(
+    conn: &Connection,
+    mut after: String,
+    limit: usize,
+) -> Result<Vec<String>, Trouble> {
+    let mut next =
+        conn.prepare_cached("SELECT queue FROM ready WHERE queue > ?1 ORDER BY queue LIMIT 1")?;
+    let mut queues = Vec::new();
+    while queues.len() < limit {
+        let Some(queue) = next.query_row([&after], |r| r.get::<_, String>(0)).optional()? else {
+            break;
+        };
+        queues.push(queue.clone());
+        after = queue;
+    }
+    Ok(queues)
+}
+
 /// A listing: what comes first in its order, then part by part (see [`crate::listing`]).
 pub(super) fn heads(
     conn: &Connection,

@@ -53,7 +53,7 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
             "Nothing waits for a worker, and no worker is alive.\n".to_owned()
         }
         Action::List => {
-            let more = "More jobs wait than were looked at: queues that nobody serves may be missing here.\n";
+            let more = "There are more queues than were looked at: some that nobody serves may be missing here.\n";
             let more = if answer["complete"] == false { more } else { "" };
             all.iter().map(line).chain([more.to_owned()]).collect()
         }

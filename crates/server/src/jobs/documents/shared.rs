@@ -59,7 +59,7 @@ pub(in crate::jobs) struct QueueServerDocument {
 pub(in crate::jobs) struct QueuesDocument {
     /// With jobs that wait, or with a worker that serves them.
     queues: Vec<QueueDocument>,
-    /// All jobs that wait were looked at: no other queue has any.
+    /// No other queue has jobs that wait.
     complete: bool,
 }
 
