@@ -4,6 +4,7 @@
 //! - [`machines`]: small hostile machines. Each takes one promise of the kernel to its edge.
 //! - [`mod@conformance`]: one suite, run by every store's tests. Cases are named after rules.
 //! - [`nats`], [`redis`]: servers of a test's own, to be killed.
+//! - [`dice`]: what is drawn from a seed.
 //! - [`layer`]: a store with something laid over it.
 //! - `stores` (a feature): one test on every store, and waiting for what it is about.
 //! - [`small`]: the smallest world in which the machines of a product can be tested.
@@ -11,6 +12,7 @@
 
 pub mod checkers;
 pub mod conformance;
+pub mod dice;
 pub mod layer;
 pub mod machines;
 // The kernel's own tests use the same model; a second copy would drift.

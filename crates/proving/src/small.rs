@@ -2,6 +2,7 @@
 //! whatever is due next, and loops that deliver and decide as those of the engine do, one thing at a time and only when a
 //! test says so. Whoever the machines write to and who is not one of them is played by the test ([`Outside`]).
 
+use crate::dice::Dice;
 pub use crate::model::Model;
 use serde_json::{Value, json};
 use std::{
@@ -70,7 +71,7 @@ pub struct Small<O> {
     judge_after: Timestamp,
     machines: Machines,
     lanes: BTreeMap<u16, u64>,
-    random: u64,
+    dice: Dice,
 }
 
 fn birth(kind: &'static str) -> Birth {
@@ -89,8 +90,8 @@ impl<O: Outside> Small<O> {
         store.now = Timestamp::from_micros(1_000_000_000_000);
         let (wire, lanes) = (Vec::new(), BTreeMap::new());
         let (asleep, judge_after) = (BTreeSet::new(), Timestamp::ZERO);
-        let mut world =
-            Small { store, wire, outside, asleep, judge_after, machines, lanes, random: seed };
+        let dice = Dice(seed);
+        let mut world = Small { store, wire, outside, asleep, judge_after, machines, lanes, dice };
         let server = world.worker();
         for lane in 0..limits::LANES {
             let event = NewEvent::new("lane_created", Body::Inline(vec![]));
@@ -105,36 +106,29 @@ impl<O: Outside> Small<O> {
 
     // -- what is drawn ------------------------------------------------------------------------------------------
 
-    /// The next number (splitmix64).
+    /// The next number.
     pub fn random(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.dice.draw()
     }
 
     /// The next number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.random() % n.max(1)
+        self.dice.below(n)
     }
 
     /// One of them.
     pub fn pick<T: Clone>(&mut self, from: &[T]) -> Option<T> {
-        let n = self.below(from.len() as u64);
-        from.get(usize::try_from(n).expect("small")).cloned()
+        self.dice.pick(from)
     }
 
     /// An id that nothing has.
     pub fn fresh_id(&mut self) -> EntityId {
-        let mut random = [0; 10];
-        random[..8].copy_from_slice(&self.random().to_be_bytes());
-        EntityId::new(self.store.now, random)
+        self.dice.entity(self.store.now)
     }
 
     /// A name for a commit.
     pub fn commit_id(&mut self) -> CommitId {
-        CommitId::new(self.random(), self.random())
+        self.dice.commit_id()
     }
 
     // -- what is there ------------------------------------------------------------------------------------------

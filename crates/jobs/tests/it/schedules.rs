@@ -22,6 +22,7 @@ use tenure_kernel::{
     time::Timestamp,
     timers::{TimerChange, Timers},
 };
+use tenure_proving::dice::Dice;
 
 fn at(text: &str) -> Timestamp {
     Timestamp::from_micros(DateTime::parse_from_rfc3339(text).unwrap().timestamp_micros())
@@ -269,19 +270,6 @@ fn the_times_of_a_year_are_those_that_the_clock_on_the_wall_shows() {
     }
 }
 
-/// A small generator, so that a failure names its seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % sides
-    }
-}
-
 /// A schedule as its head would be: state, timers, and what it sent.
 struct World {
     id: EntityId,
@@ -363,21 +351,21 @@ fn live(zone: Tz, cron: &str, missed: Missed, dice: &mut Dice) -> (World, Vec<Se
     let mut services = Vec::new();
     while let Some(timer) = world.next_timer().filter(|t| *t <= end) {
         now = now.max(timer);
-        now = match dice.roll(12) {
+        now = match dice.below(12) {
             // A long outage, a short one, a slow round; mostly on time.
-            0 => now + Duration::from_secs(dice.roll(40 * 24 * 3_600)),
-            1 => now + Duration::from_secs(dice.roll(8 * 3_600)),
-            2 => now + Duration::from_secs(dice.roll(180)),
-            _ => now + Duration::from_millis(dice.roll(5_000)),
+            0 => now + Duration::from_secs(dice.below(40 * 24 * 3_600)),
+            1 => now + Duration::from_secs(dice.below(8 * 3_600)),
+            2 => now + Duration::from_secs(dice.below(180)),
+            _ => now + Duration::from_millis(dice.below(5_000)),
         };
         if now > end {
             break;
         }
         let decision = world.decide(&Input::Timer(decide::FIRE), now);
-        let decision = match dice.roll(6) {
+        let decision = match dice.below(6) {
             0 => {
                 // The server dies before it commits; another one decides later, and names the same jobs.
-                let later = now + Duration::from_secs(dice.roll(30));
+                let later = now + Duration::from_secs(dice.below(30));
                 let again = world.decide(&Input::Timer(decide::FIRE), later);
                 let ids = |d: &Decision<Event>| -> BTreeSet<_> {
                     d.messages.iter().map(|m| format!("{:?}", m.to)).collect()
@@ -393,7 +381,7 @@ fn live(zone: Tz, cron: &str, missed: Missed, dice: &mut Dice) -> (World, Vec<Se
             }
             1 => {
                 // Somebody changes the input while fires are due.
-                let input = serde_json::json!(dice.roll(1_000_000));
+                let input = serde_json::json!(dice.below(1_000_000));
                 let spec = Spec { missed, input, ..spec(cron, zone.name()) };
                 let events = world.set(spec, now);
                 let (fired, missed) = fired(&events);

@@ -1,7 +1,7 @@
 //! A world in a pocket: the smallest store, one thread, and a due loop and a deliverer of a few lines
 //! each, driven step by step in an order drawn from a seed. For the random walks of this folder.
 
-use crate::{checkers::check_head, model::Model};
+use crate::{checkers::check_head, dice::Dice, model::Model};
 use std::{collections::BTreeMap, time::Duration};
 use tenure_kernel::{
     commit::{Birth, Commit, CommitAnswer, Expect, TenureChange},
@@ -25,7 +25,7 @@ pub struct Pocket {
     pub store: Model,
     pub machines: Machines,
     pub session: EntityId,
-    random: u64,
+    dice: Dice,
     lane_epochs: BTreeMap<u16, u64>,
 }
 
@@ -40,8 +40,8 @@ impl Pocket {
         let machines = super::machines();
         let store = Model::new(Judge::new(machines.tables()));
         let session = EntityId::fixed(200, 1);
-        let random = seed ^ 0x9e37_79b9_7f4a_7c15;
-        let mut pocket = Pocket { store, machines, session, random, lane_epochs: BTreeMap::new() };
+        let dice = Dice(seed ^ 0x9e37_79b9_7f4a_7c15);
+        let mut pocket = Pocket { store, machines, session, dice, lane_epochs: BTreeMap::new() };
         let opening =
             Opening { name: "p".into(), role: "server".into(), lease_ms: 1_000, executor: None };
         let event = NewEvent::new(events::OPENED, Body::json(&opening));
@@ -61,21 +61,15 @@ impl Pocket {
     }
 
     pub fn random(&mut self) -> u64 {
-        // splitmix64
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.dice.draw()
     }
 
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
-        let n = self.random();
-        (!from.is_empty()).then(|| from[(n % from.len() as u64) as usize])
+        self.dice.pick(from)
     }
 
     pub fn commit_id(&mut self) -> CommitId {
-        CommitId::new(self.random(), self.random())
+        self.dice.commit_id()
     }
 
     pub fn commit_ok(&mut self, commit: Commit) {
@@ -97,9 +91,7 @@ impl Pocket {
     }
 
     pub fn new_id(&mut self) -> EntityId {
-        let mut random = [0; 10];
-        random[..8].copy_from_slice(&self.random().to_be_bytes());
-        EntityId::new(self.store.now, random)
+        self.dice.entity(self.store.now)
     }
 
     pub fn create(&mut self, kind: &'static str, body: &Body) -> EntityId {

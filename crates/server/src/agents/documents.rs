@@ -5,44 +5,14 @@
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// Where an agent stands.
+/// Where an agent stands: what a list says of it, and its profile.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
 pub(super) struct AgentDocument {
-    /// Its name.
-    name: String,
-    /// Its id.
-    id: String,
-    /// Whose it is.
-    tenant: String,
-    /// idle, dispatched, running, suspended or removed.
-    status: String,
-    /// Nothing is dispatched.
-    paused: bool,
-    /// Rises with every dispatch, resume and forced end of its turns.
-    turn_epoch: u64,
-    /// Which workers run its turns.
-    target: String,
-    /// The channel of turns that bring none.
-    channel: Option<String>,
-    /// Where its deliverables go.
-    output_box: Option<String>,
+    #[serde(flatten)]
+    row: AgentRowDocument,
     /// What its worker needs to know: model, instructions, tools.
     profile: Value,
-    /// The turn whose turn it is.
-    active: Option<TurnDocument>,
-    /// Turns in line: who is next, in order.
-    queue: Vec<QueuedTurnDocument>,
-    /// The last that ended, the newest first.
-    recent: Vec<PastTurnDocument>,
-    /// Turns that ended so far.
-    turns: u64,
-    /// When it was first set.
-    created_at: i64,
-    /// When it changed last.
-    changed_at: i64,
-    /// Why the engine can not decide about it.
-    fault: Option<String>,
 }
 
 /// A turn in line.
