@@ -30,8 +30,8 @@ async fn world() -> World {
 async fn typed(server: &str, words: &[&str]) -> Result<String, Failure> {
     let back = ["--server", server, "--by", "ada"];
     // Without the name of a command it is about jobs.
-    let front = match words[0] {
-        "schedule" | "limit" => &["tenure"][..],
+    let front: &[&str] = match words[0] {
+        "schedule" | "limit" => &["tenure"],
         _ => &["tenure", "job"],
     };
     let line = front.iter().chain(words).chain(&back);
@@ -152,7 +152,7 @@ async fn jobs_are_moved_by_those_who_may() {
     let dead = world.json(&["list", "--dead"]).await["jobs"][0]["id"].as_str().unwrap().to_owned();
     for (tenant, there) in [("default", true), ("acme", false)] {
         for list in [&["list", "--dead"][..], &["list", "--status", "failed"][..]] {
-            let said = world.says(&[list, &["--tenant", tenant]].concat()).await;
+            let said = world.says(&[list, &["--tenant", tenant][..]].concat()).await;
             assert_eq!(said != "no such jobs\n", there, "{tenant}: {said}");
         }
     }
@@ -184,7 +184,7 @@ async fn a_calendar_is_looked_at_before_a_schedule_has_it() {
     assert!(refused.contains("cron") && refused.contains("61 * * * *"), "{refused}");
     // The other form is as it was.
     let question = json!({"question": "Ship it?"}).to_string();
-    let set = ["schedule", "set", "preview", &question, "--every", "60", "--flow", "ask"];
+    let set = ["schedule", "set", "preview", question.as_str(), "--every", "60", "--flow", "ask"];
     world.says(&set).await;
     let times = world.says(&["schedule", "preview", "preview", "--next", "3"]).await;
     assert_eq!(times.lines().count(), 3, "{times}");
