@@ -6,23 +6,27 @@
 //! 1. *memory*: what the collector's resident set grows by from no pods to all of them, running, per pod. Once at rest, when all is told and
 //!    what the burst needed was given back (that is what a pod costs), and once at the end of the burst;
 //! 2. *flood*: every pod changes as often as asked, as fast as they come, until all tasks are recorded as ended;
-//! 3. *steady*: pods that end at a fixed rate; from the moment of the change to the moment that the end is recorded.
+//! 3. *steady*: pods that end at a fixed rate; from the moment of the change to the moment that the end is recorded, which is when its commit
+//!    is on disk, not when it was decided. It begins when the pods of this part run and are recorded as running, without a pause.
+
+mod stages;
 
 use crate::{
-    jobs::{Kit, here::Office, wrong},
+    jobs::{Kit, count::Counting, here::Office, wrong},
     place::Place,
-    report::{Case, percentile},
+    report::Case,
 };
 use serde_json::{Value, json};
+use stages::{Clocks, Ledger, Stages};
 use std::{
     net::Ipv4Addr,
     path::Path,
     process::{Child, Command, Stdio},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 use tenure_engine::stop::stopper;
-use tenure_kernel::{error::StoreError, ids::EntityId, runtime::Rt, store::Store, time::Timestamp};
+use tenure_kernel::{error::StoreError, ids::EntityId, runtime::Rt, store::Store};
 use tenure_kubedouble::{Cluster, Life, Step};
 use tenure_pods::report::{labels, task_of_label};
 use tenure_server::{App, ServerOptions};
@@ -43,6 +47,8 @@ pub struct Options {
     pub time: Duration,
     /// Redis, if events are published too.
     pub redis: Option<String>,
+    /// Tells when the steady part was slow, and where.
+    pub journal: bool,
 }
 
 fn failed(e: impl std::fmt::Display) -> StoreError {
@@ -168,19 +174,6 @@ async fn until<F: Future<Output = Result<bool, StoreError>>>(
     Ok(())
 }
 
-/// When each task was recorded as ended, for those that are.
-async fn ends(
-    store: &Arc<dyn Store>,
-    tasks: &[EntityId],
-) -> Result<Vec<Option<Timestamp>>, StoreError> {
-    let mut all = Vec::with_capacity(tasks.len());
-    for task in tasks {
-        let head = store.head(*task).await?;
-        all.push(head.filter(|h| h.must_end_by.is_none()).map(|h| h.changed_at));
-    }
-    Ok(all)
-}
-
 async fn all_in(
     store: &Arc<dyn Store>,
     rt: &Rt,
@@ -210,7 +203,7 @@ pub async fn run(
     postgres_flights: usize,
     options: &Options,
 ) -> Result<Vec<Case>, StoreError> {
-    let Office { node, .. } = Office::open(place, &kit, postgres_flights).await?;
+    let Office { node, store: counting, .. } = Office::open(place, &kit, postgres_flights).await?;
     let rt = node.pipeline.rt().clone();
     let store = node.pipeline.store().clone();
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed)?;
@@ -255,42 +248,12 @@ pub async fn run(
         player.play(None, wobble.chain(ends)).steps
     });
     let steps = steps.await.map_err(failed)?;
+    let changed = rt.mono().saturating_sub(began).as_secs_f64();
     all_in(&store, &rt, &tasks, "SUCCEEDED").await?;
     let took = rt.mono().saturating_sub(began).as_secs_f64();
     let processor = (collector.processor()? - before).max(0.01);
 
-    // ---- steady ----
-    let count = (options.rate * options.time.as_secs_f64()) as usize;
-    let names: Vec<String> = (0..count).map(|n| format!("s{n}")).collect();
-    let ended: Vec<EntityId> = names.iter().map(|n| task_of_label(&format!("bench-{n}"))).collect();
-    cluster.load_pods(names.iter().map(|n| pod(n, &format!("bench-{n}"))));
-    for name in &names {
-        cluster.running(name);
-    }
-    all_in(&store, &rt, &ended, "RUNNING").await?;
-    let (player, rate) = (cluster.clone(), options.rate);
-    // The two clocks side by side: what is recorded has the store's time.
-    let (mono, wall) = (rt.mono(), store.now().await?);
-    let clock = rt.clone();
-    let moments = tokio::task::spawn_blocking(move || {
-        let mut at = Vec::with_capacity(names.len());
-        let steps = names.iter().map(|name| Step::Live(name.clone(), succeeded()));
-        let steps = steps.inspect(|_| at.push(clock.mono()));
-        player.play(Some(rate), steps);
-        at
-    });
-    let moments = moments.await.map_err(failed)?;
-    all_in(&store, &rt, &ended, "SUCCEEDED").await?;
-    let recorded = ends(&store, &ended).await?;
-    let mut waits: Vec<f64> = moments
-        .iter()
-        .zip(recorded)
-        .filter_map(|(moment, end)| {
-            let happened = wall + moment.saturating_sub(mono);
-            Some(end?.since(happened).as_secs_f64() * 1_000.0)
-        })
-        .collect();
-    waits.sort_by(f64::total_cmp);
+    let ends = steady(&cluster, &store, &counting, &rt, options).await?;
     let bus = options.redis.is_some();
     Ok(vec![
         Case::of("pods_memory")
@@ -304,13 +267,65 @@ pub async fn run(
             .with("events", steps)
             .with("redis", bus)
             .measured("events_per_second", steps as f64 / took)
+            .measured("changes_per_second", steps as f64 / changed)
             .measured("events_per_processor_second", steps as f64 / processor),
         Case::of("pods_steady")
             .with("store", place.engine())
-            .with("ends", waits.len())
+            .with("ends", ends.len())
             .with("redis", bus)
             .measured("ends_per_second", options.rate)
-            .measured("observed_to_recorded_p50_ms", percentile(&waits, 0.5))
-            .measured("observed_to_recorded_p99_ms", percentile(&waits, 0.99)),
+            .measured("observed_to_recorded_p50_ms", stages::of(&ends, |s| s.all, 0.5))
+            .measured("observed_to_recorded_p99_ms", stages::of(&ends, |s| s.all, 0.99))
+            .measured("observed_to_recorded_max_ms", stages::of(&ends, |s| s.all, 1.0))
+            .measured("seen_p99_ms", stages::of(&ends, |s| s.seen, 0.99))
+            .measured("taken_p99_ms", stages::of(&ends, |s| s.taken, 0.99))
+            .measured("decided_p99_ms", stages::of(&ends, |s| s.decided, 0.99)),
     ])
+}
+
+/// Pods that end at a fixed rate: the stages of every end.
+async fn steady(
+    cluster: &Cluster,
+    store: &Arc<dyn Store>,
+    counting: &Counting,
+    rt: &Rt,
+    options: &Options,
+) -> Result<Vec<Stages>, StoreError> {
+    let count = (options.rate * options.time.as_secs_f64()) as usize;
+    let names: Vec<String> = (0..count).map(|n| format!("s{n}")).collect();
+    let ended: Vec<EntityId> = names.iter().map(|n| task_of_label(&format!("bench-{n}"))).collect();
+    cluster.load_pods(names.iter().map(|n| pod(n, &format!("bench-{n}"))));
+    for name in &names {
+        cluster.running(name);
+    }
+    all_in(store, rt, &ended, "RUNNING").await?;
+    let ledger = Arc::new(Mutex::new(Ledger::default()));
+    let noting = ledger.clone();
+    counting.tell(Box::new(move |op, at| {
+        noting.lock().unwrap_or_else(PoisonError::into_inner).note(op, at);
+    }));
+    if options.journal {
+        counting.keep_journal();
+    }
+    let clocks = Clocks { mono: rt.mono(), wall: store.now().await? };
+    let (player, rate, clock) = (cluster.clone(), options.rate, rt.clone());
+    let changed = tokio::task::spawn_blocking(move || {
+        let steps = names.into_iter().map(|name| Step::Live(name, succeeded()));
+        let began = player.play(Some(rate), steps);
+        (began, clock.mono())
+    });
+    let (played, over) = changed.await.map_err(failed)?;
+    all_in(store, rt, &ended, "SUCCEEDED").await?;
+    // Instants of the double, on the clock of this process: counted back from the end.
+    let last = played.moments.last().map(|(_, at)| *at);
+    let moment = |at| over.saturating_sub(last.map_or(Duration::ZERO, |last| last - at));
+    let ledger = ledger.lock().unwrap_or_else(PoisonError::into_inner);
+    let changes = ended.iter().zip(&played.moments);
+    let ends: Option<Vec<Stages>> =
+        changes.map(|(task, (_, at))| ledger.stages(*task, moment(*at), clocks)).collect();
+    let ends = ends.ok_or_else(|| wrong("an end was recorded that nobody saw".into()))?;
+    if options.journal {
+        stages::tell(&ends, &counting.take_journal(), clocks.mono);
+    }
+    Ok(ends)
 }

@@ -28,7 +28,7 @@ use tenure_kernel::{
     head::Head,
     housekeeping::{Pulse, PulseRequest, Retired},
     ids::{EntityId, MessageId, SessionId},
-    mail::Mail,
+    mail::{Mail, MailAnswer},
     outbox::{Handover, Posted},
     rules::Tallies,
     runtime::{BoxFuture, Rt},
@@ -133,7 +133,12 @@ pub struct Counting {
     log: Mutex<Option<Vec<(Duration, bool)>>>,
     /// Everything that was asked of the store; `None` while nobody wants to know.
     journal: Mutex<Option<Vec<Asked>>>,
+    /// Told of every operation that is durable, and when; `None` while nobody wants to know.
+    witness: Mutex<Option<Witness>>,
 }
+
+/// Told of an operation that is durable, and when.
+pub type Witness = Box<dyn FnMut(&Op, Duration) + Send>;
 
 /// One thing that the store was asked for.
 #[derive(Clone, Debug)]
@@ -161,7 +166,7 @@ impl Counting {
     pub fn new(store: Arc<dyn Store>, rt: Rt) -> Arc<Self> {
         let (batches, commits, history_reads, completed) = Default::default();
         let started = Mutex::default();
-        let (log, journal) = Default::default();
+        let (log, journal, witness) = Default::default();
         Arc::new(Counting {
             store,
             rt,
@@ -172,7 +177,18 @@ impl Counting {
             started,
             log,
             journal,
+            witness,
         })
+    }
+
+    /// From now on this is told of every commit and every mail that was accepted, when it is durable.
+    pub fn tell(&self, witness: Witness) {
+        *self.witness() = Some(witness);
+    }
+
+    fn witness(&self) -> MutexGuard<'_, Option<Witness>> {
+        // A witness only notes; if one panicked, what it noted is still what happened.
+        self.witness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins to keep a journal.
@@ -247,6 +263,12 @@ impl Counting {
             let now = self.rt.mono();
             let commits = ops.iter().zip(answers).filter(|(_, a)| accepted(a));
             log.extend(commits.map(|(op, _)| (now, has(op, CALL_STARTED))));
+        }
+        if let Some(witness) = &mut *self.witness() {
+            let now = self.rt.mono();
+            let mailed = |a: &Answer| matches!(a, Answer::Mail(MailAnswer::Accepted { .. }));
+            let taken = ops.iter().zip(answers).filter(|(_, a)| accepted(a) || mailed(a));
+            taken.for_each(|(op, _)| witness(op, now));
         }
         let mut started = self.started();
         if started.is_empty() {

@@ -446,6 +446,9 @@ pub enum Suite {
         /// Publish to this Redis too
         #[arg(long, value_name = "ADDRESS")]
         redis: Option<String>,
+        /// Also tells when the steady part was slow, and in which stage
+        #[arg(long)]
+        journal: bool,
     },
     /// The worker of `bench calls`
     #[command(hide = true)]

@@ -244,13 +244,14 @@ async fn cases(place: &Place, suite: &Suite) -> Result<Vec<Case>, Failure> {
             let options = calls::Options { jobs: *jobs, journal: *journal };
             vec![calls::run(place, kit, POSTGRES_FLIGHTS, options).await?.case()]
         }
-        Suite::Pods { pods, changes, rate, seconds, redis } => {
+        Suite::Pods { pods, changes, rate, seconds, redis, journal } => {
             let options = pods::Options {
                 pods: (*pods).max(1),
                 changes: *changes,
                 rate: rate.max(1.0),
                 time: Duration::from_secs_f64(*seconds),
                 redis: redis.clone(),
+                journal: *journal,
             };
             pods::run(place, kit(), POSTGRES_FLIGHTS, &options).await?
         }
