@@ -4,12 +4,13 @@
 //! and the key of what was said. With the facts it can judge again when time has passed, when a node has died, and when the pod is not there
 //! any more; the object itself is never kept.
 
+mod marks;
+
 use super::{
     area::Area,
     later::Later,
     saying::Saying,
     short::{lengthen, shorten},
-    spool::Mark,
     who::{self, Unlabelled, Who},
 };
 use crate::{
@@ -23,7 +24,7 @@ use crate::{
 use k8s_openapi::api::core::v1::Pod;
 use std::{
     cmp::Reverse,
-    collections::{BinaryHeap, HashMap, VecDeque},
+    collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
     time::Duration,
 };
 use tenure_kernel::time::Timestamp;
@@ -109,8 +110,9 @@ pub struct Core {
     policy: Policy,
     area: Area,
     name: String,
-    /// Boxed, because a table is up to half empty.
-    pods: HashMap<Box<str>, Box<Record>>,
+    /// By uid, in an order that stays while pods come and go: they are written down in pieces, and a simulation has to repeat itself.
+    /// Boxed, because there is room for more in it than there are.
+    pods: BTreeMap<Box<str>, Box<Record>>,
     timers: BinaryHeap<Reverse<(Timestamp, Box<str>)>>,
     later: Later,
     nodes: HashMap<Box<str>, (NodeView, u32)>,
@@ -130,7 +132,7 @@ impl Core {
             policy,
             area,
             name: name.to_owned(),
-            pods: HashMap::new(),
+            pods: BTreeMap::new(),
             timers: BinaryHeap::new(),
             later: Later::default(),
             nodes: HashMap::new(),
@@ -142,79 +144,6 @@ impl Core {
             unsaid_for: Duration::from_secs(60),
             tally: Tally::default(),
         }
-    }
-
-    /// What was known before a restart. With `said` nothing is said again that was said then.
-    pub fn load(&mut self, marks: Vec<Mark>, said: bool) {
-        for mark in marks {
-            let pod = LeanPod::recall(mark.facts.as_bytes()).0;
-            let who = Who {
-                task: mark.task.into(),
-                workflow: mark.workflow.into(),
-                tenant: mark.tenant.into(),
-                attempt: mark.attempt,
-            };
-            let status = mark.last.as_ref().and_then(|l| l.status);
-            let key = behind(&mark.uid, &mark.said).into();
-            let before = Said { key, status, over: mark.over };
-            let record = Box::new(Record {
-                who,
-                node: who::node(&pod).map(Box::from),
-                facts: shorten(mark.facts.as_bytes()),
-                last: mark.last.map(Box::new),
-                said: Some(before).filter(|s| said && !s.key.is_empty()),
-                check: None,
-                list: 0,
-                done: mark.over && said,
-            });
-            self.pods.insert(mark.uid.into(), record);
-        }
-    }
-
-    /// What is known now, and what of it was said.
-    pub fn marks(&self) -> impl Iterator<Item = Mark> {
-        self.marks_before(&[])
-    }
-
-    /// The same as long as these are not written down elsewhere. What is still to be said is marked as not said, and
-    /// pods of which that is all that is left are marked as if they were there: they are missed after a restart.
-    pub fn marks_before<'a>(&'a self, open: &'a [Saying]) -> impl Iterator<Item = Mark> + 'a {
-        let unsaid = self.unsaid.iter().map(|(_, saying)| &**saying);
-        let unsaid = unsaid.filter(|_| !self.active).chain(self.later.all()).chain(open);
-        // The last about a pod says the most.
-        let open: HashMap<&str, &Saying> = unsaid.map(|s| (s.report.pod.uid.as_str(), s)).collect();
-        let gone: Vec<Mark> = open
-            .iter()
-            .filter(|(uid, _)| !self.pods.contains_key(**uid))
-            .map(|(_, saying)| saying.unsaid_mark())
-            .collect();
-        let known = self.marks_of_pods().map(move |mut mark| {
-            if open.contains_key(mark.uid.as_str()) {
-                mark.said = String::new();
-                mark.over = false;
-            }
-            mark
-        });
-        known.chain(gone)
-    }
-
-    fn marks_of_pods(&self) -> impl Iterator<Item = Mark> {
-        self.pods.iter().map(|(uid, record)| Mark {
-            uid: uid.to_string(),
-            task: record.who.task.to_string(),
-            workflow: record.who.workflow.to_string(),
-            tenant: record.who.tenant.to_string(),
-            attempt: record.who.attempt,
-            said: self.told(record).map(|s| format!("{uid}{}", s.key)).unwrap_or_default(),
-            over: self.told(record).is_some_and(|s| s.over),
-            facts: String::from_utf8_lossy(&lengthen(&record.facts)).into_owned(),
-            last: record.last.as_deref().cloned(),
-        })
-    }
-
-    /// What was said of it, by us: who only listens notes down what it would have said, and has said nothing.
-    fn told<'a>(&self, record: &'a Record) -> Option<&'a Said> {
-        record.said.as_ref().filter(|_| self.active || record.done)
     }
 
     /// A list begins.
@@ -380,10 +309,8 @@ impl Core {
 
     /// The list is complete: what was known and is not in it, is gone or was never ours.
     pub fn list_complete(&mut self, now: Timestamp) -> Vec<Act> {
-        let mut missing: Vec<Box<str>> =
+        let missing: Vec<Box<str>> =
             self.pods.iter().filter(|(_, r)| r.list != self.list).map(|(u, _)| u.clone()).collect();
-        // Not in the order of a table that is hashed anew in every process: a simulation has to repeat itself.
-        missing.sort_unstable();
         let mut acts = Vec::new();
         for uid in missing {
             self.tally.absent += 1;
@@ -494,13 +421,12 @@ impl Core {
     }
 
     fn judge_where(&mut self, fits: impl Fn(Option<&str>) -> bool, now: Timestamp) -> Vec<Act> {
-        let mut uids: Vec<Box<str>> = self
+        let uids: Vec<Box<str>> = self
             .pods
             .iter()
             .filter(|(_, r)| fits(r.node.as_deref()) && r.said.as_ref().is_none_or(|s| !s.over))
             .map(|(uid, _)| uid.clone())
             .collect();
-        uids.sort_unstable();
         let mut acts = Vec::new();
         for uid in uids {
             let Some(record) = self.pods.get(&uid) else { continue };

@@ -34,6 +34,11 @@ impl Later {
         self.sayings.remove(uid);
     }
 
+    /// Something about this pod is put off.
+    pub fn has(&self, uid: &str) -> bool {
+        self.sayings.contains_key(uid)
+    }
+
     pub fn next_due(&self) -> Option<Timestamp> {
         self.due.peek().map(|Reverse((at, ..))| *at)
     }

@@ -44,6 +44,10 @@ const ASKS: usize = 8;
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// How often what is known of pods is written down while nothing else makes it worth while.
 const MARKS_EVERY: Duration = Duration::from_secs(60);
+/// So many of them at once: what was seen meanwhile waits, and so does whoever is to be told.
+const MARKS_AT_ONCE: usize = 32;
+/// How soon the next ones follow while nothing is seen.
+const MARKS_PAUSE: Duration = Duration::from_millis(1);
 
 /// Points at which a drill or a test can interfere.
 pub mod points {
@@ -367,6 +371,7 @@ impl Collector {
             asks: asks_to,
             again: VecDeque::new(),
             marked: Duration::ZERO,
+            marking: None,
         };
         self.run(seeing.run(), true);
     }
@@ -482,7 +487,10 @@ struct Seeing {
     asks: mpsc::UnboundedSender<PodRef>,
     /// Asked for in vain, and when to ask again.
     again: VecDeque<(Duration, PodRef)>,
+    /// When what is known was last written down, or could not be.
     marked: Duration,
+    /// It is being written down, and this was the last one.
+    marking: Option<String>,
 }
 
 enum Heard {
@@ -560,6 +568,7 @@ impl Seeing {
     async fn hear(&mut self, stop: &mut watch::Receiver<bool>) -> Heard {
         let now = self.shared.clock.now();
         let due = self.core.next_due().map_or(TICK, |at| at.since(now)).min(TICK);
+        let due = if self.marking.is_some() { due.min(MARKS_PAUSE) } else { due };
         let pause = async {
             self.shared.rt.sleep(due).await;
             Heard::Time
@@ -679,11 +688,29 @@ impl Seeing {
         let old = mono.saturating_sub(self.marked) >= MARKS_EVERY;
         let mut spool = self.shared.spool();
         let dropped = spool.expire(now);
-        if last || old || spool.wants_marks() {
-            self.marked = mono;
-            spool.keep(&mut self.core.marks());
-        }
-        drop(spool);
         self.core.forget(&dropped);
+        if last {
+            spool.keep(&mut self.core.marks());
+            return;
+        }
+        // What was marked as said may have been among what was dropped.
+        let anew = self.marking.is_none() || !dropped.is_empty();
+        if anew && (self.marking.is_some() || old || spool.wants_marks()) {
+            self.marking = spool.begin_marks().then(String::new);
+            self.marked = mono;
+        }
+        if let Some(behind) = self.marking.take() {
+            let marks = self.core.marks_after(&behind, MARKS_AT_ONCE);
+            let more = marks.len() == MARKS_AT_ONCE;
+            let next = marks.last().map(|mark| mark.uid.clone());
+            let written = spool.add_marks(&mut marks.into_iter());
+            self.marking = next.filter(|_| more && written);
+            if written && !more {
+                let gone = spool.add_marks(&mut self.core.marks_of_gone().into_iter());
+                if gone && spool.end_marks() {
+                    self.marked = mono;
+                }
+            }
+        }
     }
 }

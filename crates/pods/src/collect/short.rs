@@ -56,7 +56,7 @@ const MOMENT: u8 = 0;
 const DIGITS: &[u8] = b"0000-00-00T00:00:00Z";
 
 /// The byte that stands for a word.
-fn code(word: usize) -> u8 {
+const fn code(word: usize) -> u8 {
     // Bytes that are in no UTF-8 follow on those that are in no JSON.
     const NO_UTF8: [u8; 13] =
         [0xc0, 0xc1, 0xf5, 0xf6, 0xf7, 0xf8, 0xf9, 0xfa, 0xfb, 0xfc, 0xfd, 0xfe, 0xff];
@@ -65,6 +65,18 @@ fn code(word: usize) -> u8 {
         _ => NO_UTF8[word - 31],
     }
 }
+
+/// The word for which a byte stands, by the byte; [`NO_WORD`] for others.
+const WORD_OF: [u8; 256] = {
+    let mut table = [NO_WORD; 256];
+    let mut word = 0;
+    while word < WORDS.len() {
+        table[code(word) as usize] = word as u8;
+        word += 1;
+    }
+    table
+};
+const NO_WORD: u8 = u8::MAX;
 
 /// The fourteen digits of a moment, if one begins here.
 fn moment(text: &[u8]) -> Option<u64> {
@@ -119,8 +131,8 @@ pub(super) fn lengthen(short: &[u8]) -> Vec<u8> {
                 out[place] = b'0' + (number % 10) as u8;
                 number /= 10;
             }
-        } else if let Some(word) = (0..WORDS.len()).find(|w| code(*w) == *first) {
-            out.extend_from_slice(WORDS[word]);
+        } else if let Some(word) = WORDS.get(usize::from(WORD_OF[usize::from(*first)])) {
+            out.extend_from_slice(word);
         } else {
             out.push(*first);
         }

@@ -1,4 +1,4 @@
-use super::*;
+use super::{super::spool::Mark, *};
 use crate::verdict::{Cause, NodeReady};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -262,6 +262,88 @@ fn a_sweeper_that_is_restarted_still_says_what_it_held_back() {
     assert!(again.marks().all(|mark| !mark.said.is_empty()), "now it was said");
 }
 
+/// Writes down what is known in pieces of one pod, as [`Spool`](super::super::spool::Spool) would keep it: later marks of a pod take the place
+/// of earlier ones, and what is said after a mark is read after it.
+#[derive(Default)]
+struct Pass {
+    marks: BTreeMap<String, (usize, Mark)>,
+    said: Vec<Saying>,
+    behind: String,
+    done: bool,
+}
+
+impl Pass {
+    fn piece(&mut self, core: &Core) {
+        match core.marks_after(&self.behind, 1).pop() {
+            Some(mark) => {
+                self.behind.clone_from(&mark.uid);
+                self.marks.insert(mark.uid.clone(), (self.said.len(), mark));
+            }
+            None => {
+                let said = self.said.len();
+                let gone = core.marks_of_gone().into_iter();
+                self.marks.extend(gone.map(|m| (m.uid.clone(), (said, m))));
+                self.done = true;
+            }
+        }
+    }
+
+    fn heard(&mut self, acts: &[Act]) {
+        let said = acts.iter().filter_map(|act| match act {
+            Act::Say(saying) => Some((**saying).clone()),
+            Act::Ask(_) => None,
+        });
+        self.said.extend(said);
+    }
+
+    fn read(&self) -> Vec<Mark> {
+        let marks = self.marks.values().map(|(_, mark)| (mark.uid.clone(), mark.clone()));
+        let mut marks: BTreeMap<String, Mark> = marks.collect();
+        for (i, saying) in self.said.iter().enumerate() {
+            if self.marks.get(&saying.report.pod.uid).is_none_or(|(said, _)| i >= *said) {
+                saying.mark_in(&mut marks);
+            }
+        }
+        marks.into_values().collect()
+    }
+}
+
+#[test]
+fn what_a_sweeper_holds_back_while_marks_are_written_is_in_them() {
+    let mut core = sweeper();
+    core.list_began();
+    for task in ["a", "b", "c", "d"] {
+        core.seen(&running(task), at(1));
+    }
+    let mut pass = Pass::default();
+    pass.heard(&core.tick(at(70)));
+    pass.piece(&core);
+    // Held back: of one that is written already, of one that comes, of one that is gone before it comes, and of one that nobody has seen before.
+    core.seen(&ended("a", 1), at(71));
+    core.seen(&ended("b", 1), at(71));
+    core.deleted(&deleting(running("c")), at(71));
+    core.deleted(&deleting(running("0")), at(71));
+    while !pass.done {
+        pass.piece(&core);
+    }
+    let mut again = sweeper();
+    again.load(pass.read(), true);
+    again.list_began();
+    for pod in [ended("a", 1), ended("b", 1), running("d")] {
+        assert!(again.seen(&pod, at(72)).is_empty());
+    }
+    again.list_complete(at(72));
+    let mut told = said(&again.tick(at(200)));
+    told.sort();
+    let ends = ["a FAILED over quietly", "b FAILED over quietly"];
+    let gone = ["0 FAILED gone quietly", "c FAILED gone quietly"];
+    assert_eq!(
+        told,
+        [gone[0], ends[0], ends[1], gone[1]],
+        "with what was said before them in the line"
+    );
+}
+
 #[test]
 fn what_a_sweeper_holds_back_is_one_thing_of_each_pod_and_not_put_off() {
     let mut core = sweeper();
@@ -375,8 +457,9 @@ proptest! {
     /// Whatever is seen in whatever order: the first end of a pod stays, nobody runs after an end, and that a pod is over is said
     /// once (or twice, if it was gone before its end was seen).
     #[test]
-    fn an_end_is_said_once_and_stays(steps in proptest::collection::vec((0u8..12, 0usize..3, 1u64..4_000), 1..80)) {
+    fn an_end_is_said_once_and_stays(steps in proptest::collection::vec((0u8..14, 0usize..3, 1u64..4_000), 1..80)) {
         let mut core = core();
+        let (mut kept, mut pass) = (Pass::default(), Pass::default());
         let tasks = ["a", "b", "c"];
         let mut told: HashMap<String, Vec<Report>> = HashMap::new();
         let mut now = 0;
@@ -424,14 +507,25 @@ proptest! {
                     let asked = PodRef { namespace: "n".into(), name: task.into(), uid: format!("u-{task}") };
                     core.answered(&asked, None, at(now))
                 }
+                (11 | 12, _) => {
+                    pass.piece(&core);
+                    if pass.done {
+                        kept = std::mem::take(&mut pass);
+                    }
+                    Vec::new()
+                }
                 _ => {
-                    let marks = core.marks().collect();
+                    // Killed, wherever the marks were.
+                    let marks = kept.read();
+                    pass = Pass::default();
                     core = self::core();
                     core.load(marks, true);
                     core.list_began();
                     Vec::new()
                 }
             };
+            kept.heard(&acts);
+            pass.heard(&acts);
             for act in acts {
                 if let Act::Say(saying) = act {
                     told.entry(saying.report.task_id.clone()).or_default().push(saying.report);

@@ -29,11 +29,23 @@ struct Segment {
     live: usize,
 }
 
+/// So much of the marks is written before the disk is waited for: a disk that has to take megabytes at once makes everybody wait who wants
+/// something from it.
+const MARKS_SYNC_BYTES: usize = 256 * 1024;
+
+/// Marks that are being written, under a name that nobody reads.
+struct Marking {
+    file: File,
+    path: PathBuf,
+    unsynced: usize,
+}
+
 /// A directory of segments; the last one is written to.
 pub(super) struct Disk {
     directory: PathBuf,
     segments: BTreeMap<u64, Segment>,
     segment_bytes: u64,
+    marking: Option<Marking>,
     _lock: File,
     /// So many changes of the directory are left before the process is as good as killed.
     #[cfg(test)]
@@ -44,8 +56,9 @@ pub(super) struct Disk {
 pub(super) struct Found {
     pub disk: Disk,
     pub records: Vec<(Record, Place)>,
-    pub marks: Vec<Mark>,
-    /// The first report that the marks know nothing of.
+    /// Each with the first report that it may know nothing of.
+    pub marks: Vec<(u64, Mark)>,
+    /// The first report that the marks know nothing of, whatever pod it is about.
     pub marked: u64,
     /// Bytes that could not be read: a torn end, or damage.
     pub lost_bytes: u64,
@@ -85,6 +98,7 @@ impl Disk {
             directory: directory.to_owned(),
             segments: BTreeMap::new(),
             segment_bytes,
+            marking: None,
             _lock: lock,
             #[cfg(test)]
             lives: None,
@@ -219,12 +233,11 @@ impl Disk {
         self.segments.last_key_value().is_some_and(|(_, s)| s.bytes >= self.segment_bytes)
     }
 
-    /// Begins a new segment, with where everybody is, and removes those that nobody needs: the marks are newer.
-    pub fn rotate(&mut self, cursors: [u64; 2]) -> io::Result<()> {
+    /// Begins a new segment, with where everybody is.
+    fn rotate(&mut self, cursors: [u64; 2]) -> io::Result<()> {
         let next = self.segments.last_key_value().map_or(1, |(number, _)| number + 1);
         self.begin(next)?;
         self.append(&[Record::Cursors(cursors).encode()], true)?;
-        self.sweep();
         Ok(())
     }
 
@@ -302,11 +315,7 @@ impl Disk {
         path: &Path,
         write: impl FnOnce(&mut File) -> io::Result<()>,
     ) -> io::Result<File> {
-        let mut scratch = path.as_os_str().to_owned();
-        scratch.push(SCRATCH);
-        self.alive()?;
-        let mut file =
-            OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&scratch)?;
+        let (mut file, scratch) = self.scratch(path)?;
         self.alive()?;
         write(&mut file)?;
         self.alive()?;
@@ -316,50 +325,118 @@ impl Disk {
         Ok(file)
     }
 
-    /// Replaces the marks; they know of every report before `next`.
-    pub fn write_marks(
+    /// A new file under the name that it has until it takes the place of this one.
+    fn scratch(&mut self, path: &Path) -> io::Result<(File, PathBuf)> {
+        let mut scratch = path.as_os_str().to_owned();
+        scratch.push(SCRATCH);
+        let scratch = PathBuf::from(scratch);
+        self.alive()?;
+        let file =
+            OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&scratch)?;
+        Ok((file, scratch))
+    }
+
+    /// Begins marks that know of every report before `next`. With `rotate` what comes from now on lies in a new segment. What is written is
+    /// on the disk before marks can say that it was said.
+    pub fn begin_marks(&mut self, next: u64, rotate: bool, cursors: [u64; 2]) -> io::Result<()> {
+        self.marking = None;
+        self.sync()?;
+        if rotate {
+            self.rotate(cursors)?;
+        }
+        let (file, path) = self.scratch(&self.directory.join(MARKS))?;
+        let mut out = MAGIC.to_vec();
+        frame::put(&mut out, &next.to_le_bytes());
+        self.alive()?;
+        let marking = self.marking.insert(Marking { file, path, unsynced: out.len() });
+        marking.file.write_all(&out)
+    }
+
+    /// Whether marks are being written.
+    pub fn is_marking(&self) -> bool {
+        self.marking.is_some()
+    }
+
+    /// Forgets the marks that are being written; those from before stay.
+    pub fn drop_marks(&mut self) {
+        self.marking = None;
+    }
+
+    /// Writes some of them, which know of every report about their pods before `next`.
+    pub fn add_marks(
         &mut self,
         next: u64,
         marks: &mut dyn Iterator<Item = Mark>,
     ) -> io::Result<()> {
-        let path = self.directory.join(MARKS);
-        self.replace(&path, |file| {
-            let mut out = io::BufWriter::new(file);
-            out.write_all(MAGIC)?;
-            let mut record = Vec::new();
-            frame::put(&mut record, &next.to_le_bytes());
-            out.write_all(&record)?;
-            for mark in marks {
-                let mark = serde_json::to_vec(&mark)?;
-                // One that could not be read again would hide all behind it.
-                if mark.len() <= frame::RECORD_BYTES_MAX {
-                    record.clear();
-                    frame::put(&mut record, &mark);
-                    out.write_all(&record)?;
-                }
+        self.alive()?;
+        let Some(marking) = &mut self.marking else {
+            return Err(io::Error::other("no marks were begun"));
+        };
+        let mut out = Vec::new();
+        // A number among marks: from here on they are as new as this.
+        frame::put(&mut out, &next.to_le_bytes());
+        for mark in marks {
+            let mark = serde_json::to_vec(&mark)?;
+            // One that could not be read again would hide all behind it.
+            if mark.len() <= frame::RECORD_BYTES_MAX {
+                frame::put(&mut out, &mark);
             }
-            out.flush()
-        })?;
-        self.sync_directory()
+            if out.len() >= MARKS_SYNC_BYTES {
+                marking.put(&mut out)?;
+            }
+        }
+        marking.put(&mut out)
     }
 
-    fn read_marks(&self) -> (u64, Vec<Mark>) {
+    /// They take the place of those from before, and segments that nobody needs are removed: what was in them is in the marks.
+    pub fn end_marks(&mut self) -> io::Result<()> {
+        let Some(Marking { file, path, .. }) = self.marking.take() else {
+            return Err(io::Error::other("no marks were begun"));
+        };
+        self.sync()?;
+        self.alive()?;
+        file.sync_data()?;
+        self.alive()?;
+        fs::rename(&path, self.directory.join(MARKS))?;
+        self.sync_directory()?;
+        self.sweep();
+        Ok(())
+    }
+
+    fn read_marks(&self) -> (u64, Vec<(u64, Mark)>) {
         let nothing = (0, Vec::new());
         let Ok(bytes) = fs::read(self.directory.join(MARKS)) else { return nothing };
         if bytes.get(..MAGIC.len()) != Some(MAGIC) {
             return nothing;
         }
-        let Some((number, mut at)) = frame::take(&bytes, MAGIC.len()) else { return nothing };
-        let Ok(number) = number.try_into().map(u64::from_le_bytes) else { return nothing };
-        let mut marks = Vec::new();
+        let number = |payload: &[u8]| payload.try_into().map(u64::from_le_bytes).ok();
+        let Some((payload, mut at)) = frame::take(&bytes, MAGIC.len()) else { return nothing };
+        let Some(marked) = number(payload) else { return nothing };
+        let (mut marks, mut known) = (Vec::new(), marked);
         while let Some((payload, next)) = frame::take(&bytes, at) {
-            marks.extend(serde_json::from_slice::<Mark>(payload).ok());
+            match number(payload) {
+                Some(number) => known = number,
+                None => marks.extend(serde_json::from_slice(payload).ok().map(|m| (known, m))),
+            }
             at = next;
         }
-        (number, marks)
+        (marked, marks)
     }
 
-    pub fn sync(&self) -> io::Result<()> {
+    fn sync(&self) -> io::Result<()> {
         self.segments.last_key_value().map_or(Ok(()), |(_, s)| s.file.sync_data())
+    }
+}
+
+impl Marking {
+    fn put(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
+        self.file.write_all(out)?;
+        self.unsynced += out.len();
+        out.clear();
+        if self.unsynced >= MARKS_SYNC_BYTES {
+            self.unsynced = 0;
+            self.file.sync_data()?;
+        }
+        Ok(())
     }
 }

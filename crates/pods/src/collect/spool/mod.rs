@@ -172,7 +172,7 @@ impl Spool {
     fn replay(
         &mut self,
         records: Vec<(Record, Place)>,
-        marks: Vec<Mark>,
+        marks: Vec<(u64, Mark)>,
         marked: u64,
     ) -> Vec<Mark> {
         self.next = self.next.max(marked);
@@ -187,12 +187,16 @@ impl Spool {
                 Record::Entry(entry) => self.next = self.next.max(entry.seq + 1),
             }
         }
+        // Marks are made one after the other, and what was said in between must not make one older than it is.
+        let from: BTreeMap<String, u64> =
+            marks.iter().map(|(next, mark)| (mark.uid.clone(), *next)).collect();
         let mut known: BTreeMap<String, Mark> =
-            marks.into_iter().map(|m| (m.uid.clone(), m)).collect();
+            marks.into_iter().map(|(_, mark)| (mark.uid.clone(), mark)).collect();
         for (record, place) in records {
             let Record::Entry(entry) = record else { continue };
             if entry.seq >= marked
                 && let Some(saying) = entry.saying()
+                && from.get(&saying.report.pod.uid).is_none_or(|next| entry.seq >= *next)
             {
                 saying.mark_in(&mut known);
             }
@@ -513,12 +517,48 @@ impl Spool {
         dropped
     }
 
-    /// A new file is worth beginning: then [`Spool::keep`] is.
+    /// A new file is worth beginning: then marks are.
     pub fn wants_marks(&self) -> bool {
         self.disk.as_ref().is_some_and(Disk::wants_rotation)
     }
 
-    /// Writes down what is known of pods.
+    /// Begins to write down what is known of pods. Whether it has begun: without a disk there is nothing to do.
+    ///
+    /// What is pushed from here on is read after the marks when they are read, so they may be made piece by piece ([`Spool::add_marks`]) while
+    /// more is pushed. They count from [`Spool::end_marks`] on; until then those from before do.
+    pub fn begin_marks(&mut self) -> bool {
+        self.begin(self.wants_marks())
+    }
+
+    fn begin(&mut self, rotate: bool) -> bool {
+        let (cursors, next) = (self.cursors, self.next);
+        self.marking(|disk| disk.begin_marks(next, rotate, cursors))
+    }
+
+    /// The next ones. Whether it goes on: they are given up when they can not be written, and when room had to be made in between.
+    pub fn add_marks(&mut self, marks: &mut dyn Iterator<Item = Mark>) -> bool {
+        let next = self.next;
+        self.disk.as_ref().is_some_and(Disk::is_marking)
+            && self.marking(|disk| disk.add_marks(next, marks))
+    }
+
+    /// That was all of them. Whether they are written down.
+    pub fn end_marks(&mut self) -> bool {
+        self.marking(Disk::end_marks)
+    }
+
+    fn marking(&mut self, work: impl FnOnce(&mut Disk) -> io::Result<()>) -> bool {
+        let Some(disk) = &mut self.disk else { return false };
+        let done = work(disk);
+        if let Err(e) = &done {
+            tracing::warn!(error = %e, "the spool can not write down what is known");
+            disk.drop_marks();
+            self.state.disk_failures += 1;
+        }
+        done.is_ok()
+    }
+
+    /// Writes down what is known of pods, at once.
     pub fn keep(&mut self, marks: &mut dyn Iterator<Item = Mark>) {
         let rotate = self.wants_marks();
         self.note(marks, rotate);
@@ -526,17 +566,7 @@ impl Spool {
 
     /// Whether it is written down.
     fn note(&mut self, marks: &mut dyn Iterator<Item = Mark>, rotate: bool) -> bool {
-        let (cursors, next) = (self.cursors, self.next);
-        let Some(disk) = &mut self.disk else { return false };
-        let kept = disk.write_marks(next, marks).and_then(|()| match rotate {
-            true => disk.rotate(cursors),
-            false => disk.sync(),
-        });
-        if let Err(e) = &kept {
-            tracing::warn!(error = %e, "the spool can not write down what is known");
-            self.state.disk_failures += 1;
-        }
-        kept.is_ok()
+        self.begin(rotate) && self.add_marks(marks) && self.end_marks()
     }
 
     /// Whether there is a directory behind it.

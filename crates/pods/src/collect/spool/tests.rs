@@ -192,6 +192,23 @@ fn marks_are_newer_than_what_was_said_before_them() {
 }
 
 #[test]
+fn what_was_said_while_marks_were_written_makes_none_of_them_older() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut spool, _) = open(directory.path());
+    assert!(spool.begin_marks());
+    assert!(spool.add_marks(&mut [mark_of(&runs(1)), mark_of(&runs(2))].into_iter()));
+    spool.push(&[fails(1), runs(3)], NOW).unwrap();
+    // Held back, and in no file but this: its pod has gone on since it was said to run.
+    let held_back = Mark { said: String::new(), ..mark_of(&fails(3)) };
+    assert!(spool.add_marks(&mut [held_back.clone()].into_iter()));
+    assert!(spool.end_marks());
+    drop(spool);
+    let (_, marks) = open(directory.path());
+    assert_eq!(marks.iter().map(|m| m.over).collect::<Vec<_>>(), [true, false, true]);
+    assert_eq!(marks[2], held_back);
+}
+
+#[test]
 fn files_that_nobody_needs_are_removed_once_the_marks_know_what_was_in_them() {
     let directory = tempfile::tempdir().unwrap();
     let small = || options(Some(directory.path()), 256 * 1024);
@@ -374,6 +391,85 @@ fn a_kill_at_any_point_of_making_room_loses_and_doubles_nothing() {
             return;
         }
     }
+}
+
+/// Marks are written in pieces, and between two of them more is pushed about pods that are in them already and about others, and taken. Killed
+/// before any change of the directory: what was said last is known of every pod, and what is owed is owed.
+#[test]
+fn a_kill_at_any_point_of_marks_in_pieces_forgets_nothing() {
+    const PODS: u64 = 60;
+    const TAKEN: usize = 50;
+    for lives in 0.. {
+        let directory = tempfile::tempdir().unwrap();
+        let small = || options(Some(directory.path()), 512 * 1024);
+        let (mut spool, _) = Spool::open(small(), BOTH).unwrap();
+        let (mut known, mut pushed) = (BTreeMap::new(), Vec::new());
+        for n in 0..PODS {
+            spool.push(&[runs(n)], NOW).unwrap();
+            runs(n).mark_in(&mut known);
+            pushed.push(runs(n));
+        }
+        assert!(spool.wants_marks(), "files would be removed");
+        for sink in BOTH {
+            let seq = spool.batch(*sink, TAKEN)[TAKEN - 1].seq;
+            spool.settle(*sink, seq);
+        }
+        if let Some(disk) = &mut spool.disk {
+            disk.lives = Some(lives);
+        }
+        let alive = |spool: &Spool| spool.disk.as_ref().is_some_and(|d| d.lives > Some(0));
+        spool.begin_marks();
+        let (mut behind, mut n) = (String::new(), 0);
+        while alive(&spool) {
+            let next = known.range::<str, _>((
+                std::ops::Bound::Excluded(behind.as_str()),
+                std::ops::Bound::Unbounded,
+            ));
+            let piece: Vec<Mark> = next.take(7).map(|(_, mark)| mark.clone()).collect();
+            let Some(last) = piece.last() else { break };
+            behind.clone_from(&last.uid);
+            spool.add_marks(&mut piece.into_iter());
+            let mut more = [fails(n), fails(PODS - 1 - n)];
+            more[1].report.gone = true;
+            if alive(&spool) {
+                spool.push(&more, NOW).unwrap();
+                more.iter().for_each(|saying| saying.mark_in(&mut known));
+                pushed.extend(more);
+            }
+            n += 1;
+        }
+        let survived = alive(&spool) && spool.end_marks() && alive(&spool);
+        drop(spool);
+        let (mut spool, marks) = Spool::open(small(), BOTH).unwrap();
+        let said = |m: &Mark| (m.uid.clone(), m.said.clone(), m.over);
+        let expected: Vec<_> = known.values().map(said).collect();
+        assert_eq!(marks.iter().map(said).collect::<Vec<_>>(), expected, "with {lives} lives");
+        for sink in BOTH {
+            let owed: Vec<Saying> =
+                spool.batch(*sink, 1_000).into_iter().map(|o| o.saying).collect();
+            assert_eq!(owed, pushed[TAKEN..], "with {lives} lives");
+        }
+        if survived {
+            assert!(lives > 15 && n > 5, "{lives}: it was killed in between");
+            let files = std::fs::read_dir(directory.path()).unwrap().flatten();
+            let files = files.filter(|f| f.path().extension().is_some_and(|e| e == "spool"));
+            assert_eq!(files.count(), 2, "one is full of what is owed, and one is written to");
+            return;
+        }
+    }
+}
+
+#[test]
+fn room_that_has_to_be_made_gives_up_marks_in_pieces_and_leaves_whole_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut spool, pushed) = full_of_both(directory.path());
+    assert!(spool.begin_marks());
+    assert!(spool.add_marks(&mut pushed.iter().take(1).map(mark_of)));
+    spool.relieve(&mut pushed.iter().map(mark_of));
+    assert!(!spool.add_marks(&mut std::iter::empty()), "it has to be begun again");
+    drop(spool);
+    let again = Spool::open(options(Some(directory.path()), 64 * 1024), BOTH).unwrap();
+    assert_eq!(again.1.len(), pushed.len());
 }
 
 #[test]
