@@ -5,8 +5,8 @@
 //! the database alone, then the next job: both meet the same disk and the same neighbours. What one durable write of the engine
 //! takes is seen on the way: each commit and each claim of these jobs.
 //!
-//! What a job of one call writes, one after the other: its birth with the start of the call; the creation of the call; the
-//! claim; the answer; the mail to the job; the end. Each is synced before the next can begin, so six are the floor.
+//! What a job of one call writes, one after the other: its birth with the start and the creation of the call; the claim; the
+//! answer, with the mail to the job; the end. Each is synced before the next can begin, so four are the floor.
 
 use crate::{
     jobs::{

@@ -31,6 +31,9 @@ pub struct EngineConfig {
     /// Nobody outside listens, by the word of whoever set no bus: what would leave the store is not written at all. A
     /// row that is inserted, read and thrown away costs as much as one that is sent.
     pub mute: bool,
+    /// Messages go in the transaction of the commit that sends them where they can ([`crate::pipeline::Pipeline::carrying`]).
+    /// Off only in drills and simulations, where all of them are to go by their lanes.
+    pub carry: bool,
     /// Timers that are rules with names of their own, by kind of entity and beginning of the timer's name. What they did
     /// is counted under those too.
     pub timer_rules: &'static [TimerRule],
@@ -75,6 +78,7 @@ impl Default for EngineConfig {
             counted_events: &[],
             labelled_events: &[],
             mute: false,
+            carry: true,
             timer_rules: &[],
         }
     }

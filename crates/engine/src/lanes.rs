@@ -8,6 +8,7 @@
 
 use crate::{
     birth::{Wish, birth},
+    carry::arrived,
     pipeline::Pipeline,
     session::{Hint, Keeper},
     stop::Stop,
@@ -29,7 +30,7 @@ use tenure_kernel::{
     limits,
     machine::{Input, Machines},
     mail::{expects_answer, kinds},
-    outbox::{Delivery, DeliveryAnswer, Handover, Message, Posted, Target},
+    outbox::{Carrier, Delivery, DeliveryAnswer, Handover, Message, Posted, Target},
     runtime::first,
     sessions::{LANE, lane_id},
     store::{Answer, Op},
@@ -246,8 +247,8 @@ impl LaneServer {
     }
 
     fn delivery(&self, id: MessageId, with: Handover) -> Option<Op> {
-        let lane_epoch = self.lanes.epoch(lane_of(id.source))?;
-        Some(Op::Deliver(Box::new(Delivery { id, lane_epoch, with })))
+        let by = Carrier::Lane(self.lanes.epoch(lane_of(id.source))?);
+        Some(Op::Deliver(Box::new(Delivery { id, by, with })))
     }
 
     async fn deliver(&self, rows: Vec<Posted>) -> Result<bool, StoreError> {
@@ -280,20 +281,14 @@ impl LaneServer {
                     Handover::Nothing
                 }
             };
-            let queue = queue_of(&with);
             if let Some(op) = self.delivery(posted.id, with) {
                 ops.push(op);
-                sent.push((posted, queue));
+                sent.push(posted);
             }
         }
-        if ops.is_empty() {
-            return Ok(false);
-        }
-        let answers = self.pipeline().store().apply(ops).await?;
-        let mut moved = false;
+        let (mut moved, answers) = self.apply(ops).await?;
         let mut second_try = Vec::new();
-        for ((posted, queue), answer) in sent.iter().zip(&answers) {
-            moved |= self.arrived(answer, queue.as_deref());
+        for (posted, answer) in sent.iter().zip(&answers) {
             let with = match answer {
                 Answer::Deliver(DeliveryAnswer::StaleLane) => {
                     self.lanes.forget(lane_of(posted.id.source));
@@ -314,21 +309,16 @@ impl LaneServer {
                 second_try.push((op, posted));
             }
         }
-        Ok(self.try_again(second_try).await? | moved)
+        moved |= self.try_again(second_try).await?;
+        Ok(moved)
     }
 
     /// The second try. What is refused here too goes back to its sender, who must not wait for it.
     async fn try_again(&self, tries: Vec<(Op, &Posted)>) -> Result<bool, StoreError> {
-        if tries.is_empty() {
-            return Ok(false);
-        }
         let (ops, rows): (Vec<Op>, Vec<&Posted>) = tries.into_iter().unzip();
-        let store = self.pipeline().store();
-        let answers = store.apply(ops).await?;
-        let mut moved = false;
+        let (moved, answers) = self.apply(ops).await?;
         let mut back = Vec::new();
         for (posted, answer) in rows.iter().zip(&answers) {
-            moved |= self.arrived(answer, None);
             let why = match answer {
                 Answer::Deliver(DeliveryAnswer::Refused(why)) => why,
                 Answer::Deliver(DeliveryAnswer::Unanswered) => OVER,
@@ -336,26 +326,23 @@ impl LaneServer {
             };
             back.extend(self.delivery(posted.id, returned(posted, why)));
         }
-        for answer in if back.is_empty() { Vec::new() } else { store.apply(back).await? } {
-            moved |= self.arrived(&answer, None);
-        }
-        Ok(moved)
+        Ok(self.apply(back).await?.0 | moved)
     }
 
-    /// Rings for what was delivered. Whether the row is gone.
-    fn arrived(&self, answer: &Answer, queue: Option<&str>) -> bool {
-        match answer {
-            Answer::Deliver(DeliveryAnswer::Delivered { holder }) => {
-                let bell = self.pipeline().bell();
-                bell.ring(holder.map_or(Topic::Due, Topic::Session));
-                if let Some(queue) = queue {
-                    bell.ring(Topic::Queue(queue.to_owned()));
-                }
-                true
-            }
-            Answer::Deliver(DeliveryAnswer::TargetFinal) => true,
-            _ => false,
+    /// Delivers, and rings for what arrived. Whether any row is gone, and each answer.
+    async fn apply(&self, ops: Vec<Op>) -> Result<(bool, Vec<Answer>), StoreError> {
+        if ops.is_empty() {
+            return Ok((false, Vec::new()));
         }
+        let ops = Arc::new(ops);
+        let answers = self.pipeline().store().apply_shared(ops.clone()).await?;
+        let mut moved = false;
+        for (op, answer) in ops.iter().zip(&answers) {
+            if let (Op::Deliver(d), Answer::Deliver(answer)) = (op, answer) {
+                moved |= arrived(&**self.pipeline().bell(), &d.with, answer);
+            }
+        }
+        Ok((moved, answers))
     }
 
     /// The birth of an entity, decided by its machine. `None`: a server of another version knows the
@@ -436,17 +423,6 @@ const OVER: &str = "it is over";
 
 fn mail_to(to: EntityId, posted: &Posted) -> Handover {
     Handover::Mail { to, kind: posted.message.kind.clone(), body: posted.message.body.clone() }
-}
-
-/// The queue in which a created entity may stand: worth a ring.
-fn queue_of(with: &Handover) -> Option<String> {
-    match with {
-        Handover::Create(commit) => match &commit.expect {
-            Expect::Absent(birth) => Some(birth.queue.clone()).filter(|q| !q.is_empty()),
-            _ => None,
-        },
-        Handover::Mail { .. } | Handover::Nothing => None,
-    }
 }
 
 /// Back to its sender, with the reason, and with the name of the wait that it was about, where it names one: what goes

@@ -9,6 +9,7 @@
 
 pub mod amend;
 pub mod birth;
+mod carry;
 pub mod claimer;
 pub mod config;
 pub mod due;

@@ -57,7 +57,7 @@ impl Node {
     pub async fn start(parts: Parts) -> Result<Self, StoreError> {
         let Parts { store, bell, rt, machines, config, name, executor, wire, protect_outage } =
             parts;
-        let pipeline = Pipeline::new(store, bell, rt.clone(), &config);
+        let pipeline = Pipeline::carrying(store, bell, rt.clone(), &config, machines.clone());
         let config = Arc::new(config);
         LaneServer::found(&pipeline).await?;
         let keeper =

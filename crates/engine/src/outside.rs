@@ -21,7 +21,7 @@ use tenure_kernel::{
     error::StoreError,
     head::lane_of,
     limits,
-    outbox::{Delivery, DeliveryAnswer, Handover, Posted, Wire},
+    outbox::{Carrier, Delivery, DeliveryAnswer, Handover, Posted, Wire},
     runtime::{BoxFuture, First, first},
     store::{Answer, Op},
 };
@@ -144,7 +144,7 @@ impl Outside {
                 (_, Answer::Deliver(answer)) => {
                     removed = true;
                     // Somebody has heard that nobody heard it.
-                    if let (Op::Deliver(d), DeliveryAnswer::Delivered { holder }) = (op, answer)
+                    if let (Op::Deliver(d), DeliveryAnswer::Delivered { holder, .. }) = (op, answer)
                         && matches!(d.with, Handover::Mail { .. })
                     {
                         let bell = self.pipeline().bell();
@@ -214,6 +214,7 @@ impl Outside {
             Some(why) if awaited(posted).is_some() => returned(posted, &why),
             _ => Handover::Nothing,
         };
-        Some(Op::Deliver(Box::new(Delivery { id: posted.id, lane_epoch, with })))
+        let by = Carrier::Lane(lane_epoch);
+        Some(Op::Deliver(Box::new(Delivery { id: posted.id, by, with })))
     }
 }

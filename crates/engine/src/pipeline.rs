@@ -10,9 +10,9 @@
 //! always safe: commits have ids, mail has ids, the rest is idempotent. When its patience is over, the
 //! callers get the typed error and decide.
 
-use crate::{config::EngineConfig, meter::Meter};
+use crate::{carry, config::EngineConfig, meter::Meter};
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     future::poll_fn,
     pin::Pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -26,7 +26,9 @@ use tenure_kernel::{
     evidence::{EvidenceAnswer, NewEvidence},
     ids::{CommitId, EntityId},
     limits,
+    machine::Machines,
     mail::{MailAnswer, NewMail},
+    outbox::{Carrier, Delivery},
     runtime::{BoxFuture, Rt},
     store::{Answer, Op, Store, Touch},
     stream::Body,
@@ -49,6 +51,8 @@ struct Inner {
     queue: Mutex<Queue>,
     /// See [`EngineConfig::mute`].
     mute: bool,
+    /// What creates the targets of messages, if commits take along what they say.
+    machines: Option<Machines>,
     meter: Meter,
 }
 
@@ -56,13 +60,22 @@ struct Inner {
 struct Queue {
     waiting: VecDeque<Waiting>,
     flights: usize,
-    /// Entities with a commit on its way: a second one waits, or two batches would fight for the row.
+    /// Entities with a commit or something carried on its way: a second commit waits, or two batches would fight for the
+    /// row.
     aloft: HashSet<EntityId>,
 }
 
 struct Waiting {
     op: Op,
+    /// What a commit carries.
+    along: Vec<Delivery>,
     seat: Seat,
+}
+
+/// A batch: operations that somebody waits for, and behind them what their commits carry.
+struct Load {
+    ops: Vec<Op>,
+    seats: Vec<Seat>,
 }
 
 /// Who waits for an answer.
@@ -79,6 +92,28 @@ const BUSY_MAX: Duration = Duration::from_secs(30);
 impl Pipeline {
     /// A pipeline to this store.
     pub fn new(store: Arc<dyn Store>, bell: Arc<dyn Bell>, rt: Rt, config: &EngineConfig) -> Self {
+        Self::build(store, bell, rt, config, None)
+    }
+
+    /// A pipeline whose commits take along what they say to others, where that can be handed over at once. For whoever
+    /// is next to the store and knows the machines: a server.
+    pub fn carrying(
+        store: Arc<dyn Store>,
+        bell: Arc<dyn Bell>,
+        rt: Rt,
+        config: &EngineConfig,
+        machines: Machines,
+    ) -> Self {
+        Self::build(store, bell, rt, config, config.carry.then_some(machines))
+    }
+
+    fn build(
+        store: Arc<dyn Store>,
+        bell: Arc<dyn Bell>,
+        rt: Rt,
+        config: &EngineConfig,
+        machines: Option<Machines>,
+    ) -> Self {
         let inner = Arc::new(Inner {
             store,
             bell,
@@ -87,6 +122,7 @@ impl Pipeline {
             flights_max: config.flights.max(1),
             queue: Mutex::default(),
             mute: config.mute,
+            machines,
             meter: Meter::counting(config.counted_events, config.labelled_events),
         });
         Pipeline { inner, gathers: false }
@@ -130,10 +166,16 @@ impl Pipeline {
             // But whoever waits for an answer hears that nobody was told (see `outside::NoBus`).
             commit.messages.retain(|m| !m.to.leaves() || crate::lanes::awaits(m).is_some());
         }
+        let along = match (&op, &self.inner.machines) {
+            (Op::Commit(commit), Some(machines)) if !commit.messages.is_empty() => {
+                carry::along(&*self.inner.store, machines, commit, || self.commit_id()).await
+            }
+            _ => Vec::new(),
+        };
         let (reply, answer) = oneshot::channel();
         let start = {
             let mut queue = self.inner.queue();
-            queue.waiting.push_back(Waiting { op, seat: Seat { reply, busy: None } });
+            queue.waiting.push_back(Waiting { op, along, seat: Seat { reply, busy: None } });
             let start = queue.flights < self.inner.flights_max;
             queue.flights += usize::from(start);
             start
@@ -226,16 +268,18 @@ impl Inner {
     }
 
     /// Takes the next batch: in order, at most one commit per entity.
-    fn take(&self) -> (Vec<Op>, Vec<Seat>) {
+    fn take(&self) -> Load {
         let mut queue = self.queue();
         let queue = &mut *queue;
         let room = queue.waiting.len().min(limits::BATCH_OPS_MAX);
         let (mut ops, mut seats) = (Vec::with_capacity(room), Vec::with_capacity(room));
         let mut left = VecDeque::new();
         let mut bytes = 0;
+        let mut along: Vec<Delivery> = Vec::new();
         while let Some(w) = queue.waiting.pop_front() {
             let entity = commits_to(&w.op);
-            let full = ops.len() >= limits::BATCH_OPS_MAX || bytes >= limits::BATCH_BYTES_MAX;
+            let many = ops.len() + along.len() >= limits::BATCH_OPS_MAX;
+            let full = many || bytes >= limits::BATCH_BYTES_MAX;
             if full || entity.is_some_and(|e| !queue.aloft.insert(e)) {
                 left.push_back(w);
                 if full {
@@ -248,18 +292,20 @@ impl Inner {
             }
             ops.push(w.op);
             seats.push(w.seat);
+            along.extend(w.along);
         }
         left.append(&mut queue.waiting);
         queue.waiting = left;
         if ops.is_empty() {
             queue.flights -= 1;
         }
-        (ops, seats)
+        queue.load(&mut ops, along);
+        Load { ops, seats }
     }
 
     fn landed(&self, ops: &[Op]) {
         let mut queue = self.queue();
-        for entity in ops.iter().filter_map(commits_to) {
+        for entity in ops.iter().filter_map(changes) {
             queue.aloft.remove(&entity);
         }
     }
@@ -289,7 +335,8 @@ impl Inner {
         }
     }
 
-    fn ring(&self, op: &Op, answer: &Answer) {
+    /// `carried`: how many of its messages are no longer on their way.
+    fn ring(&self, op: &Op, answer: &Answer, carried: usize) {
         let ring = |topic| {
             self.meter.rings.one();
             self.bell.ring(topic);
@@ -302,7 +349,7 @@ impl Inner {
                 if c.due_soon {
                     ring(Topic::Due);
                 }
-                if matches!(op, Op::Commit(commit) if !commit.messages.is_empty()) {
+                if matches!(op, Op::Commit(commit) if commit.messages.len() > carried) {
                     ring(Topic::Outbox);
                 }
             }
@@ -313,6 +360,39 @@ impl Inner {
             Answer::Touch(true) if matches!(op, Op::Touch(t) if t.ring_only) => ring(Topic::Due),
             _ => {}
         }
+    }
+}
+
+impl Queue {
+    /// Puts what commits carry behind the operations of their batch. Not to somebody who is in another batch: those two
+    /// would fight for the row, and a commit that loses has to be made again, where a message that waits has not.
+    fn load(&mut self, ops: &mut Vec<Op>, along: Vec<Delivery>) {
+        let mine: HashSet<EntityId> = match along.is_empty() {
+            true => return,
+            false => ops.iter().filter_map(commits_to).collect(),
+        };
+        let mut late = HashSet::new();
+        let mut reached = HashSet::new();
+        for delivery in along {
+            let target = carry::target(&delivery);
+            let free =
+                |t: &EntityId| mine.contains(t) || reached.contains(t) || !self.aloft.contains(t);
+            if late.contains(&delivery.id.source) || !target.as_ref().is_none_or(free) {
+                late.insert(delivery.id.source);
+                continue;
+            }
+            reached.extend(target);
+            ops.push(Op::Deliver(Box::new(delivery)));
+        }
+        self.aloft.extend(reached);
+    }
+}
+
+/// Whose head an operation writes, if another batch had better not.
+fn changes(op: &Op) -> Option<EntityId> {
+    match op {
+        Op::Deliver(delivery) => carry::target(delivery),
+        other => commits_to(other),
     }
 }
 
@@ -373,7 +453,7 @@ async fn fly(inner: Arc<Inner>, gathers: bool) {
         yield_once().await;
     }
     loop {
-        let (ops, seats) = inner.take();
+        let Load { ops, seats } = inner.take();
         if ops.is_empty() {
             return;
         }
@@ -430,6 +510,7 @@ type Answered = (Vec<(usize, Seat)>, Vec<Answer>, bool);
 /// everything was locked.
 fn put_back(inner: &Inner, ops: &[Op], seats: Vec<Seat>, answers: Vec<Answer>) -> Answered {
     let is_busy = |a: &Answer| matches!(a, Answer::Busy | Answer::Commit(CommitAnswer::Busy));
+    let seated = seats.len();
     let mut again = Vec::new();
     let mut rest = Vec::with_capacity(seats.len());
     for (i, mut seat) in seats.into_iter().enumerate() {
@@ -440,7 +521,11 @@ fn put_back(inner: &Inner, ops: &[Op], seats: Vec<Seat>, answers: Vec<Answer>) -
         let now = inner.rt.mono();
         if now - *seat.busy.get_or_insert(now) < BUSY_MAX {
             inner.meter.busy.one();
-            again.push(Waiting { op: ops[i].clone(), seat });
+            again.push(Waiting {
+                op: ops[i].clone(),
+                along: carried_by(&ops[i], &ops[seated..]),
+                seat,
+            });
         } else {
             let e =
                 StoreError::Unavailable("the entity stays locked by another transaction".into());
@@ -458,12 +543,34 @@ fn put_back(inner: &Inner, ops: &[Op], seats: Vec<Seat>, answers: Vec<Answer>) -
 
 /// Rings and answers.
 fn answer(inner: &Inner, ops: &[Op], seats: Vec<(usize, Seat)>, answers: Vec<Answer>) {
+    let mut carried: HashMap<EntityId, usize> = HashMap::new();
+    for (op, answer) in ops.iter().zip(&answers) {
+        if let (Op::Deliver(d), Answer::Deliver(arrival)) = (op, answer)
+            && d.by == Carrier::Commit
+        {
+            inner.meter.answered(op, answer);
+            if carry::arrived(&*inner.bell, &d.with, arrival) {
+                *carried.entry(d.id.source).or_default() += 1;
+            }
+        }
+    }
     let mut answers: Vec<Option<Answer>> = answers.into_iter().map(Some).collect();
     for (i, seat) in seats {
         if let Some(answer) = answers[i].take() {
             inner.meter.answered(&ops[i], &answer);
-            inner.ring(&ops[i], &answer);
+            let gone = commits_to(&ops[i]).and_then(|entity| carried.get(&entity));
+            inner.ring(&ops[i], &answer, gone.copied().unwrap_or(0));
             let _ = seat.reply.send(Ok(answer));
         }
     }
+}
+
+/// What a commit that goes again takes along again.
+fn carried_by(op: &Op, along: &[Op]) -> Vec<Delivery> {
+    let mine = |op: &Op, d: &Delivery| commits_to(op) == Some(d.id.source);
+    let deliveries = along.iter().filter_map(|o| match o {
+        Op::Deliver(d) if mine(op, d) => Some(Delivery::clone(d)),
+        _ => None,
+    });
+    deliveries.collect()
 }

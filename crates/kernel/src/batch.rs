@@ -3,16 +3,17 @@
 //! a refused commit can not fail its neighbours: it simply contributes no writes.
 //!
 //! Within a batch, commits are judged first and mail after them, whatever their order: mail that
-//! arrives with a commit that parks does not refuse it, it wakes the parked entity.
+//! arrives with a commit that parks does not refuse it, it wakes the parked entity. What commits carry comes last, in
+//! the order of the operations.
 
 use crate::{
-    commit::{Commit, CommitAnswer, Committed, Refusal, UniqueKey},
+    commit::{Birth, Commit, CommitAnswer, Committed, Expect, Refusal, UniqueKey},
     evidence::{EvidenceAnswer, NewEvidence},
     head::{Head, lane_of},
     ids::{CommitId, EntityId, MailId, MessageId, SessionId},
     judge::{Judge, Written},
     mail::{Mail, MailAnswer, NewMail, expects_answer, judge_mail, kinds},
-    outbox::{Delivery, DeliveryAnswer, Handover, Posted},
+    outbox::{Carrier, Delivery, DeliveryAnswer, Handover, Posted},
     sessions::{Hold, Opening, Renewal, RenewalAnswer, Session, lane_id},
     store::{Answer, Op, Touch},
     stream::{Hash, Record},
@@ -20,7 +21,8 @@ use crate::{
     time::Timestamp,
 };
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    borrow::Cow,
+    collections::{BTreeSet, HashMap, HashSet, VecDeque},
     time::Duration,
 };
 
@@ -39,6 +41,8 @@ pub struct Needs {
     pub keys: BTreeSet<String>,
     /// Outbox rows to look for.
     pub outbox: Vec<MessageId>,
+    /// Sources of which to look whether something waits in the outbox that does not leave the store.
+    pub sources: BTreeSet<EntityId>,
     /// Session rows to read.
     pub sessions: BTreeSet<SessionId>,
 }
@@ -70,6 +74,8 @@ pub struct Facts {
     pub keys: HashMap<String, (EntityId, Hash)>,
     /// Outbox rows that are there.
     pub outbox: HashSet<MessageId>,
+    /// Sources of which something waits.
+    pub waiting: HashSet<EntityId>,
     /// Session rows.
     pub sessions: HashMap<SessionId, Session>,
     /// From when until when holders are judged, as the last pulse said: loaded with sessions.
@@ -102,6 +108,8 @@ pub struct Writes {
     pub posted: Vec<Posted>,
     /// Outbox rows to remove.
     pub delivered: Vec<MessageId>,
+    /// Messages that were handed over with the commit that sent them. Nothing to write: for whoever watches.
+    pub carried: Vec<Posted>,
     /// Unique keys to add.
     pub keys: Vec<(UniqueKey, EntityId)>,
     /// Session rows to add.
@@ -155,8 +163,13 @@ pub fn needs(ops: &[Op]) -> Needs {
                 n.heads.insert(t.entity);
             }
             Op::Deliver(d) => {
-                n.heads.insert(lane_id(lane_of(d.id.source)));
-                n.outbox.push(d.id);
+                match d.by {
+                    Carrier::Lane(_) => {
+                        n.heads.insert(lane_id(lane_of(d.id.source)));
+                        n.outbox.push(d.id);
+                    }
+                    Carrier::Commit => drop(n.sources.insert(d.id.source)),
+                }
                 match &d.with {
                     Handover::Mail { to, .. } => {
                         n.heads.insert(*to);
@@ -183,7 +196,15 @@ fn need_commit(n: &mut Needs, commit: &Commit) {
 
 /// Decides a batch.
 pub fn plan(judge: &Judge, facts: &mut Facts, ops: &[Op]) -> (Vec<Answer>, Writes) {
-    let mut batch = Batch { judge, facts, writes: Writes::default(), committed: HashSet::new() };
+    let carries = |op: &Op| matches!(op, Op::Deliver(d) if d.by == Carrier::Commit);
+    let mut batch = Batch {
+        judge,
+        facts,
+        writes: Writes::default(),
+        committed: HashSet::new(),
+        sent: ops.iter().any(carries).then(HashMap::new),
+        carried: HashSet::new(),
+    };
     let mut answers: Vec<Option<Answer>> = ops.iter().map(|op| batch.first_pass(op)).collect();
     for (op, answer) in ops.iter().zip(&mut answers) {
         if answer.is_none() {
@@ -191,7 +212,7 @@ pub fn plan(judge: &Judge, facts: &mut Facts, ops: &[Op]) -> (Vec<Answer>, Write
         }
     }
     // The second pass answers everything the first did not.
-    (answers.into_iter().flatten().collect(), batch.writes)
+    (answers.into_iter().flatten().collect(), batch.written())
 }
 
 struct Batch<'a> {
@@ -199,9 +220,24 @@ struct Batch<'a> {
     facts: &'a mut Facts,
     writes: Writes,
     committed: HashSet<EntityId>,
+    /// What commits of this batch have sent inside the store and nobody has carried, in order, with its place in `posted`;
+    /// if any is to be carried.
+    sent: Option<HashMap<EntityId, VecDeque<(MessageId, usize)>>>,
+    /// What of it was handed over.
+    carried: HashSet<MessageId>,
 }
 
 impl Batch<'_> {
+    /// What was carried is no row.
+    fn written(mut self) -> Writes {
+        if !self.carried.is_empty() {
+            let posted = std::mem::take(&mut self.writes.posted);
+            (self.writes.carried, self.writes.posted) =
+                posted.into_iter().partition(|p| self.carried.contains(&p.id));
+        }
+        self.writes
+    }
+
     /// Commits and claims.
     fn first_pass(&mut self, op: &Op) -> Option<Answer> {
         match op {
@@ -298,6 +334,12 @@ impl Batch<'_> {
             self.writes.ended.push(head.id);
         }
         self.writes.records.push(record);
+        if let Some(sent) = &mut self.sent {
+            let places = self.writes.posted.len()..;
+            let inside = posted.iter().zip(places).filter(|(p, _)| !p.message.to.leaves());
+            let inside = inside.map(|(p, place)| (p.id, place));
+            sent.insert(head.id, inside.collect());
+        }
         self.writes.posted.extend(posted);
         self.put(head);
     }
@@ -390,58 +432,113 @@ impl Batch<'_> {
     }
 
     fn deliver(&mut self, d: &Delivery) -> DeliveryAnswer {
-        let lane = lane_id(lane_of(d.id.source));
+        let no = match d.by {
+            Carrier::Lane(epoch) => self.not_by_lane(d.id, epoch),
+            Carrier::Commit => self.not_by_commit(d),
+        };
+        let answer = no.unwrap_or_else(|| self.hand_over(d));
+        let taken =
+            matches!(answer, DeliveryAnswer::Delivered { .. } | DeliveryAnswer::TargetFinal);
+        match (d.by, taken) {
+            (Carrier::Lane(_), true) => {
+                self.facts.outbox.remove(&d.id);
+                self.writes.delivered.push(d.id);
+            }
+            (Carrier::Commit, true) => {
+                let sent = self.sent.as_mut().and_then(|sent| sent.get_mut(&d.id.source));
+                sent.into_iter().for_each(|sent| sent.retain(|(id, _)| *id != d.id));
+                self.carried.insert(d.id);
+            }
+            (_, false) => {}
+        }
+        answer
+    }
+
+    /// Why a lane may not deliver this.
+    fn not_by_lane(&self, id: MessageId, lane_epoch: u64) -> Option<DeliveryAnswer> {
+        let lane = lane_id(lane_of(id.source));
         let guarded = self.judge.protections.outbox;
         if self.facts.busy.contains(&lane) {
-            return DeliveryAnswer::Busy;
+            return Some(DeliveryAnswer::Busy);
         }
         // The epoch of a lane that nobody holds is nobody's tenure.
         let held = self.facts.heads.get(&lane).filter(|h| h.holder.is_some());
-        let epoch = held.map(|h| h.epoch);
-        if guarded && epoch != Some(d.lane_epoch) {
-            return DeliveryAnswer::StaleLane;
+        if guarded && held.map(|h| h.epoch) != Some(lane_epoch) {
+            return Some(DeliveryAnswer::StaleLane);
         }
-        if guarded && !self.facts.outbox.contains(&d.id) {
-            return DeliveryAnswer::Gone;
+        (guarded && !self.facts.outbox.contains(&id)).then_some(DeliveryAnswer::Gone)
+    }
+
+    /// Why a commit of this batch may not carry this. That nothing like it was sent here says that the commit was refused,
+    /// or is an earlier one that is asked again.
+    fn not_by_commit(&self, d: &Delivery) -> Option<DeliveryAnswer> {
+        let sent = self.sent.as_ref().and_then(|sent| sent.get(&d.id.source));
+        let place = sent.and_then(|sent| sent.iter().position(|(id, _)| *id == d.id));
+        let posted = |(_, at): &(MessageId, usize)| self.writes.posted.get(*at);
+        let message = place.and_then(|i| sent?.get(i)).and_then(posted).map(|p| &p.message);
+        if !message.is_some_and(|message| d.with.stands_for(message)) {
+            return Some(DeliveryAnswer::Gone);
         }
-        let answer = match &d.with {
-            Handover::Nothing => DeliveryAnswer::Delivered { holder: None },
+        let in_turn = place == Some(0) && !self.facts.waiting.contains(&d.id.source);
+        (self.judge.protections.outbox && !in_turn).then_some(DeliveryAnswer::Behind)
+    }
+
+    fn hand_over(&mut self, d: &Delivery) -> DeliveryAnswer {
+        match &d.with {
+            Handover::Nothing => DeliveryAnswer::Delivered { holder: None, due: false },
             Handover::Mail { to, .. } if self.facts.busy.contains(to) => DeliveryAnswer::Busy,
             Handover::Mail { to, kind, body } => {
                 let mail =
                     NewMail { to: *to, id: d.id.into(), kind: kind.clone(), body: body.clone() };
                 match self.mail(&mail) {
-                    MailAnswer::Accepted { holder, .. } => DeliveryAnswer::Delivered { holder },
-                    MailAnswer::Duplicate => DeliveryAnswer::Delivered { holder: None },
+                    MailAnswer::Accepted { holder, .. } => {
+                        DeliveryAnswer::Delivered { holder, due: holder.is_none() }
+                    }
+                    MailAnswer::Duplicate => DeliveryAnswer::Delivered { holder: None, due: false },
                     MailAnswer::Final { .. } if expects_answer(kind) => DeliveryAnswer::Unanswered,
                     MailAnswer::Final { .. } => DeliveryAnswer::TargetFinal,
                     MailAnswer::Unknown => DeliveryAnswer::UnknownTarget,
                     MailAnswer::Refused(refusal) => DeliveryAnswer::Refused(refusal.to_string()),
                 }
             }
-            Handover::Create(commit) => match self.commit(commit) {
-                CommitAnswer::Busy => DeliveryAnswer::Busy,
-                // Not `Delivered`: a cancel that would have created its target cancelled, and finds it
-                // alive, must still reach it.
-                CommitAnswer::Exists { entity, .. } if entity == commit.entity => {
-                    DeliveryAnswer::TargetExists
+            Handover::Create(commit) => {
+                let commit = self.in_its_tenant(d, commit);
+                match self.commit(&commit) {
+                    CommitAnswer::Busy => DeliveryAnswer::Busy,
+                    // Not `Delivered`: a cancel that would have created its target cancelled, and finds it
+                    // alive, must still reach it.
+                    CommitAnswer::Exists { entity, .. } if entity == commit.entity => {
+                        DeliveryAnswer::TargetExists
+                    }
+                    CommitAnswer::Committed(c) => {
+                        DeliveryAnswer::Delivered { holder: None, due: c.due_soon }
+                    }
+                    // Its creator waits for an id that will never exist, and has to hear of the other one.
+                    CommitAnswer::Exists { entity, same } => {
+                        let input = if same { "the same" } else { "another" };
+                        DeliveryAnswer::Refused(format!(
+                            "its key belongs to {entity}, for {input} input"
+                        ))
+                    }
+                    other => DeliveryAnswer::Refused(format!("{other:?}")),
                 }
-                CommitAnswer::Committed(_) => DeliveryAnswer::Delivered { holder: None },
-                // Its creator waits for an id that will never exist, and has to hear of the other one.
-                CommitAnswer::Exists { entity, same } => {
-                    let input = if same { "the same" } else { "another" };
-                    DeliveryAnswer::Refused(format!(
-                        "its key belongs to {entity}, for {input} input"
-                    ))
-                }
-                other => DeliveryAnswer::Refused(format!("{other:?}")),
-            },
-        };
-        if matches!(answer, DeliveryAnswer::Delivered { .. } | DeliveryAnswer::TargetFinal) {
-            self.facts.outbox.remove(&d.id);
-            self.writes.delivered.push(d.id);
+            }
         }
-        answer
+    }
+
+    /// A created entity belongs to its creator's tenant. Whoever reads the outbox is told which that is; a commit that
+    /// carries a creation does not have to know.
+    fn in_its_tenant<'c>(&self, d: &Delivery, commit: &'c Commit) -> Cow<'c, Commit> {
+        let tenant = self.facts.heads.get(&d.id.source).map(|h| &h.tenant);
+        match (&commit.expect, tenant) {
+            (Expect::Absent(birth), Some(tenant))
+                if d.by == Carrier::Commit && birth.tenant != *tenant =>
+            {
+                let birth = Birth { tenant: tenant.clone(), ..birth.clone() };
+                Cow::Owned(Commit { expect: Expect::Absent(birth), ..commit.clone() })
+            }
+            _ => Cow::Borrowed(commit),
+        }
     }
 
     fn renew(&mut self, r: &Renewal) -> RenewalAnswer {

@@ -1,6 +1,9 @@
 //! The outbox: what a commit says to others, durable with it. A *lane* is a fixed share of sources,
 //! held by one server, which delivers in order. Within one store, taking a row and inserting the mail
 //! are one transaction, so delivery happens exactly once; on a wire, at least once under a stable id.
+//!
+//! A server that knows what becomes of a message hands it over in the transaction of the very commit that sends it
+//! ([`Carrier::Commit`]): one sync instead of two, and no row. What can not be handed over there is posted as ever.
 
 use crate::{
     error::StoreError,
@@ -72,10 +75,20 @@ pub struct Posted {
 pub struct Delivery {
     /// Which row.
     pub id: MessageId,
-    /// The lane's tenure under which it is delivered; a stale one is refused.
-    pub lane_epoch: u64,
+    /// By what right.
+    pub by: Carrier,
     /// What happens in place of the row.
     pub with: Handover,
+}
+
+/// Who hands a message over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Carrier {
+    /// The holder of its source's lane, under this epoch; a stale one is refused.
+    Lane(u64),
+    /// The commit that sends it, in the same batch: the message never becomes a row. Needs no lane: nobody else can see
+    /// it, and it stays behind what its source said before.
+    Commit,
 }
 
 /// What takes the place of an outbox row.
@@ -96,6 +109,19 @@ pub enum Handover {
     Nothing,
 }
 
+impl Handover {
+    /// Whether this is what the message says, to whom it says it.
+    pub fn stands_for(&self, message: &Message) -> bool {
+        match (self, &message.to) {
+            (Handover::Mail { to, kind, body }, Target::Mail(target)) => {
+                (to, kind, body) == (target, &message.kind, &message.body)
+            }
+            (Handover::Create(commit), Target::Create { id, .. }) => commit.entity == *id,
+            _ => false,
+        }
+    }
+}
+
 /// What became of a delivery.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DeliveryAnswer {
@@ -103,7 +129,11 @@ pub enum DeliveryAnswer {
     Delivered {
         /// Who holds the target and is worth a ring.
         holder: Option<SessionId>,
+        /// Whether the target became due by it, which is worth a ring of the loop.
+        due: bool,
     },
+    /// Something that its source said before still waits, and it waits behind that: only of what a commit carries.
+    Behind,
     /// The row was gone already: somebody else delivered it.
     Gone,
     /// The lane has another holder by now.

@@ -17,7 +17,7 @@ use tenure_kernel::{
     limits,
     machine::{Cx, Decision, Input, Machine, Machines, decode_event, decode_state, draft},
     mail::{Mail, MailAnswer, NewMail, kinds},
-    outbox::{Delivery, DeliveryAnswer, Handover, Message, Target},
+    outbox::{Carrier, Delivery, DeliveryAnswer, Handover, Message, Target},
     sessions::{Opening, events, lane_id},
     store::{Answer, Op},
     stream::{Body, NewEvent},
@@ -340,13 +340,18 @@ impl<O: Outside> Small<O> {
                 Handover::Nothing
             }
         };
-        let op = Op::Deliver(Box::new(Delivery { id: posted.id, lane_epoch, with }));
+        let op =
+            Op::Deliver(Box::new(Delivery { id: posted.id, by: Carrier::Lane(lane_epoch), with }));
         match self.store.apply(&[op]).remove(0) {
             Answer::Deliver(DeliveryAnswer::Delivered { .. } | DeliveryAnswer::TargetFinal) => {}
             Answer::Deliver(DeliveryAnswer::Unanswered) => {
                 let (Target::Create { id, .. } | Target::Mail(id)) = &message.to else { return };
                 let with = returned("it is over", *id);
-                let op = Op::Deliver(Box::new(Delivery { id: posted.id, lane_epoch, with }));
+                let op = Op::Deliver(Box::new(Delivery {
+                    id: posted.id,
+                    by: Carrier::Lane(lane_epoch),
+                    with,
+                }));
                 self.store.apply(&[op]);
             }
             other => panic!("{other:?} to {posted:?}"),

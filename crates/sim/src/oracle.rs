@@ -69,14 +69,15 @@ impl Witness for Oracle {
         for write in writes.heads.values() {
             seen.head(write);
         }
-        for id in &writes.delivered {
+        let carried = writes.carried.iter().map(|p| &p.id);
+        for id in writes.delivered.iter().chain(carried) {
             let times = seen.taken.entry(*id).or_default();
             *times += 1;
             if *times > 1 {
                 seen.broken.push(format!("message {id} was taken from the outbox twice"));
             }
         }
-        for posted in &writes.posted {
+        for posted in writes.posted.iter().chain(&writes.carried) {
             seen.posted.insert(posted.id, posted.clone());
         }
     }

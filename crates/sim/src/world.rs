@@ -14,9 +14,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+use tenure_engine::{config::EngineConfig, pipeline::Pipeline};
 use tenure_kernel::{
     bell::Bell,
     judge::Judge,
+    machine::Machines,
     runtime::{BoxFuture, Rt, Runtime as _},
     store::Store,
 };
@@ -40,6 +42,19 @@ pub struct Env {
     pub world: Arc<World>,
     /// Asks it to leave in order.
     pub stop: Stop,
+}
+
+impl Env {
+    /// Whether commits of this process carry what they say: by chance, so that messages go either way in every world.
+    pub fn carries(&self) -> bool {
+        self.rt.random().is_multiple_of(2)
+    }
+
+    /// The way to the store of a process that runs beside a server, on this runtime.
+    pub fn pipeline(&self, rt: Rt, config: &EngineConfig, machines: Machines) -> Pipeline {
+        let config = EngineConfig { carry: self.carries(), ..config.clone() };
+        Pipeline::carrying(self.store.clone(), self.bell.clone(), rt, &config, machines)
+    }
 }
 
 /// Says when to leave in order.

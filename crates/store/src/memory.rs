@@ -228,6 +228,13 @@ impl MemoryStore {
         facts.evidence.extend(needs.evidence.into_iter().filter(seen));
         let keys = needs.keys.into_iter();
         facts.keys.extend(keys.filter_map(|k| contents.keys.get(&k).map(|v| (k, *v))));
+        let first = |source| MessageId { source, version: 0, ordinal: 0 };
+        let waits = |source: &EntityId| {
+            let rows = contents.rows.outbox.range(first(*source)..);
+            let mut own = rows.take_while(|(id, _)| id.source == *source);
+            own.any(|(_, (_, posted))| !posted.message.to.leaves())
+        };
+        facts.waiting.extend(needs.sources.into_iter().filter(waits));
         let outbox = needs.outbox.into_iter();
         facts.outbox.extend(outbox.filter(|id| contents.rows.outbox.contains_key(id)));
         let row = |id: SessionId| contents.rows.sessions.get(&id).map(|s| (id, Session::clone(s)));

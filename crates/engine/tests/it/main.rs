@@ -3,6 +3,7 @@
 
 mod birth;
 mod bus;
+mod carry;
 mod fairness;
 mod lanes;
 mod meter;

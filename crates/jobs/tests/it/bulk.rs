@@ -9,7 +9,7 @@ use tenure_jobs::{
     drive::{JobOptions, Shop},
     submit::Submission,
 };
-use tenure_kernel::ids::EntityId;
+use tenure_kernel::{head::Head, ids::EntityId};
 use tenure_steps::{
     Ctx, ToolError,
     events::WaitOutcome,
@@ -235,9 +235,12 @@ async fn failed_jobs_are_retried_once_or_put_aside_and_waits_are_signalled() {
         ..Default::default()
     };
     let heads = world.store.heads(all, 100).await.unwrap();
-    let retries =
-        heads.iter().filter(|h| String::from_utf8_lossy(&h.state).contains("retry_of")).count();
-    assert_eq!(retries, 4);
+    let is_retry = |h: &&Head| String::from_utf8_lossy(&h.state).contains("retry_of");
+    let retries: Vec<_> = heads.iter().filter(is_retry).map(|h| h.id).collect();
+    assert_eq!(retries.len(), 4);
+    for id in retries {
+        world.until(id, "failed").await;
+    }
     let discard = office.order(Action::Discard {}, of("step_failed")).await;
     let (_, account) = office.run("mine", &discard).await;
     assert_eq!(account["done"], 8);

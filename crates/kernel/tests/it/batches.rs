@@ -8,8 +8,9 @@ use proptest::prelude::*;
 use tenure_kernel::{
     commit::{Commit, CommitAnswer, Expect, MailStance, Refusal, TenureChange, UniqueKey},
     head::lane_of,
+    ids::{EntityId, MessageId},
     mail::MailAnswer,
-    outbox::{Delivery, DeliveryAnswer, Handover, Message, Target},
+    outbox::{Carrier, Delivery, DeliveryAnswer, Handover, Message, Target},
     sessions::lane_id,
     store::{Answer, Op},
     stream::{Body, Hash},
@@ -257,7 +258,7 @@ fn a_lane_that_nobody_holds_delivers_nothing() {
     let lane = lane_id(lane_of(id(0)));
     let delivery = |lane_epoch| Delivery {
         id: message,
-        lane_epoch,
+        by: Carrier::Lane(lane_epoch),
         with: Handover::Mail { to: id(0), kind: "m".into(), body: Body::Inline(vec![]) },
     };
     assert_eq!(deliver(&mut model, delivery(0)), DeliveryAnswer::StaleLane);
@@ -265,7 +266,7 @@ fn a_lane_that_nobody_holds_delivers_nothing() {
     assert_eq!(deliver(&mut model, delivery(held.epoch + 1)), DeliveryAnswer::StaleLane);
     assert_eq!(
         deliver(&mut model, delivery(held.epoch)),
-        DeliveryAnswer::Delivered { holder: None }
+        DeliveryAnswer::Delivered { holder: None, due: true }
     );
     assert_eq!(deliver(&mut model, delivery(held.epoch)), DeliveryAnswer::Gone);
 }
@@ -285,12 +286,15 @@ fn a_creation_that_finds_its_entity_there_keeps_its_row() {
     ok(model.commit(&tells));
     let rows: Vec<_> = model.outbox.keys().copied().collect();
     let lane_epoch = claim(&mut model, lane_id(lane_of(id(0))), s, 1).epoch;
-    let creation =
-        |id, commit| Delivery { id, lane_epoch, with: Handover::Create(Box::new(commit)) };
+    let creation = |id, commit| Delivery {
+        id,
+        by: Carrier::Lane(lane_epoch),
+        with: Handover::Create(Box::new(commit)),
+    };
     let alive = born(id(1), "made_blocked", cid(3));
     assert_eq!(
         deliver(&mut model, creation(rows[0], alive)),
-        DeliveryAnswer::Delivered { holder: None }
+        DeliveryAnswer::Delivered { holder: None, due: false }
     );
     let cancelled = born(id(1), "made_done", cid(4));
     assert_eq!(deliver(&mut model, creation(rows[1], cancelled)), DeliveryAnswer::TargetExists);
@@ -300,4 +304,143 @@ fn a_creation_that_finds_its_entity_there_keeps_its_row() {
     let answer = deliver(&mut model, creation(rows[2], endless));
     assert!(matches!(answer, DeliveryAnswer::Refused(_)), "{answer:?}");
     assert!(model.outbox.contains_key(&rows[2]), "a refused creation is not dropped in silence");
+}
+
+/// A commit of `source` that says one thing to each, and what carries that, in order.
+fn carrying(model: &Model, source: EntityId, n: u64, to: &[EntityId]) -> Vec<Op> {
+    let mut tells = says(model, source, &["noted"], cid(n));
+    let say = |to: &EntityId| Message::mail(*to, "m", Body::Inline(vec![]));
+    tells.messages = to.iter().map(say).collect();
+    let version = tells.first_version().unwrap();
+    let carried = to.iter().zip(0u32..).map(|(to, ordinal)| {
+        let id = MessageId { source, version, ordinal };
+        let with = Handover::Mail { to: *to, kind: "m".into(), body: Body::Inline(vec![]) };
+        Op::Deliver(Box::new(Delivery { id, by: Carrier::Commit, with }))
+    });
+    std::iter::once(Op::Commit(Box::new(tells.clone()))).chain(carried).collect()
+}
+
+fn deliveries(answers: &[Answer]) -> Vec<&DeliveryAnswer> {
+    let arrivals = answers.iter().filter_map(|a| match a {
+        Answer::Deliver(answer) => Some(answer),
+        _ => None,
+    });
+    arrivals.collect()
+}
+
+const HEARD: &DeliveryAnswer = &DeliveryAnswer::Delivered { holder: None, due: true };
+
+fn three(model: &mut Model) -> [EntityId; 3] {
+    let all = [id(0), id(1), id(2)];
+    for (n, entity) in all.iter().enumerate() {
+        ok(model.commit(&born(*entity, "made_idle", cid(n as u64))));
+    }
+    all
+}
+
+#[test]
+fn what_a_commit_carries_arrives_with_it_once_and_is_never_a_row() {
+    let mut model = model();
+    let [source, b, c] = three(&mut model);
+    let ops = carrying(&model, source, 10, &[b, c, b]);
+    let answers = model.apply(&ops);
+    assert_eq!(deliveries(&answers), [HEARD; 3]);
+    assert!(model.outbox.is_empty());
+    let heard =
+        |model: &Model| -> Vec<String> { model.mail[&b].iter().map(|m| m.id.0.clone()).collect() };
+    assert_eq!(heard(&model), [format!("{source}/2/0"), format!("{source}/2/2")]);
+    assert_eq!(model.heads[&c].mail_count, 1);
+    // Asked again, because its answer was lost: the commit is the one there is, and carries nothing a second time.
+    let before = model.heads.clone();
+    let again = model.apply(&ops);
+    assert!(matches!(&again[0], Answer::Commit(CommitAnswer::Committed(c)) if c.repeated));
+    assert_eq!(deliveries(&again), [&DeliveryAnswer::Gone; 3]);
+    assert_eq!((model.heads.clone(), heard(&model).len()), (before, 2));
+}
+
+#[test]
+fn what_a_commit_carries_stays_behind_what_its_source_said_before() {
+    let mut model = model();
+    let [source, b, c] = three(&mut model);
+    let posted = carrying(&model, source, 10, &[c]);
+    model.apply(&posted[..1]);
+    assert_eq!(model.outbox.len(), 1, "nobody carried it");
+    let ops = carrying(&model, source, 11, &[b]);
+    assert_eq!(deliveries(&model.apply(&ops)), [&DeliveryAnswer::Behind]);
+    assert_eq!((model.outbox.len(), model.heads[&b].mail_count), (2, 0));
+    // What leaves the store is another line, which this one does not wait for.
+    model.outbox.clear();
+    let mut wire = says(&model, source, &["noted"], cid(12));
+    let to = Target::Wire("evt.subject".into());
+    wire.messages = vec![Message { to, kind: "m".into(), body: Body::Inline(vec![]) }];
+    ok(model.commit(&wire));
+    let ops = carrying(&model, source, 13, &[b]);
+    assert_eq!(deliveries(&model.apply(&ops)), [HEARD]);
+}
+
+#[test]
+fn what_can_not_be_carried_is_posted_and_so_is_all_behind_it() {
+    let mut model = model();
+    let [source, b, c] = three(&mut model);
+    let ops = carrying(&model, source, 10, &[b, id(9), c]);
+    let expected = [HEARD, &DeliveryAnswer::UnknownTarget, &DeliveryAnswer::Behind];
+    assert_eq!(deliveries(&model.apply(&ops)), expected);
+    let left: Vec<u32> = model.outbox.keys().map(|id| id.ordinal).collect();
+    assert_eq!((left, model.heads[&c].mail_count), (vec![1, 2], 0));
+
+    let mut model = super::subject::model();
+    let [source, b, _] = three(&mut model);
+    model.busy.insert(b);
+    let ops = carrying(&model, source, 10, &[b]);
+    assert_eq!(deliveries(&model.apply(&ops)), [&DeliveryAnswer::Busy]);
+    assert_eq!((model.outbox.len(), model.heads[&b].mail_count), (1, 0));
+
+    // Another commit under the same version was refused: what it says is not said.
+    let mut model = super::subject::model();
+    let [source, b, c] = three(&mut model);
+    let (mut ops, other) = (carrying(&model, source, 10, &[b]), carrying(&model, source, 11, &[c]));
+    ops[1] = other[0].clone();
+    ops.push(other[1].clone());
+    assert_eq!(deliveries(&model.apply(&ops)), [&DeliveryAnswer::Gone]);
+    assert_eq!((model.outbox.len(), model.heads[&c].mail_count), (1, 0));
+
+    // One that is left out is not overtaken.
+    let mut model = super::subject::model();
+    let [source, b, c] = three(&mut model);
+    let mut ops = carrying(&model, source, 10, &[b, c]);
+    ops.remove(1);
+    assert_eq!(deliveries(&model.apply(&ops)), [&DeliveryAnswer::Behind]);
+    assert_eq!(model.outbox.len(), 2);
+}
+
+#[test]
+fn a_refused_commit_carries_nothing() {
+    let mut model = model();
+    let [source, b, _] = three(&mut model);
+    let stale = carrying(&model, source, 10, &[b]);
+    ok(model.commit(&says(&model, source, &["noted"], cid(11))));
+    let answers = model.apply(&stale);
+    assert!(matches!(answers[0], Answer::Commit(CommitAnswer::VersionConflict { .. })));
+    assert_eq!(deliveries(&answers), [&DeliveryAnswer::Gone]);
+    assert_eq!((model.outbox.len(), model.heads[&b].mail_count), (0, 0));
+}
+
+#[test]
+fn what_is_born_on_the_way_belongs_to_its_creators_tenant() {
+    let mut model = model();
+    let mut creator = born(id(0), "made_idle", cid(1));
+    if let Expect::Absent(birth) = &mut creator.expect {
+        birth.tenant = "acme".into();
+    }
+    let to = Target::Create { id: id(1), kind: "subject".into() };
+    creator.messages = vec![Message { to, kind: "create".into(), body: Body::Inline(vec![]) }];
+    let with = Handover::Create(Box::new(born(id(1), "made_queued", cid(2))));
+    let message = MessageId { source: id(0), version: 1, ordinal: 0 };
+    let delivery = Delivery { id: message, by: Carrier::Commit, with };
+    let answers = model.apply(&[Op::Commit(Box::new(creator)), Op::Deliver(Box::new(delivery))]);
+    let [DeliveryAnswer::Delivered { holder: None, .. }] = deliveries(&answers)[..] else {
+        panic!("{answers:?}")
+    };
+    assert_eq!(model.heads[&id(1)].tenant, "acme");
+    assert!(model.outbox.is_empty());
 }

@@ -11,8 +11,8 @@ use tenure_kernel::{
     evidence::NewEvidence,
     head::{Head, lane_of},
     ids::{EntityId, MessageId},
-    mail::MailAnswer,
-    outbox::{Delivery, Handover, Message, Target},
+    mail::{Mail, MailAnswer},
+    outbox::{Carrier, Delivery, Handover, Message, Target},
     sessions::{Hold, Renewal, lane_id},
     store::{Answer, Op, Touch},
     stream::Body,
@@ -115,8 +115,36 @@ fn op(model: &Model, sessions: &[EntityId], w: &Wish, n: u64) -> Op {
             };
             let lane = model.heads.get(&lane_id(lane_of(message.source)));
             let lane_epoch = skewed(lane.map_or(0, |h| h.epoch), w.skew);
-            Op::Deliver(Box::new(Delivery { id: message, lane_epoch, with }))
+            Op::Deliver(Box::new(Delivery { id: message, by: Carrier::Lane(lane_epoch), with }))
         }
+    }
+}
+
+/// What a commit takes along: often everything, now and then with a gap, or under a version that is not its own.
+fn along(op: &Op, w: &Wish) -> Vec<Op> {
+    let Op::Commit(commit) = op else { return Vec::new() };
+    let Some(first) = commit.first_version() else { return Vec::new() };
+    let version = skewed(first + commit.events.len() as u64 - 1, w.skew);
+    let carried = commit.messages.iter().zip(0u32..).filter_map(|(message, ordinal)| {
+        let Target::Mail(to) = message.to else { return None };
+        let with = Handover::Mail { to, kind: message.kind.clone(), body: message.body.clone() };
+        let id = MessageId { source: commit.entity, version, ordinal };
+        Some(Op::Deliver(Box::new(Delivery { id, by: Carrier::Commit, with })))
+    });
+    carried.skip(usize::from(w.flavour % 4 == 3)).collect()
+}
+
+/// What one source said is heard in the order in which it was said.
+fn in_order(heard: &[Mail]) {
+    let mut last: BTreeMap<&str, (u64, u32)> = BTreeMap::new();
+    for mail in heard {
+        // Only what a commit said has such a name.
+        let Some((source, place)) = mail.id.0.split_once('/') else { continue };
+        let Some((version, ordinal)) = place.split_once('/') else { continue };
+        let (Ok(version), Ok(ordinal)) = (version.parse(), ordinal.parse()) else { continue };
+        let place = (version, ordinal);
+        let before = last.insert(source, place);
+        assert!(before.is_none_or(|before| before < place), "{heard:?}");
     }
 }
 
@@ -183,7 +211,9 @@ fn commit(
     }
     if w.flavour.is_multiple_of(3) && !matches!(commit.expect, Expect::EndTenure { .. }) {
         let body = Body::Inline(vec![w.flavour]);
-        commit.messages.push(Message::mail(id(w.session), "told", body));
+        let to = |n: u16| id((w.session + n) % ENTITIES);
+        let tell = |n| Message::mail(to(n), "told", body.clone());
+        commit.messages.extend((0..=u16::from(w.flavour / 3 % 3)).map(tell));
     }
     commit
 }
@@ -260,7 +290,9 @@ proptest! {
             // Time mostly passes; sometimes the store's clock is set back.
             let micros = model.now.as_micros() + i64::from(pass_micros) / if back { -4 } else { 1 };
             model.now = Timestamp::from_micros(micros);
-            let ops: Vec<_> = wishes.iter().map(|w| { n += 1; op(&model, &sessions, w, n) }).collect();
+            let mut ops: Vec<_> = wishes.iter().map(|w| { n += 1; op(&model, &sessions, w, n) }).collect();
+            let along: Vec<_> = ops.iter().zip(&wishes).flat_map(|(op, w)| along(op, w)).collect();
+            ops.extend(along);
             latest = latest.max(model.now);
             let before = model.clone();
             let answers = model.apply(&ops);
@@ -280,6 +312,9 @@ proptest! {
                 prop_assert!(model.streams[id].starts_with(&before.streams[id]), "append only");
             }
             prop_assert!(told.values().all(|times| *times == 1), "delivered once");
+            for heard in model.mail.values() {
+                in_order(heard);
+            }
         }
     }
 }

@@ -142,6 +142,11 @@ impl Model {
                 .into_iter()
                 .filter_map(|k| self.keys.get(&k).map(|v| (k, *v)))
                 .collect(),
+            waiting: {
+                let inside = self.outbox.values().filter(|p| !p.message.to.leaves());
+                let sources = inside.map(|p| p.id.source);
+                sources.filter(|source| needs.sources.contains(source)).collect()
+            },
             outbox: needs.outbox.into_iter().filter(|m| self.outbox.contains_key(m)).collect(),
             sessions: needs
                 .sessions

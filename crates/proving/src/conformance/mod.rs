@@ -14,6 +14,7 @@ mod specimen;
 mod world;
 
 pub mod batches;
+pub mod carry;
 pub mod claims;
 pub mod commits;
 pub mod due;
@@ -55,6 +56,10 @@ macro_rules! with_conformance_cases {
             batches: a_refused_neighbour_disturbs_nobody;
             batches: unordered_overlapping_batches_are_all_answered;
             batches: a_batch_of_the_largest_size_is_answered_in_order;
+            carry: what_a_commit_carries_arrives_with_it_once;
+            carry: what_a_commit_creates_is_born_with_it;
+            carry: what_a_commit_carries_stays_behind_what_waits;
+            carry: senders_and_a_lane_deliver_each_message_once_in_order;
             claims: claims_go_by_priority_then_by_ready_time;
             claims: queues_with_ready_work_are_found_one_after_the_other;
             claims: tenants_share_a_queue_by_deficit;

@@ -6,21 +6,21 @@ use tenure_kernel::{
     head::lane_of,
     ids::{EntityId, MailId},
     limits,
-    outbox::{Delivery, DeliveryAnswer, Handover, Message, Posted, Target},
+    outbox::{Carrier, Delivery, DeliveryAnswer, Handover, Message, Posted, Target},
     sessions::lane_id,
     stream::Body,
 };
 
-fn all_lanes() -> Vec<u16> {
+pub(super) fn all_lanes() -> Vec<u16> {
     (0..limits::LANES).collect()
 }
 
-async fn outbox(world: &World) -> Vec<Posted> {
+pub(super) async fn outbox(world: &World) -> Vec<Posted> {
     world.store().outbox(all_lanes(), false, 1_000).await.expect("outbox")
 }
 
 /// Claims every lane and returns the epochs.
-async fn serve_lanes(world: &World) -> BTreeMap<u16, u64> {
+pub(super) async fn serve_lanes(world: &World) -> BTreeMap<u16, u64> {
     let session = world.session(LONG).await;
     let mut epochs = BTreeMap::new();
     for lane in 0..limits::LANES {
@@ -35,7 +35,7 @@ async fn send(world: &World, source: EntityId, messages: Vec<Message>) {
     world.commit_ok(commit).await;
 }
 
-fn handover(posted: &Posted, epochs: &BTreeMap<u16, u64>) -> Delivery {
+pub(super) fn handover(posted: &Posted, epochs: &BTreeMap<u16, u64>) -> Delivery {
     let with = match &posted.message.to {
         Target::Mail(to) => Handover::Mail {
             to: *to,
@@ -44,7 +44,7 @@ fn handover(posted: &Posted, epochs: &BTreeMap<u16, u64>) -> Delivery {
         },
         _ => Handover::Nothing,
     };
-    Delivery { id: posted.id, lane_epoch: epochs[&lane_of(posted.id.source)], with }
+    Delivery { id: posted.id, by: Carrier::Lane(epochs[&lane_of(posted.id.source)]), with }
 }
 
 /// A commit's messages are in the outbox with it, in order per source, with names that never change.
@@ -133,12 +133,15 @@ pub async fn a_message_to_nobody_stays_and_one_to_a_final_entity_goes(world: &Wo
     assert_eq!(answer, DeliveryAnswer::UnknownTarget);
     assert_eq!(world.store().outbox_has(all[0].id).await, Ok(true));
     let dropped = Delivery { with: Handover::Nothing, ..handover(&all[0], &epochs) };
-    assert_eq!(world.deliver(dropped).await, DeliveryAnswer::Delivered { holder: None });
+    assert_eq!(
+        world.deliver(dropped).await,
+        DeliveryAnswer::Delivered { holder: None, due: false }
+    );
     assert_eq!(world.deliver(handover(&all[1], &epochs)).await, DeliveryAnswer::TargetFinal);
     assert_eq!(world.store().mail(done, 0, 9).await.expect("mail"), []);
     assert_eq!(
         world.deliver(handover(&all[2], &epochs)).await,
-        DeliveryAnswer::Delivered { holder: None }
+        DeliveryAnswer::Delivered { holder: None, due: true }
     );
     assert!(outbox(world).await.is_empty());
 }
@@ -159,7 +162,7 @@ pub async fn a_wake_up_does_not_wait_for_a_wire(world: &World) {
     assert_eq!((messages(&inside), messages(&outside)), (vec![wakeup], vec![event]));
     let epochs = serve_lanes(world).await;
     let gone = world.deliver(handover(&inside[0], &epochs)).await;
-    assert_eq!(gone, DeliveryAnswer::Delivered { holder: None });
+    assert_eq!(gone, DeliveryAnswer::Delivered { holder: None, due: false });
     assert!(outbox(world).await.is_empty());
 }
 
@@ -182,7 +185,7 @@ pub async fn mail_that_expects_an_answer_comes_back_from_a_final_entity(world: &
         ..handover(&posted, &epochs)
     };
     let answer = world.deliver(back(source)).await;
-    assert_eq!(answer, DeliveryAnswer::Delivered { holder: None });
+    assert_eq!(answer, DeliveryAnswer::Delivered { holder: None, due: true });
     assert_eq!(world.deliver(back(source)).await, DeliveryAnswer::Gone, "exactly once");
     let mail = world.store().mail(source, 0, 9).await.expect("mail");
     assert_eq!(mail.len(), 1);
@@ -221,7 +224,7 @@ pub async fn a_create_is_delivered_once_and_a_second_one_is_told(world: &World) 
         ..handover(posted, &epochs)
     };
     let answer = world.deliver(creation(&all[0], birth.clone())).await;
-    assert_eq!(answer, DeliveryAnswer::Delivered { holder: None });
+    assert_eq!(answer, DeliveryAnswer::Delivered { holder: None, due: false });
     let born = world.head(child).await;
     assert_eq!((born.version, born.status.name()), (1, "blocked"));
     assert_eq!(world.deliver(creation(&all[0], birth.clone())).await, DeliveryAnswer::Gone);
@@ -234,7 +237,7 @@ pub async fn a_create_is_delivered_once_and_a_second_one_is_told(world: &World) 
         with: Handover::Mail { to: child, kind: "create".into(), body: Body::Inline(Vec::new()) },
         ..handover(&all[1], &epochs)
     };
-    assert_eq!(world.deliver(as_mail).await, DeliveryAnswer::Delivered { holder: None });
+    assert_eq!(world.deliver(as_mail).await, DeliveryAnswer::Delivered { holder: None, due: true });
     assert_eq!(world.head(child).await.mail_count, 1);
     assert_eq!(world.records(child).await.len(), 1);
     // A creation that the judge refuses keeps its row too.

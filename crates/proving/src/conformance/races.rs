@@ -5,7 +5,7 @@ use tenure_kernel::{
     commit::{CommitAnswer, Expect, MailStance, TenureChange},
     evidence::{EvidenceAnswer, NewEvidence},
     head::lane_of,
-    outbox::{Delivery, DeliveryAnswer, Handover, Message},
+    outbox::{Carrier, Delivery, DeliveryAnswer, Handover, Message},
     sessions::{Hold, Renewal, RenewalAnswer, lane_id},
     store::{Answer, Op, Touch},
     stream::Body,
@@ -235,7 +235,7 @@ pub async fn a_delivery_under_a_lost_lane_is_refused(world: &World) {
     let never_held = world.head(lane_id(lane)).await.epoch;
     let delivery = |lane_epoch| Delivery {
         id: posted.id,
-        lane_epoch,
+        by: Carrier::Lane(lane_epoch),
         with: Handover::Mail {
             to: target,
             kind: "hello".into(),
@@ -256,7 +256,7 @@ pub async fn a_delivery_under_a_lost_lane_is_refused(world: &World) {
     assert_eq!(world.store().outbox_has(posted.id).await, Ok(true));
     assert_eq!(
         world.deliver(delivery(second.epoch)).await,
-        DeliveryAnswer::Delivered { holder: None }
+        DeliveryAnswer::Delivered { holder: None, due: true }
     );
     assert_eq!(world.head(target).await.mail_count, 1);
     assert_eq!(world.deliver(delivery(second.epoch)).await, DeliveryAnswer::Gone);

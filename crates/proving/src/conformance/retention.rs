@@ -10,7 +10,7 @@ use tenure_kernel::{
     ids::EntityId,
     limits,
     mail::NewMail,
-    outbox::{Delivery, DeliveryAnswer, Handover, Message},
+    outbox::{Carrier, Delivery, DeliveryAnswer, Handover, Message},
     rules::{Tallies, Tally},
     sessions::lane_id,
     stream::{Body, Hash, NewEvent},
@@ -131,8 +131,11 @@ pub async fn an_entity_with_undelivered_messages_stays(world: &World) {
     let epoch = world.claim(lane_id(lane), session, LONG).await.epoch;
     let posted = world.store().outbox(vec![lane], false, 10).await.expect("outbox").remove(0);
     let with = Handover::Mail { to: target, kind: "over".into(), body: Body::Inline(Vec::new()) };
-    let delivery = Delivery { id: posted.id, lane_epoch: epoch, with };
-    assert_eq!(world.deliver(delivery).await, DeliveryAnswer::Delivered { holder: None });
+    let delivery = Delivery { id: posted.id, by: Carrier::Lane(epoch), with };
+    assert_eq!(
+        world.deliver(delivery).await,
+        DeliveryAnswer::Delivered { holder: None, due: true }
+    );
     assert_eq!(retire(world).await.entities, 1);
     assert_eq!(world.head(target).await.mail_count, 1, "what it said has arrived");
 }

@@ -11,7 +11,7 @@ use tenure_kernel::{
     housekeeping::Retired,
     ids::EntityId,
     mail::MailAnswer,
-    outbox::{Delivery, DeliveryAnswer, Handover, Message},
+    outbox::{Carrier, Delivery, DeliveryAnswer, Handover, Message},
     sessions::lane_id,
     store::{Answer, Op, Touch},
     stream::{Body, NewEvent},
@@ -103,8 +103,11 @@ pub async fn what_is_vacant_stays_while_something_is_open(world: &World) {
     let lane_epoch = world.claim(lane_id(lane), session, LONG).await.epoch;
     let posted = world.store().outbox(vec![lane], false, 10).await.expect("outbox").remove(0);
     let with = Handover::Mail { to: target, kind: "hello".into(), body: Body::Inline(Vec::new()) };
-    let delivery = Delivery { id: posted.id, lane_epoch, with };
-    assert_eq!(world.deliver(delivery).await, DeliveryAnswer::Delivered { holder: None });
+    let delivery = Delivery { id: posted.id, by: Carrier::Lane(lane_epoch), with };
+    assert_eq!(
+        world.deliver(delivery).await,
+        DeliveryAnswer::Delivered { holder: None, due: true }
+    );
     assert_eq!(retire(world).await.entities, 3);
 }
 

@@ -12,7 +12,7 @@ use tenure_kernel::{
     limits,
     machine::{Cx, Draft, Input, Machines},
     mail::{MailAnswer, NewMail, kinds},
-    outbox::{Delivery, DeliveryAnswer, Handover, Target},
+    outbox::{Carrier, Delivery, DeliveryAnswer, Handover, Target},
     sessions::{Opening, events, lane_id},
     store::{Answer, Op},
     stream::{Body, NewEvent},
@@ -222,7 +222,8 @@ impl Pocket {
         };
         let is_creation = matches!(message.to, Target::Create { .. });
         let lane_epoch = self.lane_epochs[&lane_of(source)];
-        let op = Op::Deliver(Box::new(Delivery { id: posted.id, lane_epoch, with }));
+        let op =
+            Op::Deliver(Box::new(Delivery { id: posted.id, by: Carrier::Lane(lane_epoch), with }));
         let again = op.clone();
         match self.store.apply(&[op]).remove(0) {
             Answer::Deliver(DeliveryAnswer::Delivered { .. }) => {}
@@ -239,7 +240,11 @@ impl Pocket {
                 let body = serde_json::json!({ "to": id, "kind": kind, "why": "it is over" });
                 let (kind, body) = (kinds::RETURNED.into(), Body::json(&body));
                 let with = Handover::Mail { to: source, kind, body };
-                let op = Op::Deliver(Box::new(Delivery { id: posted.id, lane_epoch, with }));
+                let op = Op::Deliver(Box::new(Delivery {
+                    id: posted.id,
+                    by: Carrier::Lane(lane_epoch),
+                    with,
+                }));
                 let answer = self.store.apply(&[op]).remove(0);
                 assert!(
                     matches!(

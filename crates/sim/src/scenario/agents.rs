@@ -27,7 +27,7 @@ use tenure_agents::{
     turn::{NewTurn, Turn, TurnEvent, TurnState, WaitFor, model::Sort},
     words::{Change, Stop, ToolResult},
 };
-use tenure_engine::{lanes::Wire, pipeline::Pipeline};
+use tenure_engine::lanes::Wire;
 use tenure_jobs::{
     crew::{Crew, CrewOptions},
     drive::{JobOptions, Shop},
@@ -197,8 +197,7 @@ pub(super) fn worker() -> Boot {
     Arc::new(|env: Env| {
         Box::pin(async move {
             let config = Arc::new(config());
-            let pipeline =
-                Pipeline::new(env.store.clone(), env.bell.clone(), env.rt.clone(), &config);
+            let pipeline = env.pipeline(env.rt.clone(), &config, machines());
             let flows = Flows::default().with(FlowSpec::new(FLOW, lookup));
             let shop = Arc::new(Shop::new(flows, Tools::default(), JobOptions::default()));
             let turns = TurnShop::new(Arc::new(Muse(env.clone())), Arc::new(Tooling));

@@ -22,7 +22,6 @@ use tenure_engine::{
     config::EngineConfig,
     lanes::Discard,
     node::{Node, Parts},
-    pipeline::Pipeline,
     session::Keeper,
     worker::{Handler, Worker},
 };
@@ -233,7 +232,10 @@ impl Scenario {
                         bell: env.bell.clone(),
                         rt: env.rt.clone(),
                         machines: machines.clone(),
-                        config: jobs::seasons::config(&env.world, config()),
+                        config: EngineConfig {
+                            carry: env.carries(),
+                            ..jobs::seasons::config(&env.world, config())
+                        },
                         name: env.name.clone(),
                         executor: None,
                         wire: match self {
@@ -273,8 +275,7 @@ impl Scenario {
         Arc::new(move |env: Env| {
             Box::pin(async move {
                 let config = Arc::new(config());
-                let pipeline =
-                    Pipeline::new(env.store.clone(), env.bell.clone(), env.rt.clone(), &config);
+                let pipeline = env.pipeline(env.rt.clone(), &config, self.machines());
                 let keeper = loop {
                     let opened =
                         Keeper::open(pipeline.clone(), config.clone(), &env.name, "worker", None)

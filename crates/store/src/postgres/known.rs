@@ -158,6 +158,7 @@ fn only_heads(n: &Needs) -> bool {
         && n.evidence.is_empty()
         && n.keys.is_empty()
         && n.outbox.is_empty()
+        && n.sources.is_empty()
         && n.sessions.is_empty()
 }
 

@@ -46,6 +46,8 @@ const KEYS: &str = "SELECT key, entity, digest FROM keys WHERE key = ANY($1::tex
 const OUTBOX: &str = "SELECT o.source, o.version, o.ordinal
     FROM unnest($1::uuid[], $2::bigint[], $3::integer[]) AS n(source, version, ordinal)
     JOIN outbox o ON o.source = n.source AND o.version = n.version AND o.ordinal = n.ordinal";
+const WAITING: &str =
+    "SELECT DISTINCT source FROM outbox WHERE source = ANY($1::uuid[]) AND NOT wire";
 const SESSIONS: &str = concat!(
     "SELECT ",
     session_columns!(),
@@ -67,7 +69,7 @@ pub(super) async fn facts(
     let lookups = join4(
         join(peeks(conn, needs), mail(conn, needs)),
         join(evidence(conn, needs), keys(conn, needs)),
-        outbox(conn, needs),
+        join(outbox(conn, needs), waiting(conn, needs)),
         sessions(conn, needs),
     );
     let ((begun, heads), (pm, ek, outbox, sessions)) = join(opening, lookups).await;
@@ -86,7 +88,10 @@ pub(super) async fn facts(
             None => drop(strange.insert(id(row, 1)?)),
         }
     }
-    fill(&mut facts, pm.0?, pm.1?, ek.0?, ek.1?, outbox?, sessions?)?;
+    fill(&mut facts, pm.0?, pm.1?, ek.0?, ek.1?, outbox.0?, sessions?)?;
+    for row in &outbox.1? {
+        facts.waiting.insert(id(row, 0)?);
+    }
     let missing = missing(ops, needs, &facts, careful);
     if !missing.is_empty() {
         let existing = conn.prepare(EXISTING).await?;
@@ -237,6 +242,15 @@ async fn outbox(conn: &Conn, needs: &Needs) -> Result<Vec<Row>, Error> {
     let ordinals: Vec<i32> = needs.outbox.iter().map(|m| rows::ordinal(m.ordinal)).collect();
     let statement = conn.prepare(OUTBOX).await?;
     conn.client.query(&statement, &[&sources, &versions, &ordinals]).await
+}
+
+async fn waiting(conn: &Conn, needs: &Needs) -> Result<Vec<Row>, Error> {
+    if needs.sources.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sources: Vec<Uuid> = needs.sources.iter().map(|e| e.uuid()).collect();
+    let statement = conn.prepare(WAITING).await?;
+    conn.client.query(&statement, &[&sources]).await
 }
 
 async fn sessions(conn: &Conn, needs: &Needs) -> Result<Vec<Row>, Error> {

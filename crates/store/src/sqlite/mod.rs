@@ -552,6 +552,7 @@ mod tests {
             (health::OPEN.to_owned(), "heads_due"),
             (health::outbox_sql(false), "outbox_inside"),
             (health::outbox_sql(true), "outbox_wire"),
+            (writer::WAITING.to_owned(), "sqlite_autoindex_outbox_1 (source=?)"),
             (retire::OVER.to_owned(), "heads_ended"),
             (retire::VACANT.to_owned(), "heads_vacant"),
             (retire::SEALED.to_owned(), "heads_sealed"),

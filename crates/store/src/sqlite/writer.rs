@@ -306,6 +306,12 @@ impl Writer {
                 facts.outbox.insert(*id);
             }
         }
+        for source in &needs.sources {
+            let mut q = conn.prepare_cached(WAITING)?;
+            if q.exists([source.as_bytes()])? {
+                facts.waiting.insert(*source);
+            }
+        }
         if !needs.sessions.is_empty() {
             let mut q = conn.prepare_cached("SELECT judge_after, judges_until FROM pulse")?;
             let pair = |r: &rusqlite::Row<'_>| Ok((rows::time(r.get(0)?), rows::time(r.get(1)?)));
@@ -637,6 +643,10 @@ impl Writer {
 
 /// A session by id.
 pub(super) const SESSION_BY_ID: &str = "SELECT id, name, role, lease_us, renewed_at, expires_at, holds, ended FROM sessions WHERE id = ?1";
+
+/// Whether something of a source waits that does not leave the store. By the unique index of the source: the partial one
+/// is in the order of the line.
+pub(super) const WAITING: &str = "SELECT 1 FROM outbox WHERE source = ?1 AND +target <> 2";
 
 /// Whether an outbox row is there.
 pub(super) fn outbox_has(conn: &Connection, id: MessageId) -> Result<bool, Trouble> {

@@ -19,7 +19,6 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, time::Duration};
-use tenure_engine::pipeline::Pipeline;
 use tenure_jobs::{
     JobEvent,
     intake::{self, Taken, Wrong},
@@ -203,7 +202,7 @@ fn submission(wish: &Wish, by: &str) -> Submission {
 /// The loop of a server.
 pub(crate) async fn serve(env: Env) {
     let config = super::process::config();
-    let pipeline = Pipeline::new(env.store.clone(), env.bell.clone(), env.rt.clone(), &config);
+    let pipeline = env.pipeline(env.rt.clone(), &config, super::machines());
     let submitter = Submitter::new(pipeline, judge(), Duration::from_secs(300), 5);
     while !env.stop.is_asked() {
         if round(&env, &submitter).await.is_err() {

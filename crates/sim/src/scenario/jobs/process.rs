@@ -40,7 +40,7 @@ pub(crate) fn worker() -> Boot {
                 true => Arc::new(Drowsy { rt: env.rt.clone(), seen: Mutex::default() }),
                 false => env.rt.clone(),
             };
-            let pipeline = Pipeline::new(env.store.clone(), env.bell.clone(), rt, &config);
+            let pipeline = env.pipeline(rt, &config, super::machines());
             let shop = Arc::new(shop(&env, &pipeline));
             let executor = executor(&env);
             let mut stop = env.stop.clone();

@@ -46,7 +46,7 @@ const DRAIN: Duration = Duration::from_secs(20);
 const RETRY: Duration = Duration::from_secs(1);
 
 fn pipeline(env: &Env) -> Pipeline {
-    Pipeline::new(env.store.clone(), env.bell.clone(), env.rt.clone(), &config())
+    env.pipeline(env.rt.clone(), &config(), super::machines())
 }
 
 /// How often a task is tried, and after which pauses.
