@@ -69,6 +69,8 @@ pub struct SqliteStore {
     writer: Option<Arc<Shared>>,
     writes: Option<mpsc::Sender<WriteJob>>,
     reads: mpsc::Sender<ReadJob>,
+    /// For whoever reads a few rows and finds it free.
+    near: Mutex<Connection>,
     tables: Tables,
     clock: Arc<dyn Clock>,
     thread: Option<thread::JoinHandle<()>>,
@@ -176,9 +178,9 @@ impl SqliteStore {
         let writer = Arc::new(Shared { writer: Mutex::new(writer), tell, checkpoint });
         let behind = writer.clone();
         let thread = Some(spawn(name(), move || write_until_dropped(&behind, &jobs))?);
-        let reads = start_readers(&file)?;
+        let (reads, near) = (start_readers(&file)?, Mutex::new(schema::open_reader(&file)?));
         let (writer, writes, lock) = (Some(writer), Some(writes), Some(lock));
-        Ok(SqliteStore { writer, writes, reads, tables, clock, thread, _lock: lock })
+        Ok(SqliteStore { writer, writes, reads, near, tables, clock, thread, _lock: lock })
     }
 
     /// Opens an existing store for reading only, beside whoever writes it.
@@ -192,12 +194,13 @@ impl SqliteStore {
             let why = format!("there is no store in {}; `tenure up` creates one", dir.display());
             return Err(StoreError::Unavailable(why));
         }
-        let reads = start_readers(&file)?;
+        let (reads, near) = (start_readers(&file)?, Mutex::new(schema::open_reader(&file)?));
         let clock = Forward::of(clock);
         Ok(SqliteStore {
             writer: None,
             writes: None,
             reads,
+            near,
             tables,
             clock,
             thread: None,
@@ -252,6 +255,26 @@ impl SqliteStore {
             sent.map_err(|_| closed())?;
             answer.await.unwrap_or_else(|_| Err(closed()))
         })
+    }
+}
+
+impl SqliteStore {
+    /// A read of a few rows by their key, on the thread that asks: handing it to another one and back takes several times
+    /// as long as the read. Where somebody else does the same, it goes to a thread after all.
+    fn read_near<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> Result<T, Trouble> + Send + 'static,
+    ) -> BoxFuture<'_, Result<T, StoreError>> {
+        match self.near.try_lock() {
+            Ok(conn) => {
+                let read = catch_unwind(AssertUnwindSafe(|| work(&conn)));
+                let answer =
+                    read.map_or_else(|_| Err(closed()), |r| r.map_err(Trouble::into_error));
+                Box::pin(std::future::ready(answer))
+            }
+            // A panic in there is caught, so this is somebody who reads.
+            Err(_) => self.read(work),
+        }
     }
 }
 
@@ -371,7 +394,7 @@ impl Store for SqliteStore {
 
     fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
         let queue = queue.to_owned();
-        self.read(move |c| read::ready_groups(c, &queue))
+        self.read_near(move |c| read::ready_groups(c, &queue))
     }
 
     fn ready_queues(
@@ -390,7 +413,7 @@ impl Store for SqliteStore {
 
     fn head(&self, id: EntityId) -> BoxFuture<'_, Result<Option<Head>, StoreError>> {
         let tables = self.tables.clone();
-        self.read(move |c| Ok(rows::load_head(c, &tables, id)?.map(|p| p.head)))
+        self.read_near(move |c| Ok(rows::load_head(c, &tables, id)?.map(|p| p.head)))
     }
 
     fn heads(
@@ -426,7 +449,7 @@ impl Store for SqliteStore {
         after: u64,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Mail>, StoreError>> {
-        self.read(move |c| rows::load_mail(c, entity, after, limit))
+        self.read_near(move |c| rows::load_mail(c, entity, after, limit))
     }
 
     fn stream(
@@ -457,7 +480,7 @@ impl Store for SqliteStore {
     }
 
     fn session(&self, id: SessionId) -> BoxFuture<'_, Result<Option<Session>, StoreError>> {
-        self.read(move |c| read::session(c, id))
+        self.read_near(move |c| read::session(c, id))
     }
 
     fn live_sessions(&self) -> BoxFuture<'_, Result<Vec<Session>, StoreError>> {
