@@ -1,6 +1,6 @@
 //! What is known of pods, as it is written down: after a restart what has gone meanwhile is missed, and nothing is said twice.
 //!
-//! **In pieces.** Ten thousand pods take a quarter of a second to be written, in which nothing would be seen and nobody told. So they are
+//! **In pieces.** Ten thousand pods took a tenth of a second to be written (debug build), in which nothing would be seen and nobody told. So they are
 //! written in the order of their uids, some at a time ([`Core::marks_after`]), and between two pieces pods come, change and go. What is said
 //! meanwhile lies in the spool behind the moment at which the first piece was begun, and is read after the pieces that do not know of it. What is not said yet lies nowhere else: it is looked up when its pod's mark is made, and pods that
 //! are gone by the end are written last ([`Core::marks_of_gone`]).
