@@ -41,7 +41,7 @@ fn pay(outside: &Outside, broken: &Arc<AtomicBool>, bad: &'static [u32]) -> Tool
                 refused.send_replace(true);
                 return Err(ToolError::Permanent("no".into()));
             }
-            if broken && !bad.is_empty() && n % 3 != 0 {
+            if broken && !bad.is_empty() && !n.is_multiple_of(3) {
                 // It is never dropped while a call of it runs.
                 let _ = refused.subscribe().wait_for(|refused| *refused).await;
             }

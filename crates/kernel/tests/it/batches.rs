@@ -317,7 +317,7 @@ fn carrying(model: &Model, source: EntityId, n: u64, to: &[EntityId]) -> Vec<Op>
         let with = Handover::Mail { to: *to, kind: "m".into(), body: Body::Inline(vec![]) };
         Op::Deliver(Box::new(Delivery { id, by: Carrier::Commit, with }))
     });
-    std::iter::once(Op::Commit(Box::new(tells.clone()))).chain(carried).collect()
+    std::iter::once(Op::Commit(Box::new(tells))).chain(carried).collect()
 }
 
 fn deliveries(answers: &[Answer]) -> Vec<&DeliveryAnswer> {
