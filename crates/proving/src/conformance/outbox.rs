@@ -141,7 +141,7 @@ pub async fn a_message_to_nobody_stays_and_one_to_a_final_entity_goes(world: &Wo
     assert_eq!(world.store().mail(done, 0, 9).await.expect("mail"), []);
     assert_eq!(
         world.deliver(handover(&all[2], &epochs)).await,
-        DeliveryAnswer::Delivered { holder: None, due: true }
+        DeliveryAnswer::Delivered { holder: None, due: false }
     );
     assert!(outbox(world).await.is_empty());
 }

@@ -44,8 +44,8 @@ impl Outcome {
             32..=34 => Outcome::Preempted,
             35..=36 => Outcome::Deadline,
             37..=41 => Outcome::ApiEvicted,
-            42..=44 => Outcome::SchedulerPreempts,
-            45..=48 => Outcome::DeletedBySomebody,
+            42..=46 => Outcome::SchedulerPreempts,
+            47..=50 => Outcome::DeletedBySomebody,
             _ => Outcome::Succeeds,
         }
     }

@@ -48,7 +48,7 @@ impl Yard {
                 rng.permille(500),
                 rng.permille(700).then(|| rng.between(s(5)..s(120))),
                 rng.below(10),
-                match may_be_dark && rng.permille(250) {
+                match may_be_dark && rng.permille(400) {
                     true => (true, rng.between(DARK)),
                     false => (false, rng.between(s(5)..s(400))),
                 },
