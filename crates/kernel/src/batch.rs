@@ -407,14 +407,16 @@ impl Batch<'_> {
 
     fn touch(&mut self, touch: &Touch) -> bool {
         let Some(head) = self.facts.heads.get(&touch.entity) else { return false };
-        let same = head.epoch == touch.epoch && head.version == touch.version;
-        if head.class() == Class::Final || !(same || touch.ring_only) {
+        let tenure = head.epoch == touch.epoch;
+        let same = tenure && head.version == touch.version;
+        if head.class() == Class::Final || !(same || touch.ring_only && tenure) {
             return false;
         }
         let mut head = head.clone();
         let now = self.facts.now;
         if touch.ring_only {
-            // A check that is rung twice, or for a holder that has come since, only looks once more.
+            // One that is rung twice only looks once more. One for a holder that has come since would look too early:
+            // a claim that is younger than its session's last renewal is named by nobody yet.
             if head.holder.is_none() {
                 return false;
             }

@@ -67,7 +67,7 @@ pub struct Touch {
     pub check_at: Option<Timestamp>,
     /// Failed decisions in a row.
     pub faults: u16,
-    /// Ring the check of whatever epoch and version: the session behind it has ended.
+    /// Ring the check of this epoch at whatever version: the session that held it then has ended.
     pub ring_only: bool,
 }
 

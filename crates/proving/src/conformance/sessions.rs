@@ -127,17 +127,24 @@ pub async fn an_ended_session_is_told_so_and_rings_its_checks(world: &World) {
     let head = world.head(session).await;
     assert_eq!((head.class(), head.holder), (Class::Final, None));
     assert_eq!(world.head(id).await, held, "the end of a session fences nothing itself");
-    // Ringing the check moves it to now, for whatever version.
+    // Ringing the check moves it to now, for whatever version, but not that of another holder: what a session held once may
+    // be somebody else's by now, whose own session does not name it before its next renewal.
     world.commit_ok(world.note(id).await).await;
     let ring = Touch {
         entity: id,
-        epoch: 0,
+        epoch: held.epoch,
         version: 0,
         due: None,
         check_at: None,
         faults: 0,
         ring_only: true,
     };
+    let before = world.head(id).await;
+    for epoch in [held.epoch - 1, held.epoch + 1] {
+        let other = Touch { epoch, ..ring.clone() };
+        assert_eq!(world.one(Op::Touch(other)).await, Answer::Touch(false));
+    }
+    assert_eq!(world.head(id).await, before);
     assert_eq!(world.one(Op::Touch(ring)).await, Answer::Touch(true));
     let now = world.now().await;
     let rung = world.head(id).await;
