@@ -64,6 +64,19 @@ impl Shared {
     }
 }
 
+impl Post {
+    fn last(&self) -> u64 {
+        *self.last.borrow()
+    }
+
+    /// Returns nothing, and above all not the guard of what it saw: who looks at the post again under that guard
+    /// waits for a ring that is being written down, which waits for the guard.
+    async fn rung_since(&self, seen: u64) {
+        // The sender is here.
+        let _ = self.last.subscribe().wait_for(|last| *last > seen).await;
+    }
+}
+
 impl Board {
     pub(crate) fn new(bell: Arc<dyn Bell>, rt: Rt) -> Self {
         let shared =
@@ -100,14 +113,13 @@ impl Board {
         wait: Duration,
     ) -> (Vec<Topic>, u64) {
         let posts: Vec<_> = topics.iter().filter_map(|t| Some((t, self.post(t)?))).collect();
-        let mut ears: Vec<_> = posts.iter().map(|(_, p)| p.last.subscribe()).collect();
         // A first question has missed nothing; one of another life may have missed everything.
         let seen = match seen {
             None => self.shared.rings.load(Ordering::SeqCst),
             Some(text) => self.number(text).unwrap_or(0),
         };
         let rung = |upto: u64| {
-            let heard = |p: &Post| p.since.max(*p.last.borrow()) > seen;
+            let heard = |p: &Post| p.since.max(p.last()) > seen;
             (posts.iter().filter(|(_, p)| heard(p)).map(|(t, _)| (*t).clone()).collect(), upto)
         };
         // The number is read before the posts: a ring in between is told twice rather than never.
@@ -115,14 +127,13 @@ impl Board {
         if !now.0.is_empty() {
             return now;
         }
-        if ears.is_empty() {
+        if posts.is_empty() {
             self.rt.sleep(wait).await;
             return now;
         }
-        let any = select_all(ears.iter_mut().map(|e| Box::pin(e.wait_for(|last| *last > seen))));
-        match first(any, self.rt.sleep(wait)).await {
-            First::Left(_) | First::Right(()) => rung(self.shared.rings.load(Ordering::SeqCst)),
-        }
+        let rings = posts.iter().map(|(_, p)| Box::pin(p.rung_since(seen)));
+        first(select_all(rings), self.rt.sleep(wait)).await;
+        rung(self.shared.rings.load(Ordering::SeqCst))
     }
 
     fn token(&self, number: u64) -> String {
@@ -198,5 +209,53 @@ async fn topic(app: &App, caller: &Caller, text: &str, field: &str) -> Result<To
             false => Err(Problem::not_found(format!("session {id}")).field(field)),
         },
         _ => Err(Problem::bad_field(field, format!("{text:?} is nothing to listen to")).fix(fix)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use tenure_bell::InProcess;
+    use tenure_edge::TokioRuntime;
+
+    /// A whole server stood still for ever: a worker was told of a ring, and looked at the post once more under the
+    /// guard that came with it, while the next ring waited to be written down.
+    #[test]
+    fn who_looks_while_it_rings_without_a_break_is_answered() {
+        let runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = { runtime }.worker_threads(4).enable_all().build().unwrap();
+        let (answered, done) = mpsc::channel();
+        let enough = Arc::new(AtomicBool::new(false));
+        let until = enough.clone();
+        runtime.spawn(async move {
+            let bell: Arc<dyn Bell> = Arc::new(InProcess::default());
+            let board = Arc::new(Board::new(bell.clone(), Arc::new(TokioRuntime::current())));
+            let topics = [Topic::Queue("a".into()), Topic::Queue("b".into())];
+            let rung = topics.clone();
+            std::thread::spawn(move || {
+                while !until.load(Ordering::SeqCst) {
+                    rung.iter().for_each(|t| bell.ring(t.clone()));
+                }
+            });
+            for _ in 0..3 {
+                let (board, answered, topics) = (board.clone(), answered.clone(), topics.clone());
+                tokio::spawn(async move {
+                    let mut seen = None;
+                    for _ in 0..2_000 {
+                        let wait = Duration::from_secs(600);
+                        let (rung, number) = board.wait(&topics, seen.as_deref(), wait).await;
+                        assert!(!rung.is_empty(), "it rings all the time");
+                        seen = Some(board.token(number));
+                    }
+                    answered.send(()).unwrap();
+                });
+            }
+        });
+        let all = (0..3).all(|_| done.recv_timeout(Duration::from_secs(60)).is_ok());
+        enough.store(true, Ordering::SeqCst);
+        // Where it stands still, waiting for its threads would stand still as well.
+        runtime.shutdown_background();
+        assert!(all, "somebody was never answered");
     }
 }

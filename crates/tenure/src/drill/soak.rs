@@ -105,8 +105,8 @@ pub struct Memory {
 
 /// How long the server is asked to wait for the end of a job at a time.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// A job that is not over after so many looks hangs.
-const HANGS: u32 = 90;
+/// A job that is not over after so long hangs, whoever does not answer.
+const HANGS: Duration = Duration::from_secs(90);
 
 /// What a megabyte or two of noise may be.
 const FLAT_MB: f64 = 24.0;
@@ -322,21 +322,22 @@ impl Load {
                 until(PATIENCE, || async { self.ground.signal(&id, "go", &payload).await.ok() });
             sent.await.ok_or_else(|| Failure::System("its signal was never accepted".into()))?;
         }
-        let mut looks = 0;
+        let rt = TokioRuntime::current();
+        let from = rt.mono();
         loop {
+            let hangs = rt.mono() - from > HANGS;
             // The server says when it is over: looking again and again would be most of the load.
             let answer = self.ground.api().wait(&["jobs", &id], LOOK_EVERY).await;
             match answer {
                 Ok(job) if job["is_final"] == true => return Ok(()),
                 Ok(job) if asks(&job) => self.settle(&id, &job).await,
-                Ok(job) if looks > HANGS => {
+                Ok(job) if hangs => {
                     return Err(Failure::System(format!("{id} hangs: {}", job["why"])));
                 }
-                Err(e) if looks > HANGS => return Err(e),
+                Err(e) if hangs => return Err(e),
                 Ok(_) => {}
                 Err(_) => tokio::time::sleep(LOOK_EVERY / 4).await,
             }
-            looks += 1;
         }
     }
 
