@@ -1,6 +1,9 @@
 //! Points at which a worker process ends or stops itself, for drills and tests: `TENURE_DRILL_POINT` holds
 //! `NAME`, `NAME:N` or `NAME:N:ACTION`, and at the N-th passage of that point (see
-//! [`tenure_jobs::drive::points`]; of turns, [`turn_points`]; of pods, [`pod_points`]; of collectors, [`report_points`]) the process is killed, stopped (SIGSTOP), or told to say so and go on.
+//! [`tenure_jobs::drive::points`]; of turns, [`turn_points`]; of pods, [`pod_points`]; of collectors, [`report_points`])
+//! the process is killed (`kill`, and if nothing else is said), stopped (`stop`), or told to say so and go on (`say`).
+//! With `armed` it is killed, and only what is passed after a file of the name [`ARMED`] lies in its directory counts:
+//! where a point is passed once more for every try that fails, nobody can say beforehand which passage it will be.
 //! A marker line on standard error says that it is about to happen.
 
 use std::sync::{
@@ -13,6 +16,9 @@ use tenure_pods::{collect::points as report_points, execute::points as pod_point
 
 /// The variable.
 pub const VARIABLE: &str = "TENURE_DRILL_POINT";
+
+/// The file that arms it.
+pub const ARMED: &str = "armed";
 
 /// What the process does to itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,15 +46,19 @@ pub fn from_environment() -> Result<Option<Probe>, String> {
         None => 1,
         Some(n) => n.parse().map_err(|_| format!("{VARIABLE}: {n:?} is not a number"))?,
     };
-    let action = match parts.next() {
-        None | Some("kill") => Action::Kill,
-        Some("stop") => Action::Stop,
-        Some("say") => Action::Say,
-        Some(other) => return Err(format!("{VARIABLE}: {other:?} is none of kill, stop, say")),
+    let (action, on_order) = match parts.next() {
+        None | Some("kill") => (Action::Kill, false),
+        Some("armed") => (Action::Kill, true),
+        Some("stop") => (Action::Stop, false),
+        Some("say") => (Action::Say, false),
+        Some(other) => {
+            return Err(format!("{VARIABLE}: {other:?} is none of kill, armed, stop, say"));
+        }
     };
+    let armed = move || !on_order || std::path::Path::new(ARMED).exists();
     let passed = Arc::new(AtomicU32::new(0));
     Ok(Some(Arc::new(move |at| {
-        if at == point && passed.fetch_add(1, Ordering::SeqCst) + 1 == nth {
+        if at == point && armed() && passed.fetch_add(1, Ordering::SeqCst) + 1 == nth {
             strike(at, nth, action);
         }
         Box::pin(std::future::ready(()))

@@ -9,6 +9,7 @@ use crate::{
     drill::{
         ground::{Ground, until},
         matrix::{Seen, Witnessed},
+        points,
         processes::{Hand, Orders, this_program},
         redis::Redis,
     },
@@ -243,18 +244,34 @@ impl Town {
         let lease: &[&str] = if looking.elected { &[] } else { &["collector.lease=none"] };
         let mut hand = self.process(&words, lease, looking.point)?;
         hand.until_said("(Ctrl-C ends it)").await?;
+        self.until_page(&hand, "readyz", |_| true).await?;
+        Ok(hand)
+    }
+
+    /// Waits until a page of a collector is fine and says so.
+    async fn until_page(
+        &self,
+        hand: &Hand,
+        page: &str,
+        so: impl Fn(&str) -> bool,
+    ) -> Result<(), Failure> {
         let said = hand.said();
         let address = said.split_once(" at http://").map_or("", |(_, rest)| rest);
         let address = address.split_whitespace().next().unwrap_or_default();
-        let url = format!("http://{address}/readyz");
-        let ready = until(self.ground.base.patience, || async {
-            let answer = self.http.get(&url).send().await.ok()?;
-            answer.status().is_success().then_some(())
+        let url = format!("http://{address}/{page}");
+        let come = until(self.ground.base.patience, || async {
+            let answer = self.http.get(&url).send().await.ok()?.error_for_status().ok()?;
+            so(&answer.text().await.ok()?).then_some(())
         });
-        match ready.await {
-            Some(()) => Ok(hand),
-            None => Err(failed(format!("a collector is not ready: {}", hand.last_words()))),
-        }
+        let words = || failed(format!("/{page} of a collector: {}", hand.last_words()));
+        come.await.ok_or_else(words)
+    }
+
+    /// Arms the point of a collector, once it has told everything that it has seen.
+    pub async fn arm(&self, collector: &Hand) -> Result<(), Failure> {
+        let told = |text: &str| text.contains("tenure_collector_spool_depth 0\n");
+        self.until_page(collector, "metrics", told).await?;
+        Ok(std::fs::write(self.ground.dir().join(points::ARMED), "")?)
     }
 
     // ---- tasks ----
