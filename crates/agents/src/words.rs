@@ -46,6 +46,10 @@ pub struct Enqueue {
     /// Not to be put in line: now or never.
     #[serde(default, skip_serializing_if = "is_default")]
     pub only_if_idle: bool,
+    /// Its id says when it was sent, and it stands in line by that: what was sent later may have come sooner. One that a
+    /// turn asks for has an id of that turn's moment, and stands where it comes.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub by_age: bool,
 }
 
 /// See [`kinds::DISPATCH`].

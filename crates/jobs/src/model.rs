@@ -300,13 +300,13 @@ impl JobState {
     /// The id of a child. It follows from the job and the number alone, so a creation that is decided
     /// twice names the same job twice, and a parent can reach its children without a list of ids.
     pub fn child_id(job: EntityId, ordinal: u32) -> EntityId {
-        EntityId::derived(job, &format!("child/{ordinal}"), born_at(job))
+        EntityId::derived(job, &format!("child/{ordinal}"), job.moment())
     }
 
     /// The id of a call entity. It follows from what is on record, as a child's does.
     pub fn call_id(job: EntityId, key: &str, call: u32, (what, nth): (What, u32)) -> EntityId {
         let name = format!("call/{key}/{call}/{}/{nth}", what.as_str());
-        EntityId::derived(job, &name, born_at(job))
+        EntityId::derived(job, &name, job.moment())
     }
 
     /// Call entities that are out, with the open call each belongs to.
@@ -344,13 +344,6 @@ impl JobState {
     pub fn waits_for(&self, key: &str) -> Option<&OpenWait> {
         self.waits.iter().find(|w| w.key == key)
     }
-}
-
-/// When an entity was born, as its id says.
-fn born_at(id: EntityId) -> tenure_kernel::time::Timestamp {
-    let (secs, nanos) = id.uuid().get_timestamp().map_or((0, 0), |t| t.to_unix());
-    let micros = i64::try_from(secs * 1_000_000 + u64::from(nanos / 1_000)).unwrap_or(0);
-    tenure_kernel::time::Timestamp::from_micros(micros)
 }
 
 /// Who resumes a job that looks again by itself.

@@ -35,6 +35,12 @@ impl EntityId {
         Self(Uuid::from_bytes([0, 0, 0, 0, 0, 0, 0x70, 0, 0x80, 0, 0, 0, 0, kind, n[0], n[1]]))
     }
 
+    /// The moment that it was made with, to the millisecond.
+    pub fn moment(self) -> Timestamp {
+        let [a, b, c, d, e, f, ..] = *self.as_bytes();
+        Timestamp::from_micros(i64::from_be_bytes([0, 0, a, b, c, d, e, f]) * 1_000)
+    }
+
     /// The sixteen bytes, as stored.
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
@@ -131,6 +137,7 @@ mod tests {
         let early = EntityId::new(Timestamp::from_micros(1_000_000), [255; 10]);
         let late = EntityId::new(Timestamp::from_micros(1_002_000), [0; 10]);
         assert!(early < late);
+        assert_eq!(late.moment(), Timestamp::from_micros(1_002_000));
         assert!(EntityId::fixed(1, 3) < early);
         assert!(EntityId::fixed(1, 3) < EntityId::fixed(1, 4));
     }

@@ -132,7 +132,11 @@ impl Desk<'_> {
         };
         match refusal {
             Some((code, why)) => self.refuse(turn, code, why),
-            None => self.say(AgentEvent::TurnQueued { turn }),
+            None => {
+                let sent_later = |t: &&EntityId| asked.by_age && t.moment() > turn.moment();
+                let before = self.state.queue.iter().rev().take_while(sent_later).count();
+                self.say(AgentEvent::TurnQueued { turn, before });
+            }
         }
     }
 

@@ -144,6 +144,9 @@ pub enum AgentEvent {
     TurnQueued {
         /// Which.
         turn: EntityId,
+        /// Before so many that were sent later and came sooner.
+        #[serde(default, skip_serializing_if = "is_default")]
+        before: usize,
     },
     /// A turn will not be had.
     TurnRefused {
@@ -238,7 +241,9 @@ impl Machine for Agent {
     fn apply(state: &mut AgentState, event: &AgentEvent) {
         match event {
             AgentEvent::AgentSet { spec, .. } => state.spec = (**spec).clone(),
-            AgentEvent::TurnQueued { turn } => state.queue.push(*turn),
+            AgentEvent::TurnQueued { turn, before } => {
+                state.queue.insert(state.queue.len().saturating_sub(*before), *turn);
+            }
             AgentEvent::TurnGiven { turn, turn_epoch, at } => {
                 state.queue.retain(|t| t != turn);
                 state.turn_epoch = *turn_epoch;

@@ -75,7 +75,7 @@ impl Desk {
         let tenant = sending.tenant.clone();
         let new = self.wish(head.id, &state, sending);
         let (queue, priority) = (crate::queue_of(&new.target), new.priority);
-        let mut decision = create(new, id);
+        let mut decision = create(new, id, true);
         decision.keys.extend(key);
         let nothing = Body::Inline(Vec::new());
         let drafted = draft::<Turn>(None, TurnState::default(), decision, &Input::Create(&nothing));

@@ -29,7 +29,6 @@ use tenure_kernel::{
     limits::clip,
     outbox::{Message, Target},
     stream::Body,
-    time::Timestamp,
 };
 
 /// A tool that the model wants called.
@@ -383,14 +382,7 @@ fn may_ask(ground: &Ground<'_>, agent: &str) -> Result<(), Answer> {
 
 /// The id of what a turn asks for under a number. It follows from both, as a child job's does.
 pub fn child_of(turn: EntityId, ordinal: u32) -> EntityId {
-    EntityId::derived(turn, &format!("turn/{ordinal}"), born_at(turn))
-}
-
-/// The moment in an id, to the millisecond.
-fn born_at(id: EntityId) -> Timestamp {
-    let [a, b, c, d, e, f, ..] = *id.as_bytes();
-    let millis = i64::from_be_bytes([0, 0, a, b, c, d, e, f]);
-    Timestamp::from_micros(millis * 1_000)
+    EntityId::derived(turn, &format!("turn/{ordinal}"), turn.moment())
 }
 
 fn ask_agent(

@@ -59,13 +59,13 @@ fn birth(input: &Input<'_>, cx: &Cx) -> Result<Decision<TurnEvent>, Undecided> {
         body.inline().ok_or_else(|| Undecided("the wish is a blob: load it first".into()))?;
     let new: NewTurn = serde_json::from_slice(bytes)
         .map_err(|e| Undecided(format!("this is no new turn: {e}")))?;
-    Ok(create(new, cx.id))
+    Ok(create(new, cx.id, false))
 }
 
-/// The birth of a turn: in line, and its agent is told.
-pub fn create(new: NewTurn, id: EntityId) -> Decision<TurnEvent> {
+/// The birth of a turn: in line, and its agent is told. `by_age`: see [`Enqueue`].
+pub fn create(new: NewTurn, id: EntityId, by_age: bool) -> Decision<TurnEvent> {
     let only_if_idle = new.sort == super::model::Sort::UiAction;
-    let asks = Enqueue { turn: id, only_if_idle };
+    let asks = Enqueue { turn: id, only_if_idle, by_age };
     let placement = Placement { queue: queue_of(&new.target), priority: new.priority };
     let must_end_in = Duration::from_millis(new.must_end_in_ms);
     let message = Message::mail(new.agent, kinds::ENQUEUE, Body::json(&asks));

@@ -3,13 +3,14 @@
 use crate::world::{World, committed, secs, suspended, to, to_call};
 use serde_json::json;
 use tenure_agents::{
+    agent::agent_id,
     turn::{
         WaitFor,
         act::{self, NewWait},
     },
-    words::{ResumeNow, Stop},
+    words::{Enqueue, ResumeNow, Stop, kinds},
 };
-use tenure_kernel::mail::MailAnswer;
+use tenure_kernel::{ids::EntityId, mail::MailAnswer, time::Timestamp};
 
 /// What was accepted and stands behind an end is on record before it.
 #[test]
@@ -62,8 +63,8 @@ fn results_that_are_late_doubled_stale_or_forged_change_nothing() {
     w.check();
 }
 
-#[test]
-fn a_wait_of_a_job_is_not_answered_from_outside() {
+/// A turn of the agent `a` that waits for a job.
+fn waiting_for_a_job() -> (World, EntityId) {
     let mut w = World::new();
     w.agent("a");
     let turn = w.send("a");
@@ -72,6 +73,12 @@ fn a_wait_of_a_job_is_not_answered_from_outside() {
     let call = w.job_call(turn, "x", 0, None);
     committed(&w.suspend(&held, vec![call]));
     w.settle();
+    (w, turn)
+}
+
+#[test]
+fn a_wait_of_a_job_is_not_answered_from_outside() {
+    let (mut w, turn) = waiting_for_a_job();
     w.result(turn, "forged", to("1.1"));
     w.settle();
     assert_eq!(w.status(turn), "suspended");
@@ -84,14 +91,7 @@ fn a_wait_of_a_job_is_not_answered_from_outside() {
 
 #[test]
 fn a_stop_ends_an_active_turn_and_takes_its_jobs_back() {
-    let mut w = World::new();
-    w.agent("a");
-    let turn = w.send("a");
-    let worker = w.worker();
-    let held = w.begin(turn, worker);
-    let call = w.job_call(turn, "x", 0, None);
-    committed(&w.suspend(&held, vec![call]));
-    w.settle();
+    let (mut w, turn) = waiting_for_a_job();
     w.mail(turn, "future", "stop", &Stop { turn_epoch: Some(50), ..Stop::default() });
     w.settle();
     assert_eq!(w.status(turn), "suspended", "a stop from the future is a dead letter");
@@ -319,4 +319,28 @@ fn a_turn_that_waited_for_all_has_left_nobody() {
     committed(&w.finish(&held));
     assert_eq!(w.end_of(turn).abandoned, []);
     w.check();
+}
+
+/// What was sent first may come last: its message went by its lane, and a later one with its commit.
+#[test]
+fn a_line_is_in_the_order_of_sending() {
+    let mut w = World::new();
+    w.agent("a");
+    w.send("a");
+    let sent_at = |seconds: i64| {
+        EntityId::new(
+            Timestamp::from_micros(seconds * 1_000_000),
+            [u8::try_from(seconds).unwrap(); 10],
+        )
+    };
+    let line = [10, 20, 30].map(sent_at);
+    for (turn, by_age) in [(line[2], true), (line[0], true), (line[1], true), (sent_at(1), false)] {
+        let asks = Enqueue { turn, only_if_idle: false, by_age };
+        w.mail(agent_id("t", "a"), &turn.to_string(), kinds::ENQUEUE, &asks);
+        w.settle();
+    }
+    let mut expected = line.to_vec();
+    // The id of one that a turn asked for says nothing about when.
+    expected.push(sent_at(1));
+    assert_eq!(w.agent_state("a").queue, expected);
 }
