@@ -7,6 +7,7 @@
 //! - [`dice`]: what is drawn from a seed.
 //! - [`layer`]: a store with something laid over it.
 //! - `stores` (a feature): one test on every store, and waiting for what it is about.
+//! - [`patience`]: waiting for what nobody tells of.
 //! - [`small`]: the smallest world in which the machines of a product can be tested.
 //! - [`checkers`]: reads a whole store and says everything that is wrong with it.
 
@@ -19,6 +20,7 @@ pub mod machines;
 #[path = "../../kernel/tests/it/model.rs"]
 pub mod model;
 pub mod nats;
+pub mod patience;
 pub mod redis;
 pub mod small;
 #[cfg(feature = "stores")]

@@ -8,14 +8,16 @@
 //! pause between two looks, which is too long where nothing else runs and too short where everything does. Road not
 //! taken: the feed, which in Postgres stands still while a transaction of another test is open.
 
-use crate::layer::{Layer, Layered};
+use crate::{
+    layer::{Layer, Layered},
+    patience::PATIENCE,
+};
 use std::{
     future::Future,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 use tempfile::TempDir;
 use tenure_edge::SystemClock;
@@ -34,9 +36,6 @@ use tenure_store::{
     sqlite::SqliteStore,
 };
 use tokio::sync::watch;
-
-/// The one bound of every wait. It is met in milliseconds unless something is broken.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Which store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

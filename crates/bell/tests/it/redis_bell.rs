@@ -8,9 +8,9 @@ use tenure_bell::{BusOptions, InProcess, RedisBell, Standby, conformance, nats::
 use tenure_edge::{SystemClock, TokioRuntime};
 use tenure_kernel::{
     bell::{Bell as _, Topic},
-    runtime::{Rt, Runtime as _},
+    runtime::Rt,
 };
-use tenure_proving::redis::RedisServer;
+use tenure_proving::{patience, redis::RedisServer};
 
 /// The server that all tests share who harm nobody.
 pub fn shared() -> String {
@@ -215,18 +215,13 @@ async fn few_permissions_are_enough() {
     conformance::across(&here, &there).await;
     // Pings are refused, which is an answer.
     let mut operator = stranger(&server.url()).await;
-    in_time("pings of both connections of both bells", async {
-        let mut info = redis::cmd("INFO");
-        info.arg("commandstats");
-        loop {
-            let said: String = info.query_async(&mut operator).await.unwrap();
-            let pings = said.lines().find_map(|l| l.strip_prefix("cmdstat_ping:")).unwrap_or("");
-            let refused = pings.split(',').find_map(|w| w.strip_prefix("rejected_calls="));
-            if refused.is_some_and(|n| n.trim().parse::<u32>().is_ok_and(|n| n >= 8)) {
-                break;
-            }
-            TokioRuntime::current().sleep(std::time::Duration::from_millis(20)).await;
-        }
+    let mut info = redis::cmd("INFO");
+    info.arg("commandstats");
+    patience::until("pings of both connections of both bells", async || {
+        let said: String = info.query_async(&mut operator).await.unwrap();
+        let pings = said.lines().find_map(|l| l.strip_prefix("cmdstat_ping:")).unwrap_or("");
+        let refused = pings.split(',').find_map(|w| w.strip_prefix("rejected_calls="));
+        refused.is_some_and(|n| n.trim().parse::<u32>().is_ok_and(|n| n >= 8))
     })
     .await;
     assert_eq!((here.state().connected, here.state().connections), (true, 1), "{:?}", here.state());

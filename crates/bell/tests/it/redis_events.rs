@@ -14,7 +14,7 @@ use tenure_bell::redis::{
 };
 use tenure_edge::TokioRuntime;
 use tenure_kernel::runtime::Runtime as _;
-use tenure_proving::redis::RedisServer;
+use tenure_proving::{patience, redis::RedisServer};
 
 async fn channel(addresses: &str) -> EventChannel {
     let events = EventChannel::start(&RedisOptions::new(addresses), rt()).unwrap();
@@ -301,10 +301,5 @@ async fn a_subscription_ends_with_its_value() {
     heard(&mut listening).await;
     assert_eq!(events.publish("ev", "x").await, Ok(1));
     drop(listening);
-    in_time("its end", async {
-        while events.publish("ev", "x").await != Ok(0) {
-            TokioRuntime::current().sleep(Duration::from_millis(2)).await;
-        }
-    })
-    .await;
+    patience::until("its end", async || events.publish("ev", "x").await == Ok(0)).await;
 }

@@ -14,6 +14,7 @@ use tenure_kernel::{
     stream::Body,
     time::Timestamp,
 };
+use tenure_proving::patience;
 
 /// How long a test waits for anything.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -55,13 +56,7 @@ pub async fn hears(ear: &mut dyn Ear, what: &str) {
 
 /// Waits until something is so.
 pub async fn until(what: &str, so: impl Fn() -> bool) {
-    let rt = TokioRuntime::current();
-    in_time(what, async {
-        while !so() {
-            rt.sleep(Duration::from_millis(2)).await;
-        }
-    })
-    .await;
+    patience::until(what, async || so()).await;
 }
 
 /// Somebody who is no Tenure.

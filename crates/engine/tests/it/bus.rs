@@ -1,6 +1,6 @@
 //! A server with a real bus that is killed under its hands.
 
-use crate::support::{Order, clock, eventually, machines, node_with, state, until};
+use crate::support::{Order, clock, machines, node_with, state, until};
 use futures_util::{StreamExt as _, future::join_all};
 use std::{collections::HashSet, sync::Arc, time::Duration};
 use tenure_bell::{Bus, BusOptions, InProcess};
@@ -15,7 +15,7 @@ use tenure_kernel::{
     runtime::{BoxFuture, Runtime as _},
     store::Store,
 };
-use tenure_proving::nats::NatsServer;
+use tenure_proving::{nats::NatsServer, patience};
 use tenure_store::sqlite::SqliteStore;
 
 async fn store_and_bus(dir: &std::path::Path, url: &str, jetstream: bool) -> (Arc<dyn Store>, Bus) {
@@ -76,7 +76,7 @@ async fn every_event_reaches_the_stream_though_the_bus_is_killed_under_load() {
         server.start_again();
         bus.connected().await;
     }
-    eventually("an empty outbox", async || outbox_is_empty(&store).await).await;
+    patience::until("an empty outbox", async || outbox_is_empty(&store).await).await;
     let (count, bodies) = stored(&server.url()).await;
     assert_eq!(bodies.len(), made.len(), "each of them is there");
     println!("{} events, {count} stored, {} connections", made.len(), bus.state().connections);
@@ -128,7 +128,7 @@ async fn what_a_dead_server_may_have_published_goes_out_again_under_the_same_id(
     drop(node);
     let _successor = node_with(store.clone(), Arc::new(bus.clone()), Arc::new(bus)).await;
     assert_eq!(hear(20).await, heard, "the same ids");
-    eventually("an empty outbox", async || outbox_is_empty(&store).await).await;
+    patience::until("an empty outbox", async || outbox_is_empty(&store).await).await;
 }
 
 /// Ten thousand events wait for a bus that is away; mail does not, and they leave when it is back.
@@ -160,7 +160,7 @@ async fn measured_mail_beside_events_that_wait() {
     server.start_again();
     let began = rt.mono();
     bus.connected().await;
-    eventually("an empty outbox", async || outbox_is_empty(&store).await).await;
+    patience::until("an empty outbox", async || outbox_is_empty(&store).await).await;
     let drained = rt.mono() - began;
     println!(
         "mail, p50 and worst of 50: {idle:?}; beside 10,000 events that wait: {waiting:?}; they left within {drained:?}"
@@ -180,7 +180,7 @@ async fn measured_events_of_one_server() {
         announce(&node, 500).await;
     }
     let committed = rt.mono() - began;
-    eventually("an empty outbox", async || outbox_is_empty(&store).await).await;
+    patience::until("an empty outbox", async || outbox_is_empty(&store).await).await;
     let took = rt.mono() - began;
     let rate = |d: Duration| 5_000.0 / d.as_secs_f64();
     println!(

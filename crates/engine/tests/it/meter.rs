@@ -1,6 +1,6 @@
 //! What is counted is what happened.
 
-use crate::support::{Order, clock, eventually, quiet_node, state, store, until};
+use crate::support::{Order, clock, quiet_node, state, store, until};
 use tenure_kernel::{
     commit::{Commit, Expect},
     ids::MailId,
@@ -8,6 +8,7 @@ use tenure_kernel::{
     store::Op,
     stream::{Body, NewEvent},
 };
+use tenure_proving::patience;
 
 fn mail(to: tenure_kernel::ids::EntityId, id: &str) -> NewMail {
     NewMail { to, id: MailId(id.into()), kind: "k".into(), body: Body::Inline(vec![]) }
@@ -21,16 +22,16 @@ async fn a_bell_that_was_not_rung_is_missed_and_one_that_was_is_heard() {
     let id = clock(&node, &Order::default()).await;
     // The loop has lain down and knows of nothing that is due soon.
     let slept = meter.woken_by_time.get();
-    eventually("the loop sleeps", async || meter.woken_by_time.get() > slept + 1).await;
+    patience::until("the loop sleeps", async || meter.woken_by_time.get() > slept + 1).await;
     let missed = meter.bells_missed.get();
     store.apply(vec![Op::Mail(mail(id, "silent"))]).await.unwrap();
     until(&*store, id, "heard", |h| state(h).heard.len() == 1).await;
-    eventually("a missed bell", async || meter.bells_missed.get() > missed).await;
+    patience::until("a missed bell", async || meter.bells_missed.get() > missed).await;
 
     let heard = meter.woken_by_bell.get();
     node.pipeline.mail(mail(id, "rung")).await.unwrap();
     until(&*store, id, "heard", |h| state(h).heard.len() == 2).await;
-    eventually("a bell", async || meter.woken_by_bell.get() > heard).await;
+    patience::until("a bell", async || meter.woken_by_bell.get() > heard).await;
     let fired = meter
         .rules()
         .into_iter()

@@ -1,6 +1,6 @@
 //! What leaves the store, and what does not wait for it.
 
-use crate::support::{Order, clock, eventually, node, store};
+use crate::support::{Order, clock, node, store};
 use futures_util::future::join_all;
 use std::{
     sync::{
@@ -19,6 +19,7 @@ use tenure_kernel::{
     runtime::{BoxFuture, Runtime as _},
     store::{HeadFilter, Store},
 };
+use tenure_proving::patience;
 
 /// A wire that takes batches; may be down, hang, or refuse what it does not like.
 #[derive(Default)]
@@ -90,7 +91,7 @@ async fn mail_takes(node: &Node, store: &Arc<dyn Store>) -> Duration {
     let began = rt.mono();
     let key = Some(format!("k{before}"));
     clock(node, &Order { child_key: key, ..Order::default() }).await;
-    eventually("the child", async || clocks(store).await == before + 2).await;
+    patience::until("the child", async || clocks(store).await == before + 2).await;
     rt.mono() - began
 }
 
@@ -103,12 +104,12 @@ async fn what_waits_is_published_in_batches_and_leaves_the_outbox() {
     assert_eq!(wire.asked(), 0, "one that is down is not asked");
     wire.down.store(false, SeqCst);
     node.pipeline.bell().ring(Topic::Outbox);
-    eventually("all to be published", async || wire.heard() == 300).await;
+    patience::until("all to be published", async || wire.heard() == 300).await;
     let sizes = wire.asked.lock().unwrap().clone();
     assert_eq!(sizes[0], tenure_kernel::limits::OUTBOX_BATCH_MAX, "{sizes:?}");
     let lanes: Vec<u16> = (0..tenure_kernel::limits::LANES).collect();
     let empty = async || store.outbox(lanes.clone(), true, 1).await.unwrap().is_empty();
-    eventually("an empty outbox", empty).await;
+    patience::until("an empty outbox", empty).await;
     assert_eq!(node.pipeline.meter().published.get(), 300);
 }
 
@@ -133,7 +134,7 @@ async fn mail_does_not_wait_behind_thousands_for_a_wire_that_hangs_fails_or_is_d
     }
     wire.fails.store(false, SeqCst);
     wire.down.store(false, SeqCst);
-    eventually("all to be published", async || wire.heard() == 3_000).await;
+    patience::until("all to be published", async || wire.heard() == 3_000).await;
 }
 
 /// However much comes, a wire that fails is tried at its own pace.
@@ -148,7 +149,7 @@ async fn a_wire_that_fails_is_tried_ever_less_often() {
     for _ in 0..20 {
         mail_takes(&node, &store).await;
     }
-    eventually("some tries", async || wire.asked() >= 4).await;
+    patience::until("some tries", async || wire.asked() >= 4).await;
     // Pauses double from 50 ms on: so many tries take at least so long.
     let (tries, took) = (wire.asked(), rt.mono() - began);
     let least = Duration::from_millis(50) * (2u32.pow(tries.min(5) as u32 - 1) - 1);
@@ -165,7 +166,7 @@ async fn what_can_never_be_published_is_dropped_and_counted() {
     announce(&node, 1).await;
     let message = MessageId { source: bad, version: 1, ordinal: 0 };
     let gone = async || wire.heard() == 1 && !store.outbox_has(message).await.unwrap();
-    eventually("the good one out, the bad one gone", gone).await;
+    patience::until("the good one out, the bad one gone", gone).await;
     assert_eq!(node.pipeline.meter().publish_refused.get(), 1);
 }
 
@@ -181,5 +182,5 @@ async fn a_wake_up_rings_and_is_gone_whatever_the_wire_does() {
     let heard = tokio::time::timeout(Duration::from_secs(20), ear.heard()).await;
     assert!(heard.is_ok(), "the bell of its target");
     let message = MessageId { source: id, version: 1, ordinal: 0 };
-    eventually("its row gone", async || !store.outbox_has(message).await.unwrap()).await;
+    patience::until("its row gone", async || !store.outbox_has(message).await.unwrap()).await;
 }

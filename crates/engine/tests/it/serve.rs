@@ -10,6 +10,7 @@ use tenure_kernel::{
     store::{Answer, Op, Store},
     table::Class,
 };
+use tenure_proving::patience;
 
 /// A worker that claims by name, renews, and does nothing else: the problem that guards are for.
 async fn hold(node: &Node, entity: EntityId) -> Keeper {
@@ -123,10 +124,8 @@ async fn a_decision_that_keeps_failing_marks_the_entity_for_a_person_and_is_coun
     let id = clock(&node, &order(&[("g", true)], "fail")).await;
     let head = until(&*store, id, "attention", |h| h.attention.is_some()).await;
     assert_eq!(head.attention.as_deref(), Some("this guard does not know"));
-    let rt = TokioRuntime::current();
-    let end = rt.mono() + Duration::from_secs(10);
-    while store.tallies().await.unwrap().get("attention").is_none_or(|t| t.fired == 0) {
-        assert!(rt.mono() < end, "the pulse carries the count");
-        rt.sleep(Duration::from_millis(10)).await;
-    }
+    patience::until("the pulse carries the count", async || {
+        store.tallies().await.unwrap().get("attention").is_some_and(|t| t.fired > 0)
+    })
+    .await;
 }

@@ -1,8 +1,6 @@
 //! A worker's slots, shared by what it claims and what others bring.
 
-use crate::support::{
-    Order, clock, eventually, machines, quiet_node, running_clock, session, store, until,
-};
+use crate::support::{Order, clock, machines, quiet_node, running_clock, session, store, until};
 use std::{
     sync::{
         Arc,
@@ -19,6 +17,7 @@ use tenure_engine::{
     worker::{Handler, Held, Worker},
 };
 use tenure_kernel::{ids::EntityId, judge::Judge, runtime::BoxFuture};
+use tenure_proving::patience;
 use tokio::sync::{Semaphore, watch};
 
 /// Holds on until it is let go, or asked to stop.
@@ -88,7 +87,7 @@ async fn born(node: &Node, keeper: &Keeper) -> (EntityId, Held) {
 /// A claim takes all slots for a moment; who asks in that moment asks again.
 async fn take(slots: &Slots) -> tenure_engine::slots::Slot {
     let taken = std::cell::RefCell::new(None);
-    eventually("a slot", async || {
+    patience::until("a slot", async || {
         *taken.borrow_mut() = slots.try_take();
         taken.borrow().is_some()
     })
@@ -105,20 +104,20 @@ async fn what_is_brought_and_what_is_claimed_share_the_slots() {
     let (keeper, _session) = session(&node).await;
     let p = Patient::new(false, false);
     let worker = run(&node, &keeper, 1, &p, LONG);
-    eventually("nothing waits", async || worker.slots.queue_is_known_empty("clocks")).await;
+    patience::until("nothing waits", async || worker.slots.queue_is_known_empty("clocks")).await;
     let slot = take(&worker.slots).await;
     assert!(worker.slots.try_take().is_none());
     let (brought, held) = born(&node, &keeper).await;
     worker.slots.start(slot, held);
-    eventually("it runs", async || p.at_once.load(Ordering::SeqCst) == 1).await;
+    patience::until("it runs", async || p.at_once.load(Ordering::SeqCst) == 1).await;
     let queued = clock(&node, &Order::default()).await;
-    eventually("the bell rang", async || !worker.slots.queue_is_known_empty("clocks")).await;
+    patience::until("the bell rang", async || !worker.slots.queue_is_known_empty("clocks")).await;
     assert!(!worker.slots.queue_is_known_empty("another"));
     let waits = store.head(queued).await.unwrap().unwrap();
     assert_eq!(waits.status.name(), "queued", "there is no slot for it");
     p.let_go.add_permits(1);
     until(&*store, brought, "released", |h| h.epoch > 1).await;
-    eventually("the next one runs", async || p.at_once.load(Ordering::SeqCst) == 1).await;
+    patience::until("the next one runs", async || p.at_once.load(Ordering::SeqCst) == 1).await;
     assert_eq!(p.most.load(Ordering::SeqCst), 1, "never more than there are slots");
 }
 
@@ -132,7 +131,7 @@ async fn a_slot_is_free_again_when_it_is_dropped_or_its_handler_panics() {
     let slot = take(&worker.slots).await;
     let (_, held) = born(&node, &keeper).await;
     worker.slots.start(slot, held);
-    eventually("free again", async || worker.slots.free() == 1).await;
+    patience::until("free again", async || worker.slots.free() == 1).await;
     assert_eq!(keeper.held(), 0, "it is named no longer");
 }
 
@@ -147,7 +146,7 @@ async fn a_handler_learns_of_the_stop_and_gives_back_early() {
     let (brought, held) = born(&node, &keeper).await;
     assert!(!held.stopping());
     worker.slots.start(slot, held);
-    eventually("it runs", async || p.at_once.load(Ordering::SeqCst) == 1).await;
+    patience::until("it runs", async || p.at_once.load(Ordering::SeqCst) == 1).await;
     worker.stopper.stop();
     worker.over.wait_for(|over| *over).await.unwrap();
     let head = store.head(brought).await.unwrap().unwrap();
@@ -165,7 +164,7 @@ async fn a_worker_waits_no_longer_than_its_limit() {
     let slot = take(&worker.slots).await;
     let (_, held) = born(&node, &keeper).await;
     worker.slots.start(slot, held);
-    eventually("it runs", async || p.at_once.load(Ordering::SeqCst) == 1).await;
+    patience::until("it runs", async || p.at_once.load(Ordering::SeqCst) == 1).await;
     worker.stopper.stop();
     worker.over.wait_for(|over| *over).await.unwrap();
     assert_eq!(worker.slots.running(), 1, "left behind");

@@ -21,12 +21,12 @@ use tenure_kernel::{
     machine::{Cx, Decision, Input, Machine, Machines, Placement, Undecided},
     mail::kinds,
     outbox::{Message, Target},
-    runtime::Runtime as _,
     store::Store,
     stream::{Body, Hash, NewEvent},
     table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table, kernel_events as ke},
     timers::TimerChange,
 };
+use tenure_proving::patience;
 use tenure_store::memory::MemoryStore;
 
 /// What a clock is told at its birth.
@@ -288,16 +288,6 @@ pub async fn session(node: &Node) -> (Keeper, Stopper) {
     (keeper, stopper)
 }
 
-/// Waits until something is so.
-pub async fn eventually(what: &str, so: impl AsyncFn() -> bool) {
-    let rt = TokioRuntime::current();
-    let end = rt.mono() + Duration::from_secs(20);
-    while !so().await {
-        assert!(rt.mono() < end, "not in time: {what}");
-        rt.sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// Waits until a head is as it should be.
 pub async fn until(
     store: &dyn Store,
@@ -305,16 +295,11 @@ pub async fn until(
     what: &str,
     done: impl Fn(&Head) -> bool,
 ) -> Head {
-    let rt = TokioRuntime::current();
-    let end = rt.mono() + Duration::from_secs(20);
-    loop {
+    patience::found(what, async || {
         let head = store.head(id).await.unwrap();
-        if let Some(head) = head.as_ref().filter(|h| done(h)) {
-            return head.clone();
-        }
-        assert!(rt.mono() < end, "waited for {what}: {head:?}");
-        rt.sleep(Duration::from_millis(5)).await;
-    }
+        head.clone().filter(|h| done(h)).ok_or(head)
+    })
+    .await
 }
 
 /// The state of a clock.

@@ -230,7 +230,8 @@ mod tests {
         let until = enough.clone();
         runtime.spawn(async move {
             let bell: Arc<dyn Bell> = Arc::new(InProcess::default());
-            let board = Arc::new(Board::new(bell.clone(), Arc::new(TokioRuntime::current())));
+            let rt: Rt = Arc::new(TokioRuntime::current());
+            let board = Arc::new(Board::new(bell.clone(), rt.clone()));
             let topics = [Topic::Queue("a".into()), Topic::Queue("b".into())];
             let rung = topics.clone();
             std::thread::spawn(move || {
@@ -240,7 +241,7 @@ mod tests {
             });
             for _ in 0..3 {
                 let (board, answered, topics) = (board.clone(), answered.clone(), topics.clone());
-                tokio::spawn(async move {
+                rt.spawn(Box::pin(async move {
                     let mut seen = None;
                     for _ in 0..2_000 {
                         let wait = Duration::from_secs(600);
@@ -249,7 +250,7 @@ mod tests {
                         seen = Some(board.token(number));
                     }
                     answered.send(()).unwrap();
-                });
+                }));
             }
         });
         let all = (0..3).all(|_| done.recv_timeout(Duration::from_secs(60)).is_ok());

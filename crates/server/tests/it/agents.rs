@@ -2,7 +2,7 @@
 
 use super::{
     jobs_support::{Answered, Jobs, start},
-    support::{config, rt},
+    support::config,
 };
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -24,6 +24,7 @@ use tenure_kernel::{
     mail::NewMail,
     stream::Body,
 };
+use tenure_proving::patience;
 use tenure_server::keys::Scope;
 
 /// A worker's hands.
@@ -43,18 +44,16 @@ impl<'a> Hands<'a> {
 
     async fn claim(&self, target: &str) -> Held {
         let mut claimer = Claimer::new(self.keeper.clone());
-        for _ in 0..2_000 {
+        let fresh = patience::found(&format!("a claim of {target}"), async || {
             let found = claimer.claim(&queue_of(target), 1, true).await.unwrap();
-            if let Some(fresh) = found.into_iter().next() {
-                let mut held = Held::new(self.keeper.clone(), fresh);
-                let (state, cx) = (held.state::<Turn>().unwrap(), self.cx(&held).await);
-                let step = act::start_step(&state, &cx, 60_000, json!({ "model": "m" }));
-                held.record::<Turn>(step, &[]).await.unwrap();
-                return held;
-            }
-            rt().sleep(Duration::from_millis(5)).await;
-        }
-        panic!("nothing of {target} can be claimed");
+            found.into_iter().next().ok_or("nothing")
+        })
+        .await;
+        let mut held = Held::new(self.keeper.clone(), fresh);
+        let (state, cx) = (held.state::<Turn>().unwrap(), self.cx(&held).await);
+        let step = act::start_step(&state, &cx, 60_000, json!({ "model": "m" }));
+        held.record::<Turn>(step, &[]).await.unwrap();
+        held
     }
 
     async fn cx(&self, held: &Held) -> Cx {
@@ -108,18 +107,6 @@ async fn agent(server: &Jobs, name: &str) {
     assert_eq!(set.status, 200, "{set:?}");
 }
 
-async fn until(server: &Jobs, path: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-    let mut last = Value::Null;
-    for _ in 0..2_000 {
-        last = server.get(path).await.body;
-        if holds(&last) {
-            return last;
-        }
-        rt().sleep(Duration::from_millis(5)).await;
-    }
-    panic!("{path} never came to {what}: {last}");
-}
-
 #[tokio::test]
 async fn an_agent_is_set_paused_resumed_and_removed_over_http() {
     let dir = tempfile::tempdir().unwrap();
@@ -139,12 +126,12 @@ async fn an_agent_is_set_paused_resumed_and_removed_over_http() {
     assert_eq!((paused.status, &paused.body["paused"]), (200, &json!(true)));
     let sent = server.post("/v1/agents/ada/turns", json!({ "message": "hello" })).await;
     assert_eq!((sent.status, sent.text("status")), (202, "queued"), "{sent:?}");
-    let line = until(&server, path, "a line", |a| a["queue"][0]["position"] == 1).await;
+    let line = server.until_page(path, "a line", |a| a["queue"][0]["position"] == 1).await;
     assert_eq!(line["queue"][0]["turn"], sent.body["id"]);
     let inbox = server.get("/v1/agents/ada/inbox?status=queued").await;
     assert_eq!(inbox.body["items"][0]["type"], "turn", "{inbox:?}");
     server.post("/v1/agents/ada/resume", json!({})).await;
-    until(&server, path, "dispatched", |a| a["status"] == "dispatched").await;
+    server.until_page(path, "dispatched", |a| a["status"] == "dispatched").await;
     let busy = json!({ "message": "now", "type": "ui_action" });
     let busy = server.post("/v1/agents/ada/turns", busy).await;
     assert_eq!((busy.status, busy.text("code")), (409, "agent_busy"));
@@ -271,10 +258,11 @@ async fn people_stop_resume_finish_and_deal_with_dead_letters() {
     let body = Body::json(&json!({ "tool_call_id": "nobody", "result": 5 }));
     let mail = NewMail { to, id: MailId("a/b/c".into()), kind: "tool_result".into(), body };
     server.app.pipeline().mail(mail).await.unwrap();
-    let dead = until(&server, "/v1/inbox?status=error", "a letter", |i| {
-        i["items"].as_array().is_some_and(|i| i.len() == 1)
-    })
-    .await;
+    let dead = server
+        .until_page("/v1/inbox?status=error", "a letter", |i| {
+            i["items"].as_array().is_some_and(|i| i.len() == 1)
+        })
+        .await;
     assert_eq!(
         (&dead["items"][0]["id"], &dead["items"][0]["code"]),
         (&json!("a/b/c"), &json!("unknown_call"))
@@ -284,12 +272,12 @@ async fn people_stop_resume_finish_and_deal_with_dead_letters() {
     let again =
         server.post(&format!("{turn}/inbox/a%2Fb%2Fc/requeue"), json!({ "wait": "1.1" })).await;
     assert_eq!(again.status, 202, "{again:?}");
-    until(&server, &turn, "resumed", |t| t["status"] == "running").await;
+    server.until_page(&turn, "resumed", |t| t["status"] == "running").await;
     let finish = json!({ "status": "partial", "deliverable": { "so": "far" }, "by": "eve" });
     let bad = server.post(&format!("{turn}/force-finish"), json!({ "status": "timeout" })).await;
     assert_eq!((bad.status, bad.text("field")), (422, "status"));
     assert_eq!(server.post(&format!("{turn}/force-finish"), finish).await.status, 202);
-    let over = until(&server, &turn, "over", |t| t["is_final"] == true).await;
+    let over = server.until_page(&turn, "over", |t| t["is_final"] == true).await;
     assert_eq!((&over["status"], &over["forced"]), (&json!("partial"), &json!(true)));
     assert_eq!(over["end"]["forced"]["by"], "eve");
     let over = server.post(&format!("{turn}/stop"), json!({})).await;
@@ -298,7 +286,7 @@ async fn people_stop_resume_finish_and_deal_with_dead_letters() {
     let sent = server.post("/v1/agents/ada/turns", json!({ "message": "two" })).await;
     let turn = format!("/v1/turns/{}", sent.text("id"));
     assert_eq!(server.post(&format!("{turn}/stop"), json!({ "why": "enough" })).await.status, 202);
-    until(&server, &turn, "canceled", |t| t["status"] == "canceled").await;
+    server.until_page(&turn, "canceled", |t| t["status"] == "canceled").await;
     let dry = server.get("/v1/watchdog").await;
     assert_eq!(dry.body["looked_at"], 0, "{dry:?}");
     server.stop().await;
@@ -391,9 +379,9 @@ async fn a_turn_that_failed_before_it_began_is_no_dead_letter() {
     assert_eq!(server.post("/v1/agents/ada/pause", json!({})).await.status, 200);
     let sent = server.post("/v1/agents/ada/turns", json!({ "message": "go" })).await;
     let turn = format!("/v1/turns/{}", sent.text("id"));
-    until(&server, &turn, "in line", |t| t["line"]["paused"] == true).await;
+    server.until_page(&turn, "in line", |t| t["line"]["paused"] == true).await;
     server.send(Method::DELETE, "/v1/agents/ada", &[], None).await;
-    until(&server, &turn, "refused", |t| t["status"] == "failed").await;
+    server.until_page(&turn, "refused", |t| t["status"] == "failed").await;
     let dead = server.get("/v1/inbox?status=error").await.body;
     assert_eq!(dead["items"], json!([]), "{dead}");
     server.stop().await;

@@ -1,11 +1,11 @@
 //! The stream of a job over HTTP: pages, and live.
 
 use super::jobs_support::{Jobs, start};
-use reqwest::{Client, Method};
+use reqwest::{Client, Method, Response};
 use serde_json::{Value, json};
 
 /// Reads a live stream to its end: ids, names and data.
-async fn live(server: &Jobs, id: &str, last: Option<&str>) -> Vec<(String, String, Value)> {
+async fn listen(server: &Jobs, id: &str, last: Option<&str>) -> Response {
     let client = Client::builder().no_proxy().build().unwrap();
     let mut request = client
         .request(Method::GET, format!("{}/v1/jobs/{id}/events", server.base))
@@ -15,7 +15,15 @@ async fn live(server: &Jobs, id: &str, last: Option<&str>) -> Vec<(String, Strin
     }
     let response = request.send().await.unwrap();
     assert_eq!(response.headers()["content-type"], "text/event-stream");
-    let text = response.text().await.unwrap();
+    response
+}
+
+/// What a stream tells to its end.
+async fn live(server: &Jobs, id: &str, last: Option<&str>) -> Vec<(String, String, Value)> {
+    told(&listen(server, id, last).await.text().await.unwrap())
+}
+
+fn told(text: &str) -> Vec<(String, String, Value)> {
     let field = |block: &str, name: &str| {
         let line = block.lines().find_map(|l| l.strip_prefix(name));
         line.map(|l| l.trim().to_owned()).unwrap_or_default()
@@ -60,10 +68,12 @@ async fn a_live_stream_follows_a_job_to_its_end_and_goes_on_where_it_was_cut() {
     let server = start(dir.path()).await;
     let id = server.submit("listen", json!("go")).await;
     server.blocked(&id).await;
-    let (lived, _) = tokio::join!(live(&server, &id, None), async {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        server.post(&format!("/v1/jobs/{id}/signal"), json!({"key": "go", "payload": 1})).await
-    });
+    let mut stream = listen(&server, &id, None).await;
+    // What is there comes at once; everything after the first piece is told as it happens.
+    let first = stream.chunk().await.unwrap().unwrap();
+    server.post(&format!("/v1/jobs/{id}/signal"), json!({"key": "go", "payload": 1})).await;
+    let rest = stream.bytes().await.unwrap();
+    let lived = told(std::str::from_utf8(&[&first[..], &rest[..]].concat()).unwrap());
     let stored = server.get(&format!("/v1/jobs/{id}/events")).await.body;
     let stored = stored["events"].as_array().unwrap();
     let (end, events) = lived.split_last().unwrap();

@@ -31,6 +31,7 @@ use tenure_kernel::{
     machine::Machines,
     store::{HeadFilter, Store},
 };
+use tenure_proving::patience;
 use tenure_server::{
     App, ServerOptions,
     jobs::Desk,
@@ -340,16 +341,26 @@ impl Jobs {
 
     /// Waits until a job is as it should be.
     pub async fn until_it(&self, id: &str, what: &str, done: impl Fn(&Value) -> bool) -> Value {
-        let mut last = Value::Null;
-        for _ in 0..2_000 {
-            last = self.get(&format!("/v1/jobs/{id}")).await.body;
-            if done(&last) {
-                return last;
-            }
-            assert_ne!(last["is_final"], true, "waited for {what}: {last}");
-            rt().sleep(Duration::from_millis(5)).await;
-        }
-        panic!("waited for {what}: {last}");
+        self.until_page(&format!("/v1/jobs/{id}"), what, |job| {
+            let so = done(job);
+            assert!(so || job["is_final"] != true, "waited for {what}: {job}");
+            so
+        })
+        .await
+    }
+
+    /// Waits until what is read there is as it should be.
+    pub async fn until_page(
+        &self,
+        path: &str,
+        what: &str,
+        holds: impl Fn(&Value) -> bool,
+    ) -> Value {
+        patience::found(&format!("{path}: {what}"), async || {
+            let seen = self.get(path).await.body;
+            if holds(&seen) { Ok(seen) } else { Err(seen) }
+        })
+        .await
     }
 
     /// How much was ever written: versions and mail of every entity but the sessions, and their number.

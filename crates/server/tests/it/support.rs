@@ -31,6 +31,7 @@ use tenure_kernel::{
 use tenure_proving::{
     checkers::check_everything,
     machines::errand::{self, Errand, Next},
+    patience,
 };
 use tenure_remote::{RemoteBell, RemoteStore};
 use tenure_server::{
@@ -43,8 +44,6 @@ use tokio::{net::TcpListener, sync::watch};
 
 /// The queue of all errands here.
 pub const QUEUE: &str = "errands";
-const PATIENCE: Duration = Duration::from_secs(30);
-
 /// Errands, the kernel's machines, and keys.
 pub fn machines() -> Machines {
     tenure_proving::machines::machines().with::<keys::Key>()
@@ -136,18 +135,15 @@ async fn node_with(dir: &Path, protect_outage: bool) -> Node {
 
 /// A server that has just stopped may still have the directory.
 async fn open(dir: &Path) -> Arc<dyn Store> {
-    let mut left = 200;
-    loop {
+    patience::found("the directory of a server that has stopped", async || {
         let judge = Judge::new(machines().tables());
         match SqliteStore::open(dir, judge, Arc::new(SystemClock), 1) {
-            Ok(store) => return Arc::new(store),
-            Err(StoreError::InUse { .. }) if left > 0 => {
-                left -= 1;
-                rt().sleep(Duration::from_millis(20)).await;
-            }
+            Ok(store) => Ok(Arc::new(store) as Arc<dyn Store>),
+            Err(e @ StoreError::InUse { .. }) => Err(e),
             Err(e) => panic!("{e}"),
         }
-    }
+    })
+    .await
 }
 
 impl Running {
@@ -188,15 +184,11 @@ impl Running {
 
     /// Waits until a head is as it should be.
     pub async fn until(&self, id: EntityId, what: &str, done: impl Fn(&Head) -> bool) -> Head {
-        let end = rt().mono() + PATIENCE;
-        loop {
+        patience::found(what, async || {
             let head = self.store().head(id).await.unwrap();
-            if let Some(head) = head.as_ref().filter(|h| done(h)) {
-                return head.clone();
-            }
-            assert!(rt().mono() < end, "waited for {what}: {head:?}");
-            rt().sleep(Duration::from_millis(5)).await;
-        }
+            head.clone().filter(|h| done(h)).ok_or(head)
+        })
+        .await
     }
 
     /// Waits until every errand is done.

@@ -1,12 +1,8 @@
 //! Tasks on a real socket. What a collector and an executor would say is said by hand.
 
-use super::{
-    jobs_support::{Jobs, start},
-    support::rt,
-};
+use super::jobs_support::start;
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::time::Duration;
 use tenure_pods::{pod::name_of_attempt, report::task_of_label};
 use tenure_server::keys::Scope;
 
@@ -23,18 +19,6 @@ fn report(task: &str, uid: &str, verdict: Value) -> Value {
         "task_id": task, "tenant_id": "default", "attempt": 1, "verdict": whole, "over": over, "seen_at": 1,
         "collector": "test", "pod": { "namespace": "ml", "name": name, "uid": uid, "node": "n1" },
     })
-}
-
-async fn until(server: &Jobs, path: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-    let mut last = Value::Null;
-    for _ in 0..2_000 {
-        last = server.get(path).await.body;
-        if holds(&last) {
-            return last;
-        }
-        rt().sleep(Duration::from_millis(5)).await;
-    }
-    panic!("{path} never came to {what}: {last}");
 }
 
 #[tokio::test]
@@ -64,7 +48,7 @@ async fn a_task_is_ordered_reported_about_read_and_replayed_over_http() {
     let again = server.post("/v1/tasks", body).await;
     assert_eq!((again.status, &again.body["existed"]), (200, &json!(true)));
     let path = "/v1/tasks/wf.train";
-    let shown = until(&server, path, "queued", |t| t["tended"]["status"] == "wanted").await;
+    let shown = server.until_page(path, "queued", |t| t["tended"]["status"] == "wanted").await;
     let why = shown["why"].as_str().unwrap();
     assert!(why.contains("for an executor") && why.contains("\"pods\""), "{why}");
     let silent = server.post("/v1/tasks/wf.train/force-delete", json!({})).await;
@@ -81,7 +65,7 @@ async fn a_task_is_ordered_reported_about_read_and_replayed_over_http() {
     let outcome = |n: usize| told.body["answers"][n]["outcome"].as_str().unwrap().to_owned();
     assert_eq!([outcome(0), outcome(1), outcome(2)], ["accepted", "refused", "accepted"]);
     assert!(told.body["answers"][1]["why"].as_str().unwrap().contains("can not be read"));
-    let failed = until(&server, path, "failed", |t| t["status"] == "FAILED").await;
+    let failed = server.until_page(path, "failed", |t| t["status"] == "FAILED").await;
     assert_eq!(failed["attempts"][0]["ended"]["exit_code"], 3, "{failed}");
     assert_eq!(failed["attempts"][0]["pod"]["node"], "n1");
     assert_eq!(failed["attempts"][0]["no_retry"], "class_spent");
@@ -107,7 +91,7 @@ async fn a_task_is_ordered_reported_about_read_and_replayed_over_http() {
     let stopped = server.post(&format!("{new}/cancel"), json!({ "why": "enough" })).await;
     assert_eq!((stopped.status, stopped.text("outcome")), (202, "accepted"));
     // No executor has begun, so its pod is never made, and that is known.
-    let ended = until(&server, &new, "its end", |t| t["status"] == "CANCELED").await;
+    let ended = server.until_page(&new, "its end", |t| t["status"] == "CANCELED").await;
     assert!(ended["why"].as_str().unwrap().contains("enough"), "{ended}");
     let events = server.get("/v1/tasks/wf.train/events?limit=2").await;
     assert_eq!(events.body["events"][0]["name"], "task_created");
@@ -206,7 +190,7 @@ async fn what_is_sent_about_tasks_is_what_the_document_says() {
         report(made.text("id"), "u1", json!({ "status": "FAILED", "cause": "oom", "class": "oom", "retryable": false })),
     ] });
     server.post("/v1/tasks/reports", sent).await;
-    let shown = until(&server, &path, "failed", |t| t["status"] == "FAILED").await;
+    let shown = server.until_page(&path, "failed", |t| t["status"] == "FAILED").await;
     let api = server.get("/v1/openapi.json").await.body;
     let names = |schema: &str| {
         let mut found: Vec<String> = Vec::new();

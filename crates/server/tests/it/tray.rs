@@ -29,7 +29,10 @@ use tenure_kernel::{
     judge::Judge,
     machine::Machines,
 };
-use tenure_proving::stores::{Engine, PATIENCE, Place};
+use tenure_proving::{
+    patience::PATIENCE,
+    stores::{Engine, Place},
+};
 use tenure_remote::{RemoteBell, RemoteStore};
 use tenure_server::{App, ServerOptions, jobs::Desk, keys, serve};
 use tenure_steps::{

@@ -3,7 +3,7 @@
 use super::jobs_support::{Answered, Jobs, start};
 use reqwest::Method;
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 use tenure_agents::{
     agent::Spec,
     desk::{Defaults, Desk, send::Sending},
@@ -21,6 +21,7 @@ use tenure_kernel::{
     store::{Answer, Op},
     stream::{Body, NewEvent},
 };
+use tenure_proving::patience;
 use tenure_server::keys::Scope;
 
 /// A worker in another language.
@@ -111,14 +112,12 @@ async fn send(jobs: &Jobs, agent: &str, text: &str) -> EntityId {
 }
 
 async fn until(jobs: &Jobs, turn: EntityId, status: &str) -> TurnState {
-    for _ in 0..4_000 {
+    let head = patience::found(&format!("{turn} is {status}"), async || {
         let head = jobs.store().head(turn).await.unwrap().unwrap();
-        if head.status.name() == status {
-            return decode_state::<Turn>(&head.state).unwrap();
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    panic!("{turn} is never {status}");
+        if head.status.name() == status { Ok(head) } else { Err(head) }
+    })
+    .await;
+    decode_state::<Turn>(&head.state).unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 //! scripted model, one tool that is a job and one that somebody outside answers.
 
 use crate::{
-    console::{World, settings, settle},
+    console::{World, settings},
     console_cdp::Tab,
     support::{complained, run, said},
 };
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use std::process::Output;
 use tempfile::TempDir;
 use tenure::Program;
+use tenure_proving::patience;
 use tenure_tools::scripted::{Reply, Script, Server};
 
 struct Town {
@@ -66,7 +67,7 @@ impl Town {
     async fn turn(&self, text: &str, status: &str) -> String {
         let sent = self.json(&["agent", "send", "ada", text]);
         let id = sent["id"].as_str().expect("an id").to_owned();
-        settle(&format!("{id} to be {status}"), || async {
+        patience::until(&format!("{id} to be {status}"), async || {
             self.json(&["turn", "get", &id])["status"] == status
         })
         .await;
@@ -109,7 +110,8 @@ async fn agents_are_set_sent_watched_answered_and_stopped_at_a_terminal() {
     let wrong = town.type_in(&["turn", "result", &asks, "9.9", "1"]);
     assert!(complained(&wrong).contains("unknown_call"), "{}", complained(&wrong));
     assert!(town.typed(&["turn", "result", &asks, "1.1", "{\"rain\": true}"]).contains("accepted"));
-    settle("its end", || async { town.json(&["turn", "get", &asks])["is_final"] == true }).await;
+    patience::until("its end", async || town.json(&["turn", "get", &asks])["is_final"] == true)
+        .await;
     let late = town.type_in(&["turn", "result", &asks, "1.1", "2"]);
     assert!(complained(&late).contains("turn_over"), "{}", complained(&late));
     let items = town.typed(&["inbox", "list", "--turn", &asks]);
@@ -122,23 +124,29 @@ async fn agents_are_set_sent_watched_answered_and_stopped_at_a_terminal() {
 
     let given_up = town.turn("please ask", "suspended").await;
     assert!(town.typed(&["turn", "resume", &given_up]).contains("accepted"));
-    settle("it to go on", || async { town.json(&["turn", "get", &given_up])["is_final"] == true })
-        .await;
+    patience::until("it to go on", async || {
+        town.json(&["turn", "get", &given_up])["is_final"] == true
+    })
+    .await;
     let forced = town.turn("please ask", "suspended").await;
     town.typed(&["turn", "force-finish", &forced, "--status", "partial", "{\"by\": \"hand\"}"]);
-    settle("its end", || async { town.json(&["turn", "get", &forced])["status"] == "partial" })
-        .await;
+    patience::until("its end", async || {
+        town.json(&["turn", "get", &forced])["status"] == "partial"
+    })
+    .await;
     assert!(town.typed(&["turn", "deliverable", &forced]).contains("hand"));
     town.typed(&["agent", "pause", "ada"]);
     let waiting = town.turn("hello", "queued").await;
     // The turn is born before its agent has read of it.
-    settle("its place in the line", || async {
+    patience::until("its place in the line", async || {
         town.typed(&["agent", "inbox", "ada", "--status", "queued"]).contains(&waiting)
     })
     .await;
     town.typed(&["turn", "stop", &waiting, "--why", "enough"]);
-    settle("its end", || async { town.json(&["turn", "get", &waiting])["status"] == "canceled" })
-        .await;
+    patience::until("its end", async || {
+        town.json(&["turn", "get", &waiting])["status"] == "canceled"
+    })
+    .await;
     let listed = town.typed(&["turn", "list", "--agent", "ada", "--status", "canceled,partial"]);
     assert!(listed.contains(&waiting) && listed.contains(&forced), "{listed}");
     town.typed(&["agent", "remove", "ada"]);

@@ -8,12 +8,10 @@ use std::{
     io::{BufRead as _, BufReader},
     path::Path,
     process::Stdio,
-    time::Duration,
 };
 use tenure::drill::bus::{Bus, Heard};
+use tenure_proving::patience;
 use tenure_tools::scripted::{Reply, Script, Server};
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server, with a worker in its process for `up`; and where it is.
 fn server(command: &str, dir: &Path, bus: &Bus) -> (Guarded, String) {
@@ -82,13 +80,8 @@ impl Town {
     }
 
     async fn until(&self, what: &str, is_so: impl AsyncFn() -> bool) {
-        let looking = async {
-            while !is_so().await {
-                tokio::time::sleep(Duration::from_millis(15)).await;
-            }
-        };
-        let found = tokio::time::timeout(PATIENCE, looking).await;
-        assert!(found.is_ok(), "{what}; heard: {:#?}", self.bus.heard());
+        patience::found(what, async || if is_so().await { Ok(()) } else { Err(self.bus.heard()) })
+            .await;
     }
 
     /// What was heard of a turn for the first time, in order.

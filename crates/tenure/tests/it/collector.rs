@@ -1,7 +1,7 @@
 //! The collector as a process: a cluster of the test's own, a real Redis, a server, and SIGKILL.
 
 use crate::{
-    console::{settings, settle},
+    console::settings,
     support::{Guarded, complained, run, tenure},
 };
 use reqwest::Client;
@@ -28,7 +28,7 @@ use tenure_pods::{
     envelope::{CHANNEL, Envelope, TaskEvent},
     report::labels,
 };
-use tenure_proving::redis::RedisServer;
+use tenure_proving::{patience, redis::RedisServer};
 
 struct Town {
     cluster: Cluster,
@@ -89,7 +89,7 @@ impl Town {
     /// Runs one, and waits until it has seen everything.
     async fn collect(&self, more: &[&str]) -> Running {
         let running = tokio::task::block_in_place(|| Running::start(self.command(more)));
-        settle("ready", || async {
+        patience::until("ready", async || {
             let answer = self.http.get(format!("{}/readyz", running.url)).send().await;
             answer.is_ok_and(|a| a.status().is_success())
         })
@@ -112,9 +112,10 @@ impl Town {
             }
             seen
         };
-        settle(&format!("{task} to be heard as {expected:?}, heard {:?}", once()), || async {
-            once() == expected
-        })
+        patience::until(
+            &format!("{task} to be heard as {expected:?}, heard {:?}", once()),
+            async || once() == expected,
+        )
         .await;
     }
 
@@ -127,7 +128,7 @@ impl Town {
     }
 
     async fn is(&self, task: &str, status: &str) -> Value {
-        settle(&format!("{task} to be {status}"), || async {
+        patience::until(&format!("{task} to be {status}"), async || {
             self.task(task).await["status"] == status
         })
         .await;
@@ -273,7 +274,7 @@ async fn redis_away_loses_nothing_and_keeps_the_order() {
         for n in 0..10 {
             town.is(&name(n), if n % 2 == 0 { "SUCCEEDED" } else { "FAILED" }).await;
         }
-        settle("the channel to be down", || async {
+        patience::until("the channel to be down", async || {
             town.metrics(&collector).await.contains("tenure_collector_sink_up{sink=\"channel\"} 0")
         })
         .await;
@@ -324,7 +325,7 @@ async fn a_collector_that_is_killed_tells_the_rest_when_it_is_back() {
 async fn of_two_collectors_one_speaks_and_the_other_takes_over() {
     let town = Town::start().await;
     let mut first = town.collect(&["--spool", "none"]).await;
-    settle("it to speak", || async {
+    patience::until("it to speak", async || {
         town.metrics(&first).await.contains("tenure_collector_active 1")
     })
     .await;
@@ -359,7 +360,7 @@ async fn a_live_pod_costs_less_than_four_kilobytes() {
     for n in 0..count {
         town.cluster.running(&format!("ff-{n}"));
     }
-    settle("all to be known and told", || async {
+    patience::until("all to be known and told", async || {
         let text = town.metrics(&collector).await;
         text.contains(&format!("tenure_collector_told_total{{sink=\"channel\"}} {count}\n"))
             && text.contains("tenure_collector_spool_depth 0\n")
@@ -368,7 +369,7 @@ async fn a_live_pod_costs_less_than_four_kilobytes() {
     let bound = 4 * 1_024;
     let per_pod = || collector.resident().saturating_sub(empty) / count;
     println!("{} bytes of resident memory for each of {count} live pods", per_pod());
-    settle("a pod to cost less than four kilobytes", || async { per_pod() < bound }).await;
+    patience::until("a pod to cost less than four kilobytes", async || per_pod() < bound).await;
     println!("{} bytes at rest", per_pod());
 }
 
@@ -445,7 +446,7 @@ async fn readiness(running: &Running) -> (bool, String) {
 }
 
 async fn says(running: &Running, ready: bool, word: &str) {
-    settle(&format!("it to say {word:?}"), || async {
+    patience::until(&format!("it to say {word:?}"), async || {
         let (is_ready, text) = readiness(running).await;
         is_ready == ready && text.contains(word)
     })

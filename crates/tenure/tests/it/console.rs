@@ -13,6 +13,7 @@ use tenure::{
     kernel::ids::EntityId,
     service::Service,
 };
+use tenure_proving::patience;
 
 /// A server with a worker in this process, an outside world, and a browser of sorts.
 pub struct World {
@@ -74,7 +75,7 @@ impl World {
 
     /// The same, once a worker has told the catalogue about the flow.
     pub async fn submit_when_known(&self, flow: &str, input: Value) -> EntityId {
-        settle("the flow", || async {
+        patience::until("the flow", async || {
             catalogue::newest(&self.service.store, "", flow).await.is_ok_and(|f| f.is_some())
         })
         .await;
@@ -87,7 +88,7 @@ impl World {
     }
 
     pub async fn until(&self, job: EntityId, status: &str) {
-        settle(&format!("{job} to be {status}"), || async {
+        patience::until(&format!("{job} is {status}"), async || {
             let head = self.service.store.head(job).await.expect("the store answers");
             head.is_some_and(|h| h.status.name() == status)
         })
@@ -137,17 +138,6 @@ impl World {
         assert_eq!(status, StatusCode::SEE_OTHER, "{text}");
         to.expect("a place").to_str().expect("text").to_owned()
     }
-}
-
-/// Waits for a condition, for at most half a minute.
-pub async fn settle<F: Future<Output = bool>>(what: &str, mut look: impl FnMut() -> F) {
-    for _ in 0..3_000 {
-        if look().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("waited too long for {what}");
 }
 
 fn encoded(text: &str) -> String {
@@ -242,12 +232,13 @@ async fn buttons_do_what_they_say() {
     w.until(asks, "parked").await;
     let paused = w.pressed(asks, "pause", &[]).await;
     assert!(w.get(&paused).await.1.contains("asked to pause"));
-    settle("the pause", || async { w.page(asks).await.contains("/resume\"") }).await;
+    patience::until("the pause", async || w.page(asks).await.contains("/resume\"")).await;
     w.pressed(asks, "resume", &[]).await;
-    settle("the end of the pause", || async { !w.page(asks).await.contains("/resume\"") }).await;
+    patience::until("the end of the pause", async || !w.page(asks).await.contains("/resume\""))
+        .await;
     w.pressed(asks, "answer", &[("key", "release"), ("outcome", "approved"), ("comment", "fine")])
         .await;
-    settle("the wait", || async { w.page(asks).await.contains("Waits for a signal") }).await;
+    patience::until("the wait", async || w.page(asks).await.contains("Waits for a signal")).await;
 
     let wrong = w.press(asks, "signal", &[("key", "go"), ("payload", "{not json")]).await;
     assert_eq!(wrong.status(), StatusCode::UNPROCESSABLE_ENTITY);
@@ -446,7 +437,7 @@ async fn the_lines_page_shows_who_waits_and_its_buttons_move_schedules() {
     };
     ask(1).await.expect("it is accepted");
     let second = ask(2).await.expect("it is accepted").id;
-    settle("the gate to have one job through and one in line", || async {
+    patience::until("the gate to have one job through and one in line", async || {
         let (_, page) = world.get("/lines").await;
         page.contains("narrow") && page.contains("<b>1</b>") && page.contains(&second.to_string())
     })

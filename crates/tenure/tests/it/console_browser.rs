@@ -4,7 +4,7 @@
 //! `TENURE_CONSOLE_PICTURE=docs/console.png` also saves the picture of the README.
 
 use crate::{
-    console::{World, settings, settle},
+    console::{World, settings},
     console_cdp::Tab,
     support::{Guarded, fast, service},
 };
@@ -20,6 +20,7 @@ use tenure::{
     config::Settings,
     drill::{outside, points},
 };
+use tenure_proving::patience;
 
 /// Set in the environment of a worker process: the server it works for.
 const WORKS_FOR: &str = "TENURE_TEST_CONSOLE_WORKS_FOR";
@@ -128,7 +129,7 @@ async fn a_job_that_lost_its_worker_is_drawn_and_moved_in_a_real_browser() {
     let mut first = worker(&w.service.url(), Some("after_call:2:kill"));
     let input = json!({ "id": 4711, "total": 129, "outside": w.outside.address() });
     let job = w.submit_when_known("order", input).await;
-    settle("the kill", || std::future::ready(matches!(first.0.try_wait(), Ok(Some(_))))).await;
+    patience::until("the kill", async || matches!(first.0.try_wait(), Ok(Some(_)))).await;
     let _second = worker(&w.service.url(), None);
     w.until(job, "parked").await;
 

@@ -9,6 +9,7 @@ use std::{
     process::{Command, Stdio},
     time::Duration,
 };
+use tenure_proving::patience;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -108,18 +109,14 @@ impl Tab {
 
     /// Waits until an expression is true. A page that is just being left has no answer.
     pub async fn until(&mut self, expression: &str) {
-        for _ in 0..600 {
+        patience::found(expression, async || {
             if self.eval(&format!("!!({expression})")).await == json!(true) {
-                return;
+                return Ok(());
             }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        let page = self.eval("document.body.innerText").await;
-        panic!(
-            "waited too long for {expression}: {:?}\n{}",
-            self.complaints,
-            page.as_str().unwrap_or("")
-        );
+            let page = self.eval("document.body.innerText").await;
+            Err((self.complaints.clone(), page.as_str().unwrap_or("").to_owned()))
+        })
+        .await;
     }
 
     /// Presses the mouse where an element is, as a person does.

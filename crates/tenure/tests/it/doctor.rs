@@ -2,7 +2,6 @@
 
 use crate::{
     collector::Running,
-    console::settle,
     support::{Guarded, complained, own_database, said, tenure, wait_until},
 };
 use serde_json::Value;
@@ -17,6 +16,7 @@ use std::{
 };
 use tenure::drill::run::BOARDS;
 use tenure_kubedouble::Cluster;
+use tenure_proving::patience;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -419,7 +419,7 @@ async fn alerts_name_metrics_that_exist_and_are_quiet_on_a_healthy_server() {
         .stderr(Stdio::piped());
     let collector = tokio::task::block_in_place(|| Running::start(command));
     let told = Mutex::new(String::new());
-    settle("a collector that is well", || async {
+    patience::until("a collector that is well", async || {
         let answer = client.get(format!("{}/metrics", collector.url)).send().await.unwrap();
         let text = answer.text().await.unwrap();
         let well = text.contains("tenure_collector_ready 1");
@@ -437,7 +437,7 @@ async fn alerts_name_metrics_that_exist_and_are_quiet_on_a_healthy_server() {
         .stderr(Stdio::piped());
     let executor = tokio::task::block_in_place(|| Running::start(command));
     let told = Mutex::new(String::new());
-    settle("an executor that is well", || async {
+    patience::until("an executor that is well", async || {
         let answer = client.get(format!("{}/metrics", executor.url)).send().await.unwrap();
         let text = answer.text().await.unwrap();
         let well = text.contains("tenure_executor_ready 1");

@@ -2,7 +2,7 @@
 //! a collector would say is posted by hand.
 
 use crate::{
-    console::{World, settings, settle},
+    console::{World, settings},
     console_cdp::Tab,
     support::{complained, run, said},
 };
@@ -11,6 +11,7 @@ use std::process::Output;
 use tempfile::TempDir;
 use tenure::Program;
 use tenure_pods::{pod::name_of_attempt, report::task_of_label};
+use tenure_proving::patience;
 
 struct Town {
     world: World,
@@ -71,7 +72,7 @@ impl Town {
     }
 
     async fn until(&self, id: &str, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
-        settle(&format!("{id} to be {what}"), || async {
+        patience::until(&format!("{id} to be {what}"), async || {
             holds(&self.json(&["task", "show", id]))
         })
         .await;
@@ -167,7 +168,7 @@ async fn a_collector_that_only_publishes_is_heard_again_after_redis_was_away() {
             json!({ "task_id": task, "workflow_id": "wf", "status": status, "exit_code": 0 });
         let said = json!({ "type": "task_status", "timestamp": 1_700_000_000, "data": data });
         // The number of those who hear it is 0 until the server listens.
-        settle("somebody who listens", || async {
+        patience::until("somebody who listens", async || {
             channel.publish("ff:events:task", said.to_string()).await.is_ok_and(|heard| heard > 0)
         })
         .await;
@@ -177,7 +178,7 @@ async fn a_collector_that_only_publishes_is_heard_again_after_redis_was_away() {
         let town = &town;
         async move { town.world.get(&format!("/v1/tasks/{id}")).await.0.is_success() }
     };
-    settle("the task", || there("their-1")).await;
+    patience::until("the task", async || there("their-1").await).await;
     publish("their-1", "SUCCEEDED").await;
     let done = town.until("their-1", "over", |t| t["status"] == "SUCCEEDED").await;
     assert_eq!(
@@ -187,7 +188,7 @@ async fn a_collector_that_only_publishes_is_heard_again_after_redis_was_away() {
     redis.kill();
     redis.start_again();
     publish("their-2", "FAILED").await;
-    settle("the second task", || there("their-2")).await;
+    patience::until("the second task", async || there("their-2").await).await;
     town.until("their-2", "over", |t| t["status"] == "FAILED").await;
     town.world.service.stop().await.expect("it stops");
 }

@@ -23,6 +23,7 @@ use tenure_pods::{
     report::{Report, labels},
     verdict::{Policy, TaskStatus},
 };
+use tenure_proving::patience;
 use tokio::sync::watch;
 
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -286,12 +287,9 @@ pub fn labels_of(task: &str, attempt: u32) -> [(&str, &str); 5] {
 
 /// Waits until a collector is like this.
 pub async fn state(collector: &Collector, what: &str, so: impl Fn(&CollectorState) -> bool) {
-    let waiting = async {
-        while !so(&collector.state()) {
-            tokio::time::sleep(MS).await;
-        }
-    };
-    if tokio::time::timeout(PATIENCE, waiting).await.is_err() {
-        panic!("waited in vain until it is {what}: {:#?}", collector.state());
-    }
+    patience::found(what, async || {
+        let seen = collector.state();
+        if so(&seen) { Ok(()) } else { Err(seen) }
+    })
+    .await;
 }

@@ -169,14 +169,3 @@ pub fn committed(answers: Vec<Answer>) -> Vec<Committed> {
 pub async fn must(store: &dyn Store, commit: Commit) -> Committed {
     committed(store.apply(vec![op(commit)]).await.unwrap()).remove(0)
 }
-
-/// Waits until a condition holds; fails after a generous while.
-pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    for _ in 0..600 {
-        if holds().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("not within 30 s: {what}");
-}

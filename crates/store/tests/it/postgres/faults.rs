@@ -1,6 +1,6 @@
 //! Lost connections, killed servers, lost answers.
 
-use super::db::{TestDb, birth, committed, entity, eventually, judge, must, note, number, op, url};
+use super::db::{TestDb, birth, committed, entity, judge, must, note, number, op, url};
 use std::{
     net::TcpListener,
     path::PathBuf,
@@ -16,6 +16,7 @@ use tenure_kernel::{
     ids::EntityId,
     store::{Answer, Store},
 };
+use tenure_proving::patience;
 use tenure_store::postgres::PostgresStore;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -131,11 +132,11 @@ async fn a_killed_postgres_loses_nothing_that_was_answered() {
         })
         .collect();
     let records = || async { db.plain.query_one("SELECT count(*) FROM records", &[]).await };
-    eventually("the writers write", || async { records().await.unwrap().get::<_, i64>(0) > 50 })
+    patience::until("the writers write", async || records().await.unwrap().get::<_, i64>(0) > 50)
         .await;
     postgres.run(&["kill"], false);
     assert!(postgres.run(&["start"], true));
-    eventually("the store is back", || async { store.now().await.is_ok() }).await;
+    patience::until("the store is back", async || store.now().await.is_ok()).await;
     stop.store(true, Ordering::Relaxed);
     for writer in writers {
         let (id, at): (EntityId, _) = writer.await.unwrap();
@@ -274,7 +275,8 @@ async fn a_server_that_is_stopped_in_a_transaction_loses_its_locks() {
     let late = stopped.apply(vec![op(note(id, &at, "late"))]);
     let overtake = async {
         // As soon as the stopped one has its lock.
-        eventually("the COMMIT is stopped", || async { next.load(Ordering::SeqCst) == PASS }).await;
+        patience::until("the COMMIT is stopped", async || next.load(Ordering::SeqCst) == PASS)
+            .await;
         loop {
             let mut answers = other.apply(vec![op(note(id, &at, "two"))]).await.unwrap();
             match answers.pop() {

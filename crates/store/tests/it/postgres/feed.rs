@@ -1,6 +1,6 @@
 //! The feed never shows a gap.
 
-use super::db::{TestDb, birth, committed, connect, done, entity, eventually, must, op};
+use super::db::{TestDb, birth, committed, connect, done, entity, must, op};
 use futures_util::future::join_all;
 use std::collections::HashSet;
 use tenure_kernel::{
@@ -11,6 +11,7 @@ use tenure_kernel::{
     store::Store,
     time::Timestamp,
 };
+use tenure_proving::patience;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reader_beside_writers_sees_every_record_once_and_in_order() {
@@ -69,7 +70,7 @@ async fn a_foreign_transaction_holds_the_feed_back_and_it_goes_on_afterwards() {
     assert!(held.items.is_empty());
     assert_eq!(held.next, Cursor::START);
     foreign.batch_execute("ROLLBACK").await.unwrap();
-    eventually("the feed goes on", || async {
+    patience::until("the feed goes on", async || {
         store.feed(held.next, 10).await.unwrap().items.len() == 1
     })
     .await;
@@ -81,7 +82,7 @@ async fn retention_moves_the_floor_and_a_cursor_below_it_is_lost() {
     let store = db.store().await;
     let old = entity();
     let at = must(&store, birth(old, Some(entity()))).await;
-    eventually("the first record is below the horizon", || async {
+    patience::until("the first record is below the horizon", async || {
         store.feed(Cursor::START, 1).await.unwrap().items.len() == 1
     })
     .await;
@@ -96,7 +97,7 @@ async fn retention_moves_the_floor_and_a_cursor_below_it_is_lost() {
     assert!(store.stream(old, 1, 10).await.unwrap().is_empty());
     let lost = store.feed(early, 10).await.err().unwrap();
     let StoreError::FeedLost(Lost::BelowFloor { restart }) = lost else { panic!("{lost:?}") };
-    eventually("what is left comes from the floor", || async {
+    patience::until("what is left comes from the floor", async || {
         let from_floor = store.feed(restart, 10).await.unwrap().items;
         let from_start = store.feed(Cursor::START, 10).await.unwrap().items;
         let is_kept = |items: &[(Cursor, tenure_kernel::stream::Record)]| {

@@ -1,6 +1,6 @@
 //! Migrations, and opening what is there.
 
-use super::db::{TestDb, birth, entity, eventually, judge, must, note, op};
+use super::db::{TestDb, birth, entity, judge, must, note, op};
 use futures_util::future::join_all;
 use std::time::Duration;
 use tenure_kernel::{
@@ -11,6 +11,7 @@ use tenure_kernel::{
     store::{HeadFilter, Store},
     timers::TimerChange,
 };
+use tenure_proving::patience;
 use tenure_store::postgres::PostgresStore;
 
 #[tokio::test]
@@ -55,7 +56,7 @@ async fn a_restored_store_gets_a_new_incarnation_and_keeps_its_records() {
         must(&store, birth(entity(), None)).await;
     }
     // Other tests of this run hold transactions open for a while.
-    eventually("all is below the horizon", || async {
+    patience::until("all is below the horizon", async || {
         store.feed(Cursor::START, 10).await.unwrap().items.len() == 3
     })
     .await;

@@ -9,6 +9,7 @@ use crate::{
 };
 use clap::Parser as _;
 use serde_json::{Value, json};
+use tenure_proving::patience;
 
 struct World {
     service: Service,
@@ -67,15 +68,11 @@ impl World {
     }
 
     async fn until(&self, id: &str, done: impl Fn(&Value) -> bool) -> Value {
-        let mut job = Value::Null;
-        for _ in 0..1_000 {
-            job = self.json(&["show", id]).await;
-            if done(&job) {
-                return job;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-        panic!("{job}");
+        patience::found(&format!("job {id} is as it should be"), async || {
+            let job = self.json(&["show", id]).await;
+            if done(&job) { Ok(job) } else { Err(job) }
+        })
+        .await
     }
 }
 
