@@ -1,27 +1,23 @@
-//! The one source of chance. Splitmix64: eight lines, good enough to draw faults from, and the same
-//! on every machine for ever, which no dependency promises.
+//! The one source of chance: dice that are the same on every machine for ever, and what faults are drawn as.
 
 use std::{ops::Range, time::Duration};
+use tenure_proving::dice::Dice;
 
 /// A stream of numbers that a seed decides.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub struct Rng(Dice);
 
 impl Rng {
     /// From a seed.
     pub fn new(seed: u64) -> Self {
-        let mut rng = Rng(seed ^ 0x7e_4e_75_2e);
+        let mut rng = Rng(Dice(seed ^ 0x7e_4e_75_2e));
         rng.word();
         rng
     }
 
     /// The next word.
     pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.draw()
     }
 
     /// Below `n`; zero for zero.

@@ -3,7 +3,7 @@
 use crate::support::{Outside, World, config, machines};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 use tenure_bell::InProcess;
 use tenure_edge::{SystemClock, TokioRuntime};
 use tenure_engine::pipeline::Pipeline;
@@ -529,14 +529,17 @@ pub(crate) async fn seven_more(store: &Arc<dyn Store>, tools: impl Fn() -> Tools
     crews
 }
 
+/// A store in a directory.
+pub(crate) fn sqlite(dir: &Path) -> Arc<dyn Store> {
+    let (judge, clock) = (Judge::new(machines().tables()), Arc::new(SystemClock));
+    Arc::new(tenure_store::sqlite::SqliteStore::open(dir, judge, clock, 1).unwrap())
+}
+
 /// Eight workers of their own on one store and one limit.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn eight_workers_on_one_limit_are_exact_on_sqlite() {
     let dir = tempfile::tempdir().unwrap();
-    let judge = Judge::new(machines().tables());
-    let clock = Arc::new(SystemClock);
-    let store: Arc<dyn Store> =
-        Arc::new(tenure_store::sqlite::SqliteStore::open(dir.path(), judge, clock, 1).unwrap());
+    let store = sqlite(dir.path());
     let outside = Outside::default();
     let tools = || Tools::default().with(outside.tool("raise"));
     let world = World::on(store.clone(), flows(), tools(), JobOptions::default()).await;

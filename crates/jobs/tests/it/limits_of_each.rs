@@ -1,12 +1,13 @@
 //! A limit for each tenant by itself: made with the first call, as exact as any other, and nobody lifts it.
 
 use crate::{
-    limits::{at, flows, given_out, limited, never_ahead, seven_more, spec, start, started_for},
-    support::{Outside, World, machines},
+    limits::{
+        at, flows, given_out, limited, never_ahead, seven_more, spec, sqlite, start, started_for,
+    },
+    support::{Outside, World},
 };
 use serde_json::json;
-use std::{sync::Arc, time::Duration};
-use tenure_edge::SystemClock;
+use std::time::Duration;
 use tenure_jobs::{
     drive::JobOptions,
     shared::limit::{
@@ -18,7 +19,7 @@ use tenure_jobs::{
     },
     submit::Submission,
 };
-use tenure_kernel::{ids::EntityId, judge::Judge, machine::Machine as _, store::Store};
+use tenure_kernel::{ids::EntityId, machine::Machine as _};
 use tenure_steps::tool::Tools;
 
 fn of_each(count: u32, burst: u32, block: u32) -> Spec {
@@ -35,10 +36,7 @@ async fn submit(world: &World, tenant: &str, calls: u32) -> EntityId {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn eight_workers_keep_the_limit_of_each_tenant_exactly_on_sqlite() {
     let dir = tempfile::tempdir().unwrap();
-    let judge = Judge::new(machines().tables());
-    let clock = Arc::new(SystemClock);
-    let store: Arc<dyn Store> =
-        Arc::new(tenure_store::sqlite::SqliteStore::open(dir.path(), judge, clock, 1).unwrap());
+    let store = sqlite(dir.path());
     let outside = Outside::default();
     let tools = || Tools::default().with(outside.tool("raise"));
     let world = World::on(store.clone(), flows(), tools(), JobOptions::default()).await;

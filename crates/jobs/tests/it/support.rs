@@ -32,7 +32,7 @@ use tenure_kernel::{
     stream::Body,
     table::Class,
 };
-use tenure_proving::stores::{PATIENCE, Place};
+use tenure_proving::{patience::PATIENCE, stores::Place};
 use tenure_steps::{
     events::{StepId, Verdict, WaitOutcome},
     flow::Flows,

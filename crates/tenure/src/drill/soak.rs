@@ -30,6 +30,7 @@ use tenure_kernel::{
     store::{HeadFilter, Store},
     table::Class,
 };
+use tenure_proving::dice::Dice;
 use tokio::task::JoinSet;
 
 /// What is asked for.
@@ -150,20 +151,6 @@ struct Load {
     stop: AtomicBool,
     next: AtomicU64,
     seed: u64,
-}
-
-/// A small reproducible source of choices.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        // SplitMix64.
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n.max(1)
-    }
 }
 
 /// Runs it. `tell` hears a line now and then.

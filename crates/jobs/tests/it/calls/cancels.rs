@@ -5,10 +5,14 @@ use crate::support::World;
 use serde_json::json;
 use std::time::Duration;
 use tenure_jobs::{
-    call::{FailKind, desk::Heard},
+    call::{
+        FailKind,
+        desk::{Heard, Taken},
+    },
     catalogue::register_calls,
     drive::JobOptions,
 };
+use tenure_kernel::ids::EntityId;
 use tenure_steps::{
     Class,
     tool::{ToolCtx, ToolSpec, Tools},
@@ -56,14 +60,20 @@ async fn a_cancel_reaches_the_worker_with_its_next_renewal() {
     world.check().await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_result_that_comes_while_the_job_is_being_cancelled_is_not_lost() {
-    let world = world(Class::Irreversible, quick()).await;
-    let far = Far::open(&world).await;
+/// Somebody has taken the call of a job that is being cancelled by now.
+async fn taken_and_cancelling(world: &World) -> (Far<'_>, EntityId, Taken) {
+    let far = Far::open(world).await;
     let job = world.submit("far", json!(1)).await;
     let call = far.take().await;
     world.cancel(job).await;
     world.until(job, "cancelling").await;
+    (far, job, call)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_comes_while_the_job_is_being_cancelled_is_not_lost() {
+    let world = world(Class::Irreversible, quick()).await;
+    let (far, job, call) = taken_and_cancelling(&world).await;
     far.complete(&call, json!("paid")).await;
     world.until(job, "cancelled").await;
     assert_eq!(world.count(job, "command_committed").await, 1);
@@ -87,11 +97,7 @@ async fn a_call_that_the_flow_no_longer_waits_for_is_told_and_settled_before_the
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_result_that_comes_while_the_job_is_being_cancelled_is_there_for_a_retry() {
     let world = world(Class::Irreversible, quick()).await;
-    let far = Far::open(&world).await;
-    let job = world.submit("far", json!(1)).await;
-    let call = far.take().await;
-    world.cancel(job).await;
-    world.until(job, "cancelling").await;
+    let (far, job, call) = taken_and_cancelling(&world).await;
     let result = json!("r".repeat(50_000));
     far.complete(&call, result.clone()).await;
     world.until(job, "cancelled").await;
