@@ -21,7 +21,8 @@ pub struct Common {
     /// The configuration file [default: tenure.toml, if there is one]
     #[arg(long, global = true, env = "TENURE_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where everything is kept: sqlite:DIRECTORY or postgres://USER@HOST/DATABASE
+    /// Where everything is kept: sqlite:DIRECTORY or postgres://USER@HOST/DATABASE [setting: store.url; default:
+    /// sqlite:.tenure]. Commands that ask a server (--server) do not use it
     #[arg(long, global = true, value_name = "URL")]
     pub store: Option<String>,
     /// Overrides one setting; may be repeated
@@ -46,13 +47,13 @@ pub enum Command {
     Worker(Worker),
     /// Sees the pods of tasks and tells what became of them: Redis, and a server
     #[command(
-        after_help = "Example:\n  tenure collector --kubeconfig ~/.kube/config --server http://127.0.0.1:7777\n  NODE_NAME=node-1 tenure collector --in-cluster\n\n\
+        after_help = "Example:\n  tenure collector --kubeconfig ~/.kube/config --server http://127.0.0.1:7777 --redis none\n  NODE_NAME=node-1 tenure collector --in-cluster\n\n\
         Everything is also a setting (collector.*, kubernetes.*, redis.addresses, pods.*): see tenure config, and docs/pods/collector.md."
     )]
     Collector(crate::commands::collector::Options),
     /// Makes and tends the pods of tasks in a Kubernetes cluster, for a server in another process
     #[command(
-        after_help = "Example:\n  tenure executor --server http://tenure:7777 --in-cluster\n  tenure executor --kubeconfig ~/.kube/config --namespace work"
+        after_help = "Example:\n  tenure executor --server http://tenure-server.tenure.svc:7777 --in-cluster\n  tenure executor --kubeconfig ~/.kube/config --namespace work"
     )]
     Executor(crate::commands::executor::Options),
     /// Submits, shows and moves jobs of a server, over HTTP
@@ -82,7 +83,7 @@ pub enum Command {
     Schedule(crate::commands::schedule::Options),
     /// Checks and shows plans: work as a graph of steps in JSON
     Plan(crate::commands::plan::Options),
-    /// Creates, lists and revokes API keys
+    /// Creates, lists and revokes API keys, in the store itself (--store); with SQLite while no server runs
     Key {
         /// What to do
         #[command(subcommand)]
@@ -95,12 +96,12 @@ pub enum Command {
     /// Checks every stream of the store: hash chains, heads against their history, deadlines. With a file, checks an
     /// export of a job, without a store and without a network
     #[command(
-        after_help = "Example:\n  tenure verify\n  tenure verify job.tenure --key evidence.pub.pem"
+        after_help = "Example:\n  tenure verify\n  tenure verify job.tenure --key evidence.pem.pub.pem"
     )]
     Verify(Verify),
     /// Writes everything of a job into one file that can be checked without this server: see docs/evidence.md
     #[command(
-        after_help = "Example:\n  tenure export 0190b5e0-1234 -o job.tenure\n  tenure verify job.tenure --key evidence.pub.pem"
+        after_help = "Example:\n  tenure export 0190b5e0-1234 -o job.tenure\n  tenure verify job.tenure --key evidence.pem.pub.pem"
     )]
     Export(Export),
     /// Makes the key with which a server signs exports
@@ -331,7 +332,7 @@ pub struct Sim {
     /// The seed of the run
     #[arg(long)]
     pub seed: u64,
-    /// Which scenario; without it, the one that the seed picks
+    /// Which scenario (a wrong one lists all of them); without it, the one that the seed picks
     #[arg(long)]
     pub scenario: Option<String>,
     /// How many seeds to run, counting up

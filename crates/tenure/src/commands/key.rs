@@ -6,7 +6,7 @@ use crate::{cli, config::Settings, open::open};
 use std::{fmt::Write as _, sync::Arc};
 use tenure_edge::TokioRuntime;
 use tenure_engine::pipeline::Pipeline;
-use tenure_server::keys::{self, KeyError, NewKey, Scope};
+use tenure_server::keys::{self, KeyError, Listed, NewKey, Scope};
 
 /// Creates, lists or revokes.
 pub async fn run(
@@ -37,16 +37,7 @@ pub async fn run(
             if json {
                 return Ok(format!("{}\n", serde_json::json!(listed)));
             }
-            let mut out = String::new();
-            for key in listed {
-                // Writing to a String can not fail.
-                let _ = writeln!(out, "{key:?}");
-            }
-            Ok(if out.is_empty() {
-                "no keys; `tenure key create NAME` makes one\n".into()
-            } else {
-                out
-            })
+            Ok(table(&listed))
         }
         cli::KeyAction::Revoke { id } => {
             let id = id
@@ -56,6 +47,28 @@ pub async fn run(
             Ok("revoked\n".to_owned())
         }
     }
+}
+
+fn table(keys: &[Listed]) -> String {
+    if keys.is_empty() {
+        return "no keys; `tenure key create NAME` makes one\n".into();
+    }
+    let tenant = |k: &Listed| k.tenant.clone().unwrap_or_else(|| "any".into());
+    let state = |k: &Listed| if k.active { "active" } else { "revoked" };
+    let scopes = |k: &Listed| k.scopes.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(",");
+    let head = ["ID", "NAME", "TENANT", "STATE", "SCOPES"].map(str::to_owned);
+    let rows = keys
+        .iter()
+        .map(|k| [k.id.to_string(), k.name.clone(), tenant(k), state(k).to_owned(), scopes(k)]);
+    let rows: Vec<[String; 5]> = std::iter::once(head).chain(rows).collect();
+    let wide = |i: usize| rows.iter().map(|r| r[i].chars().count()).max().unwrap_or(0);
+    let (a, b, c, d) = (wide(0), wide(1), wide(2), wide(3));
+    let mut out = String::new();
+    for [id, name, tenant, state, scopes] in &rows {
+        // Writing to a String can not fail.
+        let _ = writeln!(out, "{id:a$}  {name:b$}  {tenant:c$}  {state:d$}  {scopes}");
+    }
+    out
 }
 
 fn scope(word: &str) -> Result<Scope, Failure> {
@@ -73,4 +86,30 @@ fn scope(word: &str) -> Result<Scope, Failure> {
 
 fn failure(e: KeyError) -> Failure {
     Failure::System(e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_kernel::{ids::EntityId, time::Timestamp};
+
+    #[test]
+    fn keys_stand_in_columns() {
+        let key = |n, name: &str, tenant: Option<&str>, active| Listed {
+            id: EntityId::fixed(1, n),
+            name: name.into(),
+            tenant: tenant.map(str::to_owned),
+            scopes: vec![Scope::Read, Scope::Write],
+            active,
+            created_at: Timestamp::ZERO,
+        };
+        let said = table(&[key(1, "scraper", None, true), key(2, "ci", Some("acme"), false)]);
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(
+            lines[0].starts_with("ID ") && lines[0].ends_with("  NAME     TENANT  STATE    SCOPES")
+        );
+        assert!(lines[1].ends_with("  scraper  any     active   read,write"), "{said}");
+        assert!(lines[2].ends_with("  ci       acme    revoked  read,write"), "{said}");
+        assert!(table(&[]).contains("tenure key create"));
+    }
 }

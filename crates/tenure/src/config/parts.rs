@@ -105,7 +105,10 @@ impl Settings {
     /// Whether a server listens for hints of collectors that are not ours.
     pub fn listens(&self) -> bool {
         match self.text("pods.listen") {
-            "auto" => self.origin("redis.addresses") != Origin::Default,
+            "auto" => {
+                let named = self.text("redis.addresses").trim() != "none";
+                named && self.origin("redis.addresses") != Origin::Default
+            }
             word => word == "true",
         }
     }

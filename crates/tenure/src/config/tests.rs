@@ -153,6 +153,7 @@ fn the_defaults_of_tasks_are_those_of_the_library() {
         !listens(&[]) && listens(&["redis.addresses=h:6379"]) && listens(&["pods.listen=true"])
     );
     assert!(!listens(&["redis.addresses=h:6379", "pods.listen=false"]));
+    assert!(!listens(&["redis.addresses=none"]), "no host is called none");
     let e = load(&[], &["pods.cleanup=maybe"]).unwrap_err().to_string();
     assert!(e.contains("on_success"), "{e}");
 }

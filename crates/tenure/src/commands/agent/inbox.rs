@@ -23,7 +23,7 @@ pub struct Inbox {
 /// What can be done with inboxes.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Action {
-    /// Lists what came for agents: dead letters without a word, or other statuses, or all of one turn
+    /// Lists what came for agents: the dead letters, unless --status names others or --turn asks for all of one turn
     #[command(
         after_help = "Example:\n  tenure inbox list\n  tenure inbox list --status pending,processing\n  tenure inbox list --turn 0190b5e0-1234"
     )]

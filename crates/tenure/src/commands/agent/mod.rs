@@ -125,7 +125,7 @@ pub struct Send {
     #[arg(long, default_value_t = 0, allow_negative_numbers = true)]
     pub priority: i16,
     /// Waits for its end, at most so many seconds (a day without a number), and prints what it delivered
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "86400")]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "86400")]
     pub wait: Option<f64>,
 }
 

@@ -44,7 +44,8 @@ pub struct Options {
     /// The cluster is reached with the service account of this pod
     #[arg(long)]
     pub in_cluster: bool,
-    /// Redis servers, with commas between them; none: nothing is published
+    /// Redis servers, with commas between them [setting: redis.addresses; default: 127.0.0.1:6379]; the word none:
+    /// nothing is published
     #[arg(long, value_name = "ADDRESSES")]
     pub redis: Option<String>,
     /// The server that is told, durably; without one only Redis is. Also read from TENURE_URL
@@ -53,10 +54,11 @@ pub struct Options {
     /// An API key with the scope collector, where the server needs one
     #[arg(long, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]
     pub api_key: Option<String>,
-    /// Where reports wait that nobody has taken yet; none: in memory, and a restart forgets them
+    /// Where reports wait that nobody has taken yet [setting: collector.spool; default: .tenure/collector]; the word
+    /// none: in memory, and a restart forgets them
     #[arg(long, value_name = "DIRECTORY")]
     pub spool: Option<String>,
-    /// Where /healthz, /readyz and /metrics are answered
+    /// Where /healthz, /readyz and /metrics are answered [setting: collector.listen; default: 127.0.0.1:9091]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<String>,
 }

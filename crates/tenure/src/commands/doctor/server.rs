@@ -3,7 +3,7 @@
 
 use super::Failure;
 use reqwest::{Client, Url, redirect::Policy};
-use std::{collections::BTreeMap, net::IpAddr, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 const CONNECT: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(10);
@@ -58,14 +58,15 @@ pub async fn ask(url: &str, key: Option<&str>) -> Result<Result<ServerSays, Stri
     if !matches!(base.scheme(), "http" | "https") {
         return Err(bad("http or https is needed"));
     }
-    let host = base.host_str().unwrap_or("").trim_matches(['[', ']']).to_owned();
-    let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    if key.is_some() && base.scheme() == "http" && !local {
-        return Err(bad("the key would travel in clear text; use https"));
+    let near = tenure_remote::is_near(&base);
+    if key.is_some() && base.scheme() == "http" && !near {
+        return Err(bad(
+            "the key would travel in clear text; use https, or an address on this machine or in this cluster (NAME.NAMESPACE.svc)",
+        ));
     }
     let mut client =
         Client::builder().connect_timeout(CONNECT).timeout(ANSWER).redirect(Policy::none());
-    if local {
+    if near {
         client = client.no_proxy();
     }
     let client = client.build().map_err(|e| Failure::System(e.to_string()))?;

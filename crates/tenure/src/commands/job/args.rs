@@ -28,7 +28,7 @@ pub struct Server {
     /// An API key, where the server needs one
     #[arg(long, global = true, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]
     pub api_key: Option<String>,
-    /// Who you are, for the history of the job
+    /// Who you are, for the history [default: $USER]
     #[arg(long, global = true, env = "USER", value_name = "NAME", hide_env = true)]
     pub by: Option<String>,
 }
@@ -124,7 +124,8 @@ pub struct Bulk {
     /// Only this flow
     #[arg(long)]
     pub flow: Option<String>,
-    /// Only these statuses, with commas between them
+    /// Only these statuses, with commas between them: queued, running, waiting, parked, retrying, attention,
+    /// cancelling, undoing, completed, failed, cancelled
     #[arg(long)]
     pub status: Option<String>,
     /// Only those that a person has to look at
@@ -189,7 +190,7 @@ pub struct Submit {
     /// Its input as JSON; @FILE reads a file, - standard input; null without it
     #[arg(conflicts_with = "plan")]
     pub input: Option<String>,
-    /// Runs the plan in this file instead of a flow: tenure job submit --plan trip.json '{\"to\": \"Rome\"}'
+    /// Runs the plan in this file instead of a flow; what stands after it is the plan's input
     #[arg(long, value_name = "FILE", conflicts_with = "flow_version")]
     pub plan: Option<std::path::PathBuf>,
     /// Makes it safe to ask again: the same key with the same input is the same job
@@ -248,7 +249,8 @@ pub struct Submit {
 /// Options of `list`.
 #[derive(Args, Clone, Debug)]
 pub struct List {
-    /// Only these statuses, with commas between them
+    /// Only these statuses, with commas between them: queued, running, waiting, parked, retrying, attention,
+    /// cancelling, undoing, completed, failed, cancelled
     #[arg(long)]
     pub status: Option<String>,
     /// Only this flow

@@ -4,7 +4,7 @@ use super::args::Server;
 use crate::commands::Failure;
 use reqwest::{Client, Method, RequestBuilder, Response, Url, redirect::Policy};
 use serde_json::Value;
-use std::{fmt::Write as _, net::IpAddr, time::Duration};
+use std::{fmt::Write as _, time::Duration};
 
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long an answer may take beyond what was asked to wait for.
@@ -31,16 +31,17 @@ impl Api {
         if !matches!(base.scheme(), "http" | "https") {
             return Err(bad("http or https is needed"));
         }
-        let host = base.host_str().unwrap_or("").trim_matches(['[', ']']).to_owned();
-        let local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-        if server.api_key.is_some() && base.scheme() == "http" && !local {
-            return Err(bad("the key would travel in clear text; use https"));
+        let near = tenure_remote::is_near(&base);
+        if server.api_key.is_some() && base.scheme() == "http" && !near {
+            return Err(bad(
+                "the key would travel in clear text; use https, or an address on this machine or in this cluster (NAME.NAMESPACE.svc)",
+            ));
         }
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));
         }
         let mut client = Client::builder().connect_timeout(CONNECT).redirect(Policy::none());
-        if local {
+        if near {
             client = client.no_proxy();
         }
         let client = client.build().map_err(|e| Failure::System(e.to_string()))?;

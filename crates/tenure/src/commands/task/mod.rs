@@ -191,7 +191,7 @@ pub struct Run {
     #[arg(long)]
     pub tenant: Option<String>,
     /// Waits for its end, at most so many seconds (a day without a number), and prints what it wrote as its result
-    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "86400")]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "86400")]
     pub wait: Option<f64>,
 }
 
