@@ -93,6 +93,23 @@ pub struct LaneServer {
 
 /// Targets that are remembered; then the memory starts over.
 const KNOWN_MAX: usize = 4_096;
+/// The pause after a batch of which everything was locked by somebody else, the first time and at most.
+const LOCKED_FIRST: Duration = Duration::from_millis(2);
+const LOCKED_MAX: Duration = Duration::from_millis(100);
+
+/// What became of a batch.
+enum Round {
+    /// Something went on its way: there may be more.
+    Moved,
+    /// There was nothing, or nothing that can be delivered now.
+    Idle,
+    /// What there was is for those whom somebody else is writing just now.
+    Locked,
+}
+
+fn is_locked(answer: &Answer) -> bool {
+    matches!(answer, Answer::Busy | Answer::Deliver(DeliveryAnswer::Busy))
+}
 
 impl LaneServer {
     /// For this server's session.
@@ -211,6 +228,7 @@ impl LaneServer {
         let rt = self.pipeline().rt().clone();
         let mut ear = self.pipeline().bell().listen(Topic::Outbox);
         let mut next_balance = Duration::ZERO;
+        let mut pause = LOCKED_FIRST;
         while !stop.asked() {
             if rt.mono() >= next_balance || self.short.load(Ordering::Relaxed) {
                 next_balance = rt.mono() + self.keeper.config().tick;
@@ -218,28 +236,37 @@ impl LaneServer {
                     tracing::warn!(error = %e, "lanes are not balanced");
                 }
             }
-            let moved = match self.round().await {
-                Ok(moved) => moved,
+            let round = match self.round().await {
+                Ok(round) => round,
                 Err(e) => {
                     tracing::warn!(error = %e, "the outbox waits");
-                    false
+                    Round::Idle
                 }
             };
-            if !moved {
-                let nap = next_balance.saturating_sub(rt.mono());
-                stop.unless(first(ear.heard(), rt.sleep(nap))).await;
+            let nap = next_balance.saturating_sub(rt.mono());
+            match round {
+                Round::Moved => pause = LOCKED_FIRST,
+                Round::Idle => {
+                    pause = LOCKED_FIRST;
+                    stop.unless(first(ear.heard(), rt.sleep(nap))).await;
+                }
+                // Nobody rings when a head is let go.
+                Round::Locked => {
+                    stop.unless(first(ear.heard(), rt.sleep(nap.min(pause)))).await;
+                    pause = (pause * 2).min(LOCKED_MAX);
+                }
             }
         }
     }
 
-    /// Delivers one batch. Whether something moved, so that there may be more.
-    pub async fn round(&self) -> Result<bool, StoreError> {
+    /// Delivers one batch.
+    async fn round(&self) -> Result<Round, StoreError> {
         if !self.keeper.live() {
-            return Ok(false);
+            return Ok(Round::Idle);
         }
         let held = self.lanes.held();
         if held.is_empty() {
-            return Ok(false);
+            return Ok(Round::Idle);
         }
         let store = self.pipeline().store();
         let inside = store.outbox(held, false, limits::OUTBOX_BATCH_MAX).await?;
@@ -251,7 +278,7 @@ impl LaneServer {
         Some(Op::Deliver(Box::new(Delivery { id, by, with })))
     }
 
-    async fn deliver(&self, rows: Vec<Posted>) -> Result<bool, StoreError> {
+    async fn deliver(&self, rows: Vec<Posted>) -> Result<Round, StoreError> {
         let mut ops = Vec::with_capacity(rows.len());
         let mut sent = Vec::with_capacity(rows.len());
         // What is born in this batch hears everything else in the next: a creation may need a second
@@ -287,6 +314,7 @@ impl LaneServer {
             }
         }
         let (mut moved, answers) = self.apply(ops).await?;
+        let locked = answers.iter().any(is_locked);
         let mut second_try = Vec::new();
         for (posted, answer) in sent.iter().zip(&answers) {
             let with = match answer {
@@ -310,7 +338,11 @@ impl LaneServer {
             }
         }
         moved |= self.try_again(second_try).await?;
-        Ok(moved)
+        Ok(match (moved, locked) {
+            (true, _) => Round::Moved,
+            (false, true) => Round::Locked,
+            (false, false) => Round::Idle,
+        })
     }
 
     /// The second try. What is refused here too goes back to its sender, who must not wait for it.

@@ -142,7 +142,13 @@ impl Outside {
                     self.lanes.forget(lane_of(d.id.source));
                 }
                 (_, Answer::Deliver(answer)) => {
-                    removed = true;
+                    // Where the row is still there, at once once more would be the same once more.
+                    removed |= matches!(
+                        answer,
+                        DeliveryAnswer::Delivered { .. }
+                            | DeliveryAnswer::TargetFinal
+                            | DeliveryAnswer::Gone
+                    );
                     // Somebody has heard that nobody heard it.
                     if let (Op::Deliver(d), DeliveryAnswer::Delivered { holder, .. }) = (op, answer)
                         && matches!(d.with, Handover::Mail { .. })

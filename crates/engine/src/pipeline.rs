@@ -186,7 +186,7 @@ impl Pipeline {
         }
         let mut flight = Flight {
             rt: self.inner.rt.clone(),
-            left: Some(Box::pin(fly(self.inner.clone(), self.gathers))),
+            left: Some(Box::pin(fly(Runway::taken(&self.inner), self.gathers))),
         };
         let mut answer = answer;
         poll_fn(|cx| {
@@ -297,6 +297,7 @@ impl Inner {
         left.append(&mut queue.waiting);
         queue.waiting = left;
         if ops.is_empty() {
+            // Under the lock under which nothing was found: who comes now flies themselves.
             queue.flights -= 1;
         }
         queue.load(&mut ops, along);
@@ -447,14 +448,39 @@ async fn yield_once() {
 /// Batches above this size are answered by a task of their own, while the next one is on its way.
 const ANSWERED_IN_FLIGHT_MAX: usize = 16;
 
+/// One of the flights that there may be at once. Whatever becomes of it, others may fly after it: one that panics, or is
+/// dropped by a caller that does, must not leave the pipeline closed.
+struct Runway {
+    inner: Arc<Inner>,
+    taken: bool,
+}
+
+impl Runway {
+    /// It has been counted.
+    fn taken(inner: &Arc<Inner>) -> Self {
+        Runway { inner: inner.clone(), taken: true }
+    }
+}
+
+impl Drop for Runway {
+    fn drop(&mut self) {
+        if self.taken {
+            self.inner.queue().flights -= 1;
+        }
+    }
+}
+
 /// Sends batches until nothing is left.
-async fn fly(inner: Arc<Inner>, gathers: bool) {
+async fn fly(mut runway: Runway, gathers: bool) {
+    let inner = runway.inner.clone();
     if gathers {
         yield_once().await;
     }
     loop {
         let Load { ops, seats } = inner.take();
         if ops.is_empty() {
+            // It was given back with the look that found nothing.
+            runway.taken = false;
             return;
         }
         let ops = Arc::new(ops);
@@ -488,8 +514,8 @@ async fn fly(inner: Arc<Inner>, gathers: bool) {
     }
 }
 
-/// A batch on its way. A store that panics must not leave its entities aloft and the pipeline closed: the
-/// callers then hear that nobody knows, and ask again.
+/// A batch on its way. A store that panics must not leave its entities aloft: the callers then hear that nobody knows, and
+/// ask again.
 struct Aloft<'a> {
     inner: &'a Inner,
     ops: &'a [Op],
@@ -498,9 +524,6 @@ struct Aloft<'a> {
 impl Drop for Aloft<'_> {
     fn drop(&mut self) {
         self.inner.landed(self.ops);
-        if std::thread::panicking() {
-            self.inner.queue().flights -= 1;
-        }
     }
 }
 

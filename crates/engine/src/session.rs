@@ -213,7 +213,14 @@ impl Keeper {
         let mut next = rt.mono() + self.config.renewal;
         loop {
             let wait = next.saturating_sub(rt.mono());
-            let Some(woken) = stop.unless(first(ear.heard(), rt.sleep(wait))).await else { break };
+            // The renewal first: whoever rings without a break must not put it off.
+            let rang = async {
+                match wait.is_zero() {
+                    true => std::future::pending().await,
+                    false => ear.heard().await,
+                }
+            };
+            let Some(woken) = stop.unless(first(rang, rt.sleep(wait))).await else { break };
             match woken {
                 // Somebody rang: everything that this session holds has a look at its mail.
                 First::Left(()) => self.hint_all(),

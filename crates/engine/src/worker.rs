@@ -11,7 +11,7 @@ use crate::{
 };
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use tenure_kernel::{
-    bell::Topic,
+    bell::{Ear, Topic},
     commit::{Commit, CommitAnswer, Committed, Expect, MailStance, TenureChange},
     error::StoreError,
     head::Head,
@@ -287,10 +287,18 @@ impl Worker {
         let mut next_look = rt.mono() + self.keeper.config().tick;
         let mut turn = 0;
         while !stop.asked() {
+            // Here, and not where the nap ends: whoever rings without a break would put it off.
+            if rt.mono() >= next_look {
+                for i in 0..self.queues.len() {
+                    look.entry(i).or_insert(false);
+                }
+                next_look = rt.mono() + self.keeper.config().tick;
+            }
             // From another one each time, or a backlog in the first starves the others.
             turn += 1;
+            let from = turn % self.queues.len().max(1);
             let (first_ones, rest): (Vec<usize>, Vec<usize>) =
-                look.keys().partition(|i| **i >= turn % self.queues.len().max(1));
+                look.keys().partition(|i| **i >= from);
             for i in first_ones.into_iter().chain(rest) {
                 if self.slots.free() == 0 || !self.keeper.live() {
                     // Something may wait there and no slot can be kept for it: what is born now stands behind it.
@@ -307,22 +315,18 @@ impl Worker {
             if !look.is_empty() && self.slots.free() > 0 && self.keeper.live() {
                 // A backlog does not make it deaf: a tenant whose first work comes now is found by its ring, and would
                 // else wait for the next look at all groups while the backlog of another is worked off.
-                let rang = first(any(&mut ears), std::future::ready(())).await;
+                let rang = first(any(&mut ears, from), std::future::ready(())).await;
                 if let First::Left(i) = rang {
                     look.insert(i, true);
                 }
                 continue;
             }
             let nap = rt.sleep(next_look.saturating_sub(rt.mono()));
-            match stop.unless(first(any(&mut ears), first(self.slots.freed(), nap))).await {
+            match stop.unless(first(any(&mut ears, from), first(self.slots.freed(), nap))).await {
                 Some(First::Left(i)) => {
                     look.insert(i, true);
                 }
-                Some(First::Right(First::Right(()))) => {
-                    look.extend((0..self.queues.len()).map(|i| (i, false)));
-                    next_look = rt.mono() + self.keeper.config().tick;
-                }
-                Some(First::Right(First::Left(()))) | None => {}
+                Some(First::Right(_)) | None => {}
             }
         }
         // Tells the handlers.
@@ -385,15 +389,23 @@ fn give_back(slots: Vec<Slot>) {
     slots.into_iter().for_each(Slot::give_back);
 }
 
-/// Returns when any of the ears has heard something: which one.
-async fn any(ears: &mut [Box<dyn tenure_kernel::bell::Ear>]) -> usize {
+/// Returns when any of the ears has heard something: which one. Where several have, the next one from `from` on.
+async fn any(ears: &mut [Box<dyn Ear>], from: usize) -> usize {
+    let (before, after) = ears.split_at_mut(from.min(ears.len()));
+    match first(first_of(after), first_of(before)).await {
+        First::Left(i) => from + i,
+        First::Right(i) => i,
+    }
+}
+
+async fn first_of(ears: &mut [Box<dyn Ear>]) -> usize {
     match ears {
         [] => std::future::pending().await,
         [one] => {
             one.heard().await;
             0
         }
-        [one, rest @ ..] => match first(one.heard(), Box::pin(any(rest))).await {
+        [one, rest @ ..] => match first(one.heard(), Box::pin(first_of(rest))).await {
             First::Left(()) => 0,
             First::Right(i) => i + 1,
         },

@@ -36,6 +36,11 @@ pub trait Layer: Send + Sync {
         self.under().claim(request)
     }
 
+    /// See [`Store::ready_groups`].
+    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
+        self.under().ready_groups(queue)
+    }
+
     /// See [`Store::outbox`].
     fn outbox(
         &self,
@@ -78,7 +83,7 @@ impl<L: Layer> Store for Layered<L> {
     }
 
     fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
-        self.0.under().ready_groups(queue)
+        self.0.ready_groups(queue)
     }
 
     fn ready_queues(

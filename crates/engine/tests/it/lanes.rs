@@ -1,12 +1,25 @@
 //! What leaves the store, and creations that clash.
 
-use crate::support::{Order, clock, node, quiet_node, state, store, until};
+use crate::support::{Order, clock, config, node, node_like, quiet_node, state, store, until};
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicUsize, Ordering},
 };
-use tenure_engine::lanes::Wire;
-use tenure_kernel::{error::StoreError, outbox::Posted, runtime::BoxFuture};
+use tenure_bell::InProcess;
+use tenure_engine::{
+    config::EngineConfig,
+    lanes::{Discard, Wire},
+};
+use tenure_kernel::{
+    error::StoreError,
+    outbox::{Carrier, DeliveryAnswer, Posted},
+    runtime::BoxFuture,
+    store::{Answer, HeadFilter, Op, Store},
+};
+use tenure_proving::{
+    layer::{Layer, Layered},
+    patience::{self, PATIENCE},
+};
 
 /// Remembers what it was given; may be down, or hang.
 #[derive(Default)]
@@ -76,4 +89,47 @@ async fn a_creation_whose_key_is_taken_comes_back_to_its_creator() {
     let head = until(&*store, parent, "the answer", |h| !state(h).heard.is_empty()).await;
     let heard = state(&head).heard.remove(0);
     assert!(heard.starts_with("returned ") && heard.contains(&taken.to_string()), "{heard}");
+}
+
+/// Answers so many times that somebody else has what lanes want to deliver to.
+struct Locked {
+    under: Arc<dyn Store>,
+    left: AtomicUsize,
+}
+
+impl Layer for Locked {
+    fn under(&self) -> &dyn Store {
+        &*self.under
+    }
+
+    fn apply_shared(&self, ops: Arc<Vec<Op>>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+        let by_lane = |op: &Op| matches!(op, Op::Deliver(d) if d.by != Carrier::Commit);
+        let took = |n: usize| n.checked_sub(1);
+        let locked = ops.iter().all(by_lane)
+            && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, took).is_ok();
+        match locked {
+            true => {
+                let busy = ops.iter().map(|_| Answer::Deliver(DeliveryAnswer::Busy)).collect();
+                Box::pin(std::future::ready(Ok(busy)))
+            }
+            false => self.under.apply_shared(ops),
+        }
+    }
+}
+
+/// Nobody rings when a head is let go: a lane that found it locked looks again soon, and not with the tick.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_for_somebody_who_is_locked_does_not_wait_for_the_tick() {
+    let under = store();
+    let locked = Locked { under: under.clone(), left: AtomicUsize::new(5) };
+    // Twice as long as anybody here waits.
+    let config = EngineConfig { tick: PATIENCE * 2, carry: false, ..config() };
+    let bell = Arc::new(InProcess::new());
+    let node = node_like(config, Arc::new(Layered(locked)), bell, Arc::new(Discard)).await;
+    clock(&node, &Order { child_key: Some("k".into()), ..Order::default() }).await;
+    patience::until("the child", async || {
+        let filter = HeadFilter { kind: Some("clock".into()), ..HeadFilter::default() };
+        under.heads(filter, 10).await.unwrap().len() == 2
+    })
+    .await;
 }

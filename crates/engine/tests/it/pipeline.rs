@@ -8,6 +8,7 @@ use std::sync::{
 use tenure_edge::TokioRuntime;
 use tenure_engine::{birth::create, config::EngineConfig, pipeline::Pipeline};
 use tenure_kernel::{bell::Silent, stream::Body};
+use tenure_proving::patience::PATIENCE;
 
 /// Answers `random` like any runtime, and panics once when told: a panic on the way to the store.
 struct Trap(TokioRuntime, Arc<AtomicBool>);
@@ -44,6 +45,27 @@ async fn a_panic_under_way_does_not_close_the_pipeline() {
     });
     assert!(panicked.await.is_err(), "the caller who flew it panics");
     create(&pipeline, &machines(), "clock", "t", &body).await.unwrap();
+}
+
+/// A caller that has begun a flight and panics in something else takes the flight along.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_beside_a_flight_does_not_close_the_pipeline() {
+    let config = EngineConfig { flights: 1, ..EngineConfig::default() };
+    let rt = Arc::new(TokioRuntime::current());
+    let pipeline = Pipeline::new(store(), Arc::new(Silent), rt, &config);
+    let body = Body::json(&crate::support::Order::default());
+    let (gathering, again) = (pipeline.gathering(), body.clone());
+    let panicked = tokio::task::spawn_blocking(move || {
+        let machines = machines();
+        let begun = create(&gathering, &machines, "clock", "t", &again);
+        // It waits for others who might come along when this is looked at.
+        let both = futures_util::future::join(begun, async { panic!("a trap") });
+        tokio::runtime::Handle::current().block_on(both).0.map(|_| ())
+    });
+    assert!(panicked.await.is_err());
+    let machines = machines();
+    let next = create(&pipeline, &machines, "clock", "t", &body);
+    tokio::time::timeout(PATIENCE, next).await.expect("nobody flies any more").unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

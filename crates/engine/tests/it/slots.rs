@@ -1,6 +1,8 @@
 //! A worker's slots, shared by what it claims and what others bring.
 
-use crate::support::{Order, clock, machines, quiet_node, running_clock, session, store, until};
+use crate::support::{
+    Order, clock, machines, node_with, quiet_node, running_clock, session, store, until,
+};
 use std::{
     sync::{
         Arc,
@@ -8,16 +10,30 @@ use std::{
     },
     time::Duration,
 };
+use tenure_bell::InProcess;
+use tenure_edge::TokioRuntime;
 use tenure_engine::{
     birth::take_at_birth,
+    lanes::Discard,
     node::Node,
+    pipeline::Pipeline,
     session::Keeper,
     slots::Slots,
     stop::{Stopper, stopper},
     worker::{Handler, Held, Worker},
 };
-use tenure_kernel::{ids::EntityId, judge::Judge, runtime::BoxFuture};
-use tenure_proving::patience;
+use tenure_kernel::{
+    bell::{Bell, Ear, Topic},
+    error::StoreError,
+    ids::EntityId,
+    judge::Judge,
+    runtime::{BoxFuture, Runtime as _},
+    store::Store,
+};
+use tenure_proving::{
+    layer::{Layer, Layered},
+    patience,
+};
 use tokio::sync::{Semaphore, watch};
 
 /// Holds on until it is let go, or asked to stop.
@@ -64,9 +80,20 @@ struct Running {
 }
 
 fn run(node: &Node, keeper: &Keeper, slots: usize, p: &Arc<Patient>, drain: Duration) -> Running {
+    serve(&["clocks"], node, keeper, slots, p, drain)
+}
+
+fn serve(
+    queues: &[&str],
+    node: &Node,
+    keeper: &Keeper,
+    slots: usize,
+    p: &Arc<Patient>,
+    drain: Duration,
+) -> Running {
     let handler = Arc::new(Shared(p.clone()));
-    let worker =
-        Worker::new(keeper.clone(), vec!["clocks".into()], slots, handler).drains_within(drain);
+    let queues = queues.iter().map(|q| (*q).to_owned()).collect();
+    let worker = Worker::new(keeper.clone(), queues, slots, handler).drains_within(drain);
     let slots = worker.slots();
     let (stopper, stop) = stopper();
     let (ended, over) = watch::channel(false);
@@ -168,4 +195,88 @@ async fn a_worker_waits_no_longer_than_its_limit() {
     worker.stopper.stop();
     worker.over.wait_for(|over| *over).await.unwrap();
     assert_eq!(worker.slots.running(), 1, "left behind");
+}
+
+/// A bell that loses what it rings for one topic, and rings another one without a break.
+struct Odd {
+    bell: InProcess,
+    lost: Option<Topic>,
+    rings: fn(&Topic) -> bool,
+}
+
+impl Bell for Odd {
+    fn ring(&self, topic: Topic) {
+        if self.lost.as_ref() != Some(&topic) {
+            self.bell.ring(topic);
+        }
+    }
+
+    fn listen(&self, topic: Topic) -> Box<dyn Ear> {
+        match (self.rings)(&topic) {
+            true => Box::new(Rung),
+            false => self.bell.listen(topic),
+        }
+    }
+}
+
+struct Rung;
+
+impl Ear for Rung {
+    fn heard(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// Like any store on a disk it lets others run while it is asked.
+struct Slow(Arc<dyn Store>);
+
+impl Layer for Slow {
+    fn under(&self) -> &dyn Store {
+        &*self.0
+    }
+
+    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
+        let queue = queue.to_owned();
+        Box::pin(async move {
+            tokio::task::yield_now().await;
+            self.0.ready_groups(&queue).await
+        })
+    }
+}
+
+/// A ring is a hint, and one that is lost costs at most a tick: also where another queue is rung all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_queue_that_is_rung_without_a_break_does_not_put_off_the_look_at_all() {
+    let rings = |t: &Topic| *t == Topic::Queue("busy".into());
+    let lost = Some(Topic::Queue("clocks".into()));
+    let bell = Arc::new(Odd { bell: InProcess::new(), lost, rings });
+    let store = Arc::new(Layered(Slow(store())));
+    let node = node_with(store, bell, Arc::new(Discard)).await;
+    let (keeper, _session) = session(&node).await;
+    let p = Patient::new(false, false);
+    let worker = serve(&["busy", "clocks"], &node, &keeper, 2, &p, LONG);
+    patience::until("nothing waits", async || worker.slots.queue_is_known_empty("clocks")).await;
+    clock(&node, &Order::default()).await;
+    patience::until("it runs", async || p.at_once.load(Ordering::SeqCst) == 1).await;
+}
+
+/// Mail that comes all the time rings the session that holds its target: it renews all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_session_that_is_rung_without_a_break_renews() {
+    let (store, rings) = (store(), |t: &Topic| matches!(t, Topic::Session(_)));
+    let quiet = quiet_node(store.clone()).await;
+    let bell = Arc::new(Odd { bell: InProcess::new(), lost: None, rings });
+    let rt = Arc::new(TokioRuntime::current());
+    let pipeline = Pipeline::new(store.clone(), bell, rt.clone(), quiet.keeper.config());
+    let config = quiet.keeper.config().clone();
+    let keeper = Keeper::open(pipeline, config, "w", "worker", None).await.unwrap();
+    let (_stopper, stop) = stopper();
+    let renewed = keeper.clone();
+    rt.spawn(Box::pin(async move { renewed.run(stop).await }));
+    let first = store.session(keeper.id()).await.unwrap().unwrap().expires_at;
+    patience::until("a renewal", async || {
+        let now = store.session(keeper.id()).await.unwrap();
+        now.is_some_and(|s| s.expires_at > first) && keeper.live()
+    })
+    .await;
 }

@@ -233,13 +233,26 @@ pub async fn node(store: Arc<dyn Store>, wire: Arc<dyn Wire>) -> Node {
 
 /// The same with a bell of its own.
 pub async fn node_with(store: Arc<dyn Store>, bell: Arc<dyn Bell>, wire: Arc<dyn Wire>) -> Node {
-    let config = EngineConfig::with_lease(Duration::from_secs(3));
-    let config = EngineConfig {
+    node_like(config(), store, bell, wire).await
+}
+
+/// Short ticks.
+pub fn config() -> EngineConfig {
+    EngineConfig {
         tick: Duration::from_millis(50),
         pulse_gap: Duration::from_secs(1),
         faults_before_attention: 2,
-        ..config
-    };
+        ..EngineConfig::with_lease(Duration::from_secs(3))
+    }
+}
+
+/// The same with a configuration of its own.
+pub async fn node_like(
+    config: EngineConfig,
+    store: Arc<dyn Store>,
+    bell: Arc<dyn Bell>,
+    wire: Arc<dyn Wire>,
+) -> Node {
     let rt = Arc::new(TokioRuntime::current());
     let name = "test".to_owned();
     let parts = Parts {
