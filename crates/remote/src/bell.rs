@@ -130,7 +130,8 @@ struct Listener {
 impl Listener {
     async fn run(self) {
         let words = Words::new(Tables::default());
-        let (mut seen, mut away, mut backoff) = (None, false, BACKOFF_FIRST);
+        // Who has just come may have missed what rang before their first question arrived.
+        let (mut seen, mut away, mut backoff) = (None, true, BACKOFF_FIRST);
         loop {
             let Some(topics) = self.topics() else { return };
             if topics.is_empty() {
@@ -145,7 +146,7 @@ impl Listener {
                 First::Right(Ok(answer)) => {
                     let Some(shared) = self.shared.upgrade() else { return };
                     if std::mem::take(&mut away) {
-                        tracing::info!("the server's bell is back");
+                        tracing::debug!("the server's bell is heard");
                         shared.local.ring_all();
                     }
                     let rung = answer.rung.iter().filter_map(|t| Topic::parse(t));

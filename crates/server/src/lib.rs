@@ -40,11 +40,15 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tenure_engine::{pipeline::Pipeline, stop::Stop};
 use tenure_jobs::call::desk::Counter;
 use tenure_kernel::{
+    error::StoreError,
     machine::Machines,
     runtime::{First, first},
 };
 use tenure_remote::wire::Words;
-use tokio::{net::TcpListener, sync::watch};
+use tokio::{
+    net::TcpListener,
+    sync::{oneshot, watch},
+};
 use utoipa::OpenApi as _;
 use utoipa_axum::router::OpenApiRouter;
 use workers::{Board, Identities, Tray};
@@ -212,6 +216,17 @@ impl App {
     pub async fn closing(&self) {
         // The sender lives in `self`, so this ends only when it is true.
         let _ = self.0.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+
+    /// Does something to its end, whether or not who asked for it waits so long: a request that is left takes its future
+    /// along, in the middle of whatever that does.
+    pub(crate) async fn to_the_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (tx, rx) = oneshot::channel();
+        self.pipeline().rt().spawn(Box::pin(async move { drop(tx.send(work.await)) }));
+        rx.await.map_err(|_| StoreError::Unavailable("the server stops".into()))
     }
 
     /// Hands turns to workers in any language; `None` on a server whose machines do not know turns.

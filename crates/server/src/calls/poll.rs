@@ -29,14 +29,12 @@ use tenure_jobs::call::{
     queue_of,
 };
 use tenure_kernel::{
-    error::StoreError,
     ids::{EntityId, SessionId},
     limits as kernel_limits,
     sessions::Session,
     time::Timestamp,
 };
 use tenure_steps::events::{StepId, What};
-use tokio::sync::oneshot;
 use utoipa::ToSchema;
 
 /// What a worker could do now.
@@ -208,12 +206,10 @@ async fn look(
     max: usize,
     again: Option<Vec<(EntityId, u64)>>,
 ) -> Result<Undelivered, Problem> {
-    let (tx, rx) = oneshot::channel();
     let (at, caller, session, tools) =
         (app.clone(), caller.clone(), (session.id, session.lease), tools.to_vec());
-    // In a task of its own: an asker that leaves in the middle of a claim takes this future with it, and what was
-    // claimed would be with nobody. What can not be sent there is dropped, and goes back to the queue.
-    app.pipeline().rt().spawn(Box::pin(async move {
+    // What was claimed for one who has left would be with nobody: dropped, it goes back to the queue.
+    let undelivered = app.to_the_end(async move {
         let pipeline = at.pipeline();
         let mut taken = Ok(Vec::new());
         if let Some(has) = again {
@@ -225,17 +221,13 @@ async fn look(
         for call in taken.iter().flatten() {
             at.identities().remember(&call.head);
         }
-        let undelivered = taken.map(|taken| Undelivered {
+        taken.map(|taken| Undelivered {
             pipeline: pipeline.clone(),
             session: session.0,
             calls: taken.into_iter().map(CallDocument::from).collect(),
-        });
-        drop(tx.send(undelivered));
-    }));
-    match rx.await {
-        Ok(undelivered) => Ok(undelivered?),
-        Err(_) => Err(StoreError::Unavailable("the server stops".into()).into()),
-    }
+        })
+    });
+    Ok(undelivered.await??)
 }
 
 /// Calls that were claimed and are not with their worker yet. Dropped, they go back to the queue.

@@ -223,7 +223,12 @@ pub(super) async fn submit(
     if let Some(how) = collected {
         return batches::collect(&app, submission, how, wait).await;
     }
-    let submitted = desk.submitter().submit(submission).await?;
+    // A job that is born into somebody's hands has to come into them, whoever has stopped waiting for the answer.
+    let at = app.clone();
+    let submitting = app.to_the_end(async move {
+        Ok::<_, Problem>(super::desk(&at)?.submitter().submit(submission).await?)
+    });
+    let submitted = submitting.await??;
     created(&app, submitted, wait).await
 }
 

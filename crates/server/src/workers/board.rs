@@ -153,7 +153,8 @@ async fn stand(shared: &Shared, rt: &Rt, topic: &Topic, post: &Post, mut ear: Bo
     loop {
         match first(ear.heard(), rt.sleep(STANDS)).await {
             First::Left(()) => {
-                post.last.send_replace(shared.next());
+                // Taken while the post is locked: who has read this number finds it at the post.
+                post.last.send_modify(|last| *last = shared.next());
             }
             First::Right(()) => {
                 let mut posts = shared.posts();
