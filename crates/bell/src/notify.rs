@@ -27,7 +27,9 @@ use tenure_kernel::{
     runtime::first,
 };
 use tokio::sync::{Notify, watch};
-use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Socket, tls::NoTlsStream};
+use tokio_postgres::{
+    AsyncMessage, Client, Config, Connection, NoTls, Socket, tls::NoTlsStream, types::ToSql,
+};
 
 /// Pause between two NOTIFY statements.
 pub const PAUSE: Duration = Duration::from_millis(3);
@@ -36,6 +38,8 @@ pub const PENDING_MAX: usize = 4_096;
 const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A connection on which nothing is acknowledged for so long is given up.
+const UNHEARD: Duration = Duration::from_secs(15);
 
 /// Rings in every process that has the same channel of the same database. Clones are the same bell.
 #[derive(Clone)]
@@ -95,6 +99,8 @@ impl PgNotify {
         config.keepalives_idle(Duration::from_secs(5));
         config.keepalives_interval(Duration::from_secs(2));
         config.keepalives_retries(3);
+        // Keepalives are not sent while something waits to be acknowledged.
+        config.tcp_user_timeout(UNHEARD);
         let shared = Arc::new(Shared {
             channel: channel.to_owned(),
             local,
@@ -150,7 +156,8 @@ impl Shared {
 async fn run(config: Config, shared: Arc<Shared>) {
     let mut pause = BACKOFF_FIRST;
     loop {
-        match config.connect(NoTls).await {
+        let connecting = tokio::time::timeout(PATIENCE, config.connect(NoTls)).await;
+        match connecting.map_err(|e| e.to_string()).and_then(|c| c.map_err(|e| e.to_string())) {
             Ok((client, connection)) => {
                 let served =
                     first(hear(connection, &client, &shared), send(&client, &shared)).await;
@@ -209,21 +216,40 @@ async fn hear(connection: Connection<Socket, NoTlsStream>, client: &Client, shar
     }
 }
 
+/// Topics on their way to Postgres. They are pending again when this goes, also with a connection that ends meanwhile.
+struct Unsent<'a> {
+    shared: &'a Shared,
+    topics: BTreeSet<Topic>,
+}
+
+impl Unsent<'_> {
+    fn are_sent(mut self) {
+        self.topics.clear();
+    }
+}
+
+impl Drop for Unsent<'_> {
+    fn drop(&mut self) {
+        self.shared.pending().extend(std::mem::take(&mut self.topics));
+    }
+}
+
 /// Sends what was rung, everything in one statement, never two within a pause.
 async fn send(client: &Client, shared: &Shared) {
     let sql = "SELECT pg_notify($1, t) FROM unnest($2::text[]) AS t";
     let Ok(statement) = client.prepare(sql).await else { return };
     loop {
-        let topics = std::mem::take(&mut *shared.pending());
-        if topics.is_empty() {
+        let topics = Unsent { shared, topics: std::mem::take(&mut *shared.pending()) };
+        if topics.topics.is_empty() {
             shared.wake.notified().await;
             continue;
         }
-        let texts: Vec<String> = topics.iter().map(Topic::to_string).collect();
-        if client.execute(&statement, &[&shared.channel, &texts]).await.is_err() {
+        let texts: Vec<String> = topics.topics.iter().map(Topic::to_string).collect();
+        let values: [&(dyn ToSql + Sync); 2] = [&shared.channel, &texts];
+        match tokio::time::timeout(UNHEARD, client.execute(&statement, &values)).await {
+            Ok(Ok(_)) => topics.are_sent(),
             // Once more on the next connection; a ring twice is a ring.
-            shared.pending().extend(topics);
-            return;
+            _ => return,
         }
         tokio::time::sleep(PAUSE).await;
     }

@@ -50,12 +50,13 @@ impl Memory {
         let clock = inner.clock;
         inner.bytes += still.bytes;
         inner.order.insert(clock, job);
+        // Dropped after the lock is: a flow's own destructors run then.
+        let mut dropped = Vec::new();
         if let Some((at, old)) = inner.flows.insert(job, (clock, Box::new(still))) {
             inner.order.remove(&at);
             inner.bytes -= old.bytes;
+            dropped.push(old);
         }
-        // Dropped after the lock is: a flow's own destructors run then.
-        let mut dropped = Vec::new();
         while inner.bytes > self.bytes_max {
             let Some((_, oldest)) = inner.order.pop_first() else { break };
             let Some((_, flow)) = inner.flows.remove(&oldest) else { break };

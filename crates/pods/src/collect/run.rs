@@ -41,6 +41,8 @@ const BATCH: usize = 256;
 const TICK: Duration = Duration::from_secs(1);
 /// Pods that are asked for by name at once.
 const ASKS: usize = 8;
+/// One that is not answered by then is not answered: the client itself waits for ever.
+const ASK_PATIENCE: Duration = Duration::from_secs(30);
 const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// How often what is known of pods is written down while nothing else makes it worth while.
 const MARKS_EVERY: Duration = Duration::from_secs(60);
@@ -361,7 +363,7 @@ impl Collector {
             self.run(stand(shared.clone(), election, rest_to.clone()), false);
         }
         let (asks_to, asks) = mpsc::unbounded_channel();
-        self.run(answer(parts.asker, asks, rest_to), false);
+        self.run(answer(parts.asker, self.shared.rt.clone(), asks, rest_to), false);
         let seeing = Seeing {
             shared,
             core,
@@ -460,15 +462,20 @@ async fn stand(shared: Arc<Shared>, election: Arc<dyn Election>, to: mpsc::Sende
 /// Asks for pods by name. Who gets no answer asks again later: one that can not be read must not hold up the others.
 async fn answer(
     asker: Arc<dyn Asker>,
+    rt: Rt,
     asks: mpsc::UnboundedReceiver<PodRef>,
     to: mpsc::Sender<Rest>,
 ) {
     let asks = stream::unfold(asks, |mut asks| async { Some((asks.recv().await?, asks)) });
     let one = |pod: PodRef| async {
-        let answer = match asker.ask(&pod).await {
-            Ok(found) => Rest::Answer(pod, found),
-            Err(trouble) => {
+        let answer = match first(asker.ask(&pod), rt.sleep(ASK_PATIENCE)).await {
+            First::Left(Ok(found)) => Rest::Answer(pod, found),
+            First::Left(Err(trouble)) => {
                 tracing::debug!(%trouble, name = pod.name, "a pod can not be asked for");
+                Rest::NoAnswer(pod)
+            }
+            First::Right(()) => {
+                tracing::debug!(name = pod.name, "nobody answers about a pod");
                 Rest::NoAnswer(pod)
             }
         };

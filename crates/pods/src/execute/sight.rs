@@ -128,7 +128,9 @@ impl Inner {
                 (pause, listed_for_expiry) = (PAUSE, false);
             }
             match looked {
-                Ok(()) => {}
+                // Not to be asked again here: somebody else may look by now.
+                Ok(false) => return,
+                Ok(true) => {}
                 // A list helps at once; if it did not, another one would not either.
                 Err(Trouble::Expired) if !listed_for_expiry => listed_for_expiry = true,
                 Err(trouble) => {
@@ -146,8 +148,9 @@ impl Inner {
         }
     }
 
-    /// One list and the watches from it. Returns when it is time for another list. `told`: a watch has said something.
-    async fn look_once(&self, namespace: &str, told: &mut bool) -> Result<(), Trouble> {
+    /// One list and the watches from it. Returns when it is time for another list, or with `false` when nobody follows a pod
+    /// there any more. `told`: a watch has said something.
+    async fn look_once(&self, namespace: &str, told: &mut bool) -> Result<bool, Trouble> {
         // Who is followed only after the list has begun may be too young for it.
         let known = self.names(namespace);
         let (pods, mut version) = self.within(self.cluster.list(namespace)).await??;
@@ -161,7 +164,10 @@ impl Inner {
             });
         }
         let until = self.rt.mono() + RELIST;
-        while self.rt.mono() < until && self.wanted(namespace) {
+        while self.rt.mono() < until {
+            if !self.wanted(namespace) {
+                return Ok(false);
+            }
             let mut events = self.within(self.cluster.watch(namespace, &version)).await??;
             let begun = self.rt.mono();
             let mut heard = false;
@@ -178,7 +184,7 @@ impl Inner {
                     }
                 }
                 if !self.wanted(namespace) {
-                    return Ok(());
+                    return Ok(false);
                 }
             }
             // One that ends as soon as it is opened is not opened in a circle.
@@ -186,7 +192,7 @@ impl Inner {
                 self.rt.sleep(PAUSE).await;
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn take(&self, namespace: &str, event: WatchEvent<Pod>, version: &mut String) {
