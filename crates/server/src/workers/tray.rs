@@ -60,6 +60,8 @@ struct State {
 struct Worker {
     tenant: Option<String>,
     queues: HashSet<String>,
+    /// Queues that it has claimed from. Before its first claim it may be anybody's.
+    claims: HashSet<String>,
     /// What it could still take when it last asked, less what was laid out for it since.
     room: usize,
     lease: Duration,
@@ -84,33 +86,41 @@ impl Tray {
     }
 
     /// A worker leaves a question here and listens to these topics. Until what is returned is dropped, it hears.
-    pub(super) fn listens(&self, tenant: Option<&String>, topics: &[Topic]) -> Option<Listens> {
-        let session = topics.iter().find_map(|t| match t {
+    pub(super) fn listens(&self, tenant: Option<&String>, topics: &[Topic]) -> Listens {
+        let session = |t: &Topic| match t {
             Topic::Session(id) => Some(*id),
             _ => None,
-        })?;
-        let queues = topics.iter().filter_map(|t| match t {
+        };
+        let queue = |t: &Topic| match t {
             Topic::Queue(name) => Some(name.clone()),
             _ => None,
-        });
+        };
+        let queues: HashSet<String> = topics.iter().filter_map(queue).collect();
         let now = self.mono();
         let mut state = self.state();
         if state.workers.len() >= WORKERS_MAX {
             state.workers.retain(|_, w| w.asking > 0 || !w.lying.is_empty());
         }
-        let worker = state.workers.entry(session).or_insert_with(|| Worker {
-            tenant: tenant.cloned(),
-            queues: HashSet::new(),
-            room: ROOM_UNKNOWN,
-            lease: self.0.lease,
-            asking: 0,
-            heard: now,
-            lying: Vec::new(),
-        });
-        worker.queues = queues.collect();
-        worker.asking += 1;
-        worker.heard = now;
-        Some(Listens { tray: self.clone(), session })
+        // A process has a session for jobs and another one for calls, and asks for both at once: which of them claims from a
+        // queue shows with its claims.
+        let sessions: Vec<SessionId> = topics.iter().filter_map(session).collect();
+        for session in &sessions {
+            let worker = state.workers.entry(*session).or_insert_with(|| Worker {
+                tenant: tenant.cloned(),
+                queues: HashSet::new(),
+                claims: HashSet::new(),
+                room: ROOM_UNKNOWN,
+                lease: self.0.lease,
+                asking: 0,
+                heard: now,
+                lying: Vec::new(),
+            });
+            worker.queues.clone_from(&queues);
+            worker.asking += 1;
+            worker.heard = now;
+        }
+        drop(state);
+        Listens { tray: self.clone(), sessions }
     }
 
     /// The groups of what lies in a queue.
@@ -136,6 +146,9 @@ impl Tray {
         let State { workers, out, .. } = &mut *state;
         let Some(worker) = workers.get_mut(&session) else { return Vec::new() };
         worker.heard = now;
+        if worker.queues.contains(queue) && !worker.claims.contains(queue) {
+            worker.claims.insert(queue.to_owned());
+        }
         if out.len() > OUT_MAX {
             // Its workers will say how much room they have.
             out.clear();
@@ -189,6 +202,7 @@ impl Outposts for Tray {
         let ready = |w: &Worker| {
             w.room > 0
                 && w.queues.contains(queue)
+                && (w.claims.is_empty() || w.claims.contains(queue))
                 && w.tenant.as_deref().is_none_or(|mine| mine == tenant)
                 && (w.asking > 0 || now.saturating_sub(w.heard) < HEARD_WITHIN)
         };
@@ -231,15 +245,18 @@ impl Outposts for Tray {
 /// A worker hears while this is there.
 pub(super) struct Listens {
     tray: Tray,
-    session: SessionId,
+    sessions: Vec<SessionId>,
 }
 
 impl Drop for Listens {
     fn drop(&mut self) {
         let now = self.tray.mono();
-        if let Some(worker) = self.tray.state().workers.get_mut(&self.session) {
-            worker.asking -= 1;
-            worker.heard = now;
+        let mut state = self.tray.state();
+        for session in &self.sessions {
+            if let Some(worker) = state.workers.get_mut(session) {
+                worker.asking -= 1;
+                worker.heard = now;
+            }
         }
     }
 }

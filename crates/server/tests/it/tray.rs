@@ -212,6 +212,26 @@ async fn a_job_for_a_worker_out_there_costs_its_steps_and_two_commits() {
     crew.stop().await;
 }
 
+/// A process that lends its tools has a second session, which claims calls and no jobs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_is_laid_out_for_the_session_that_claims_jobs() {
+    let server = start().await;
+    let Ok(shop) = Arc::try_unwrap(shop()) else { unreachable!("it was made just now") };
+    let options =
+        CrewOptions { name: "crew".into(), executor: None, slots: 8, drain: Duration::ZERO };
+    let shop = Arc::new(shop.lending(["echo".to_owned()]));
+    let crew = Crew::start(server.remote(), Arc::new(config()), shop, options).await;
+    let mut crew = crew.unwrap();
+    server.until_asked().await;
+    // Before the first claim nobody can know which of the two it is.
+    server.laid_out(1).await;
+    for _ in 0..20 {
+        let job = server.laid_out(1).await;
+        assert_eq!(server.commits(job).await, 3, "born into its hands, one step, its end");
+    }
+    crew.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_nobody_comes_for_goes_to_its_queue() {
     let server = start().await;
