@@ -1,9 +1,12 @@
 //! What leaves the store, and creations that clash.
 
 use crate::support::{Order, clock, config, node, node_like, quiet_node, state, store, until};
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicBool, AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 use tenure_bell::InProcess;
 use tenure_engine::{
@@ -132,4 +135,18 @@ async fn what_is_for_somebody_who_is_locked_does_not_wait_for_the_tick() {
         under.heads(filter, 10).await.unwrap().len() == 2
     })
     .await;
+}
+
+/// What has gone out lies in the outbox until it is removed. Where that is not possible now, it goes out again, and not in a circle.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_can_not_be_removed_is_published_again_after_longer_and_longer_pauses() {
+    let wire = Arc::new(Listener::default());
+    let locked = Locked { under: store(), left: AtomicUsize::new(4) };
+    let bell = Arc::new(InProcess::new());
+    let node = node_like(config(), Arc::new(Layered(locked)), bell, wire.clone()).await;
+    let before = node.pipeline.rt().mono();
+    clock(&node, &announcing()).await;
+    patience::until("the fifth time", async || wire.heard.lock().unwrap().len() == 5).await;
+    let took = node.pipeline.rt().mono() - before;
+    assert!(took >= Duration::from_millis(50 + 100 + 200 + 400), "{took:?}");
 }
