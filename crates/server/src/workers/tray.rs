@@ -31,8 +31,6 @@ use tenure_kernel::{
 const LIES: Duration = Duration::from_secs(1);
 /// A worker that has not asked for anything for so long, and leaves no question here, is not counted on.
 const HEARD_WITHIN: Duration = Duration::from_secs(1);
-/// Room of a worker that has not said how much it has: it says so with its first claim.
-const ROOM_UNKNOWN: usize = 1;
 /// Workers that are remembered at once.
 const WORKERS_MAX: usize = 4_096;
 /// Jobs that are remembered at once.
@@ -60,9 +58,9 @@ struct State {
 struct Worker {
     tenant: Option<String>,
     queues: HashSet<String>,
-    /// Queues that it has claimed from. Before its first claim it may be anybody's.
+    /// Queues that it has claimed from: those it is counted on for.
     claims: HashSet<String>,
-    /// What it could still take when it last asked, less what was laid out for it since.
+    /// What it could still take when it last claimed, less what was laid out for it since.
     room: usize,
     lease: Duration,
     /// Questions that it has left here.
@@ -102,14 +100,14 @@ impl Tray {
             state.workers.retain(|_, w| w.asking > 0 || !w.lying.is_empty());
         }
         // A process has a session for jobs and another one for calls, and asks for both at once: which of them claims from a
-        // queue shows with its claims.
+        // queue shows with its first claim. Until then nothing is laid out for either.
         let sessions: Vec<SessionId> = topics.iter().filter_map(session).collect();
         for session in &sessions {
             let worker = state.workers.entry(*session).or_insert_with(|| Worker {
                 tenant: tenant.cloned(),
                 queues: HashSet::new(),
                 claims: HashSet::new(),
-                room: ROOM_UNKNOWN,
+                room: 0,
                 lease: self.0.lease,
                 asking: 0,
                 heard: now,
@@ -202,7 +200,7 @@ impl Outposts for Tray {
         let ready = |w: &Worker| {
             w.room > 0
                 && w.queues.contains(queue)
-                && (w.claims.is_empty() || w.claims.contains(queue))
+                && w.claims.contains(queue)
                 && w.tenant.as_deref().is_none_or(|mine| mine == tenant)
                 && (w.asking > 0 || now.saturating_sub(w.heard) < HEARD_WITHIN)
         };

@@ -20,6 +20,7 @@ use tenure_engine::{
     worker::{Handler, Held, HoldError, Worker},
 };
 use tenure_kernel::{
+    bell::{Bell, Ear, Topic},
     error::StoreError,
     head::Head,
     ids::EntityId,
@@ -31,7 +32,7 @@ use tenure_kernel::{
 use tenure_proving::{
     checkers::check_everything,
     machines::errand::{self, Errand, Next},
-    patience,
+    patience::{self, PATIENCE},
 };
 use tenure_remote::{RemoteBell, RemoteStore};
 use tenure_server::{
@@ -86,10 +87,18 @@ pub async fn start(dir: &Path) -> Running {
     start_at(dir, SocketAddr::from(([127, 0, 0, 1], 0)), options()).await
 }
 
+/// Starts a server that says what is listened to.
+pub async fn start_telling(dir: &Path) -> (Running, Listened) {
+    let (bell, listened) = Telling::bell();
+    let node = node_with(dir, bell, true).await;
+    let at = SocketAddr::from(([127, 0, 0, 1], 0));
+    (serving(node, at, options()).await, listened)
+}
+
 /// Starts a server that judges holders from the start. Others wait for one lease on a new store, because of
 /// the time before it nothing is known.
 pub async fn start_judging(dir: &Path) -> Running {
-    let node = node_with(dir, false).await;
+    let node = node_with(dir, Arc::new(InProcess::new()), false).await;
     serving(node, SocketAddr::from(([127, 0, 0, 1], 0)), options()).await
 }
 
@@ -115,13 +124,13 @@ pub async fn serving(node: Node, at: SocketAddr, options: ServerOptions) -> Runn
 
 /// The engine below a server.
 pub async fn node(dir: &Path) -> Node {
-    node_with(dir, true).await
+    node_with(dir, Arc::new(InProcess::new()), true).await
 }
 
-async fn node_with(dir: &Path, protect_outage: bool) -> Node {
+async fn node_with(dir: &Path, bell: Arc<dyn Bell>, protect_outage: bool) -> Node {
     let parts = Parts {
         store: open(dir).await,
-        bell: Arc::new(InProcess::new()),
+        bell,
         rt: rt(),
         machines: machines(),
         config: config(),
@@ -131,6 +140,44 @@ async fn node_with(dir: &Path, protect_outage: bool) -> Node {
         protect_outage,
     };
     Node::start(parts).await.unwrap()
+}
+
+/// A server's bell, which says what is listened to: for workers out there the server does that, from their first question on.
+pub struct Telling {
+    under: InProcess,
+    listened: watch::Sender<Vec<Topic>>,
+}
+
+/// What has been listened to so far.
+pub struct Listened(watch::Receiver<Vec<Topic>>);
+
+impl Telling {
+    /// A bell, and what it says.
+    pub fn bell() -> (Arc<dyn Bell>, Listened) {
+        let (listened, said) = watch::channel(Vec::new());
+        (Arc::new(Telling { under: InProcess::new(), listened }), Listened(said))
+    }
+}
+
+impl Bell for Telling {
+    fn ring(&self, topic: Topic) {
+        self.under.ring(topic);
+    }
+
+    fn listen(&self, topic: Topic) -> Box<dyn Ear> {
+        let ear = self.under.listen(topic.clone());
+        self.listened.send_modify(|all| all.push(topic));
+        ear
+    }
+}
+
+impl Listened {
+    /// Waits until enough is listened to.
+    pub async fn until(&self, enough: impl Fn(&[Topic]) -> bool) {
+        let mut said = self.0.clone();
+        let heard = tokio::time::timeout(PATIENCE, said.wait_for(|all| enough(all))).await;
+        heard.expect("somebody who listens").expect("a bell");
+    }
 }
 
 /// A server that has just stopped may still have the directory.

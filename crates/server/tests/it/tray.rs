@@ -1,10 +1,18 @@
 //! Jobs that are born into the hands of a worker out there: a commit less than a queue and a claim, and no job
 //! that waits for somebody who does not come.
 
-use super::support::{config, rt};
+use super::support::{Listened, Telling, config, rt};
+use axum::http::Request;
 use serde_json::{Value, json};
-use std::{net::SocketAddr, sync::Arc, time::Duration};
-use tenure_bell::InProcess;
+use std::{
+    future::ready,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 use tenure_engine::{
     lanes::Discard,
     node::{Node, Parts},
@@ -23,14 +31,20 @@ use tenure_jobs::{
     view,
 };
 use tenure_kernel::{
-    bell::{Bell, Ear, Topic},
+    bell::{Ear, Topic},
+    claims::{ClaimAnswer, ClaimRequest, Probe},
+    error::StoreError,
     head::Head,
-    ids::EntityId,
+    ids::{CommitId, EntityId},
     judge::Judge,
     machine::Machines,
+    runtime::BoxFuture,
+    store::{Answer, Op, Store},
+    time::Timestamp,
 };
 use tenure_proving::{
-    patience::PATIENCE,
+    layer::{Layer, Layered},
+    patience,
     stores::{Engine, Place},
 };
 use tenure_remote::{RemoteBell, RemoteStore};
@@ -41,6 +55,7 @@ use tenure_steps::{
     tool::{ToolSpec, Tools},
 };
 use tokio::{net::TcpListener, sync::watch};
+use tower_service::Service as _;
 
 fn machines() -> Machines {
     Machines::kernel()
@@ -64,21 +79,54 @@ fn shop() -> Arc<Shop> {
     Arc::new(Shop::new(flows, Tools::default().with(echo), JobOptions::default()))
 }
 
-/// The server's bell, which says what is listened to: for workers out there the server does that, from their first question on.
-struct Telling {
-    under: InProcess,
-    listened: watch::Sender<Vec<Topic>>,
+/// Where the creation of jobs stands.
+#[derive(PartialEq)]
+enum Births {
+    Free,
+    Stopped,
+    /// One has come, and waits.
+    Waits,
 }
 
-impl Bell for Telling {
-    fn ring(&self, topic: Topic) {
-        self.under.ring(topic);
+/// A store whose claims fail, and in which nobody is born, while the test says so.
+struct Moody {
+    under: Arc<dyn Store>,
+    refuses: AtomicBool,
+    births: watch::Sender<Births>,
+}
+
+/// The server's side of it.
+struct Mood(Arc<Moody>);
+
+impl Layer for Mood {
+    fn under(&self) -> &dyn Store {
+        &*self.0.under
     }
 
-    fn listen(&self, topic: Topic) -> Box<dyn Ear> {
-        let ear = self.under.listen(topic.clone());
-        self.listened.send_modify(|all| all.push(topic));
-        ear
+    fn claim(&self, request: ClaimRequest) -> BoxFuture<'_, Result<ClaimAnswer, StoreError>> {
+        match self.0.refuses.load(Relaxed) {
+            true => Box::pin(ready(Err(StoreError::Unavailable("not now".into())))),
+            false => self.0.under.claim(request),
+        }
+    }
+
+    fn apply_shared(&self, ops: Arc<Vec<Op>>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+        let birth = |op: &Op| matches!(op, Op::Commit(c) if c.events[0].name == "job_created");
+        Box::pin(async move {
+            if ops.iter().any(birth) {
+                let stopped = |births: &mut Births| {
+                    let stopped = *births == Births::Stopped;
+                    if stopped {
+                        *births = Births::Waits;
+                    }
+                    stopped
+                };
+                self.0.births.send_if_modified(stopped);
+                // The sender is in `self`.
+                let _ = self.0.births.subscribe().wait_for(|b| *b == Births::Free).await;
+            }
+            self.0.under.apply_shared(ops).await
+        })
     }
 }
 
@@ -88,17 +136,20 @@ struct Server {
     app: App,
     node: Node,
     place: Place,
-    listened: watch::Receiver<Vec<Topic>>,
+    moody: Arc<Moody>,
+    listened: Listened,
     _stopper: Stopper,
 }
 
 async fn start() -> Server {
     let judge = || Judge::new(machines().tables());
     let place = Place::new(Engine::Sqlite, &machines()).await;
-    let (listened, listening) = watch::channel(Vec::new());
+    let (bell, listened) = Telling::bell();
+    let births = watch::Sender::new(Births::Free);
+    let moody = Arc::new(Moody { under: place.store(), refuses: AtomicBool::new(false), births });
     let parts = Parts {
-        store: place.store(),
-        bell: Arc::new(Telling { under: InProcess::new(), listened }),
+        store: Arc::new(Layered(Mood(moody.clone()))),
+        bell,
         rt: rt(),
         machines: machines(),
         config: config(),
@@ -120,7 +171,7 @@ async fn start() -> Server {
     let (stopper, stop) = stopper();
     let serving = app.clone();
     rt().spawn(Box::pin(async move { serve(serving, listener, stop).await.unwrap() }));
-    Server { base, app, node, place, listened: listening, _stopper: stopper }
+    Server { base, app, node, place, moody, listened, _stopper: stopper }
 }
 
 impl Server {
@@ -173,12 +224,11 @@ impl Server {
     /// Waits for a question of a worker that names its queue and its session: from then on it hears, and can be given jobs. A ring
     /// from before it would be heard with the tick.
     async fn until_asked(&self) {
-        let mut listened = self.listened.clone();
-        let both = listened.wait_for(|all| {
+        let both = |all: &[Topic]| {
             let queue = all.iter().any(|t| matches!(t, Topic::Queue(_)));
             queue && all.iter().any(|t| matches!(t, Topic::Session(_)))
-        });
-        tokio::time::timeout(PATIENCE, both).await.expect("a question").expect("a bell");
+        };
+        self.listened.until(both).await;
     }
 
     /// A job that was born into the hands of a worker, and is over. The first ones tell the server how much room the worker has, and
@@ -223,8 +273,6 @@ async fn a_job_is_laid_out_for_the_session_that_claims_jobs() {
     let crew = Crew::start(server.remote(), Arc::new(config()), shop, options).await;
     let mut crew = crew.unwrap();
     server.until_asked().await;
-    // Before the first claim nobody can know which of the two it is.
-    server.laid_out(1).await;
     for _ in 0..20 {
         let job = server.laid_out(1).await;
         assert_eq!(server.commits(job).await, 3, "born into its hands, one step, its end");
@@ -232,27 +280,106 @@ async fn a_job_is_laid_out_for_the_session_that_claims_jobs() {
     crew.stop().await;
 }
 
+/// A worker out there, as far as its server can see: it claims when the test says so, and does nothing with what it gets.
+struct Claimant {
+    remote: Pipeline,
+    keeper: Keeper,
+    queue: String,
+    _ears: [Box<dyn Ear>; 2],
+}
+
+impl Claimant {
+    /// One that registers, listens, and looks once.
+    async fn at(server: &Server) -> Self {
+        let (remote, known) = (server.remote(), shop());
+        catalogue::register(&remote, "", known.flows.iter(), known.tools.iter()).await.unwrap();
+        let keeper = Keeper::open(remote.clone(), Arc::new(config()), "claimant", "worker", None);
+        let keeper = keeper.await.unwrap();
+        let queue = known.queues().remove(0);
+        let ears = [Topic::Session(keeper.id()), Topic::Queue(queue.clone())]
+            .map(|topic| remote.bell().listen(topic));
+        assert!(remote.store().ready_groups(&queue).await.unwrap().is_empty());
+        server.until_asked().await;
+        Claimant { remote, keeper, queue, _ears: ears }
+    }
+
+    /// One that has claimed from its queue, so that jobs are laid out for it.
+    async fn counted_on(server: &Server) -> Self {
+        let claimant = Claimant::at(server).await;
+        assert_eq!(claimant.claim(1).await, []);
+        claimant
+    }
+
+    /// What a claim of two gives.
+    async fn claim(&self, commit: u64) -> Vec<EntityId> {
+        let all = Probe { priority: 0, tenant: String::new(), floor: Timestamp::ZERO, want: 2 };
+        let request = ClaimRequest {
+            id: CommitId::new(commit, 1),
+            session: self.keeper.id(),
+            lease: Duration::from_secs(60),
+            queue: self.queue.clone(),
+            probes: vec![all],
+            limit: 2,
+        };
+        let answer = self.remote.store().claim(request).await.unwrap();
+        answer.claimed.iter().map(|c| c.head.id).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_laid_out_for_a_session_that_has_not_claimed() {
+    let server = start().await;
+    let claimant = Claimant::at(&server).await;
+    let job = server.submit(1).await;
+    assert_eq!(server.head(job).await.holder, None);
+    assert_eq!(claimant.claim(1).await, [job]);
+    let next = server.submit(1).await;
+    assert_eq!(server.head(next).await.holder, Some(claimant.keeper.id()));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_nobody_comes_for_goes_to_its_queue() {
     let server = start().await;
-    // It registers, listens, looks once, and never claims.
-    let remote = server.remote();
-    let known = shop();
-    catalogue::register(&remote, "", known.flows.iter(), known.tools.iter()).await.unwrap();
-    let keeper =
-        Keeper::open(remote.clone(), Arc::new(config()), "idle", "worker", None).await.unwrap();
-    let queue = known.queues().remove(0);
-    let _ears = [Topic::Session(keeper.id()), Topic::Queue(queue.clone())]
-        .map(|topic| remote.bell().listen(topic));
-    assert!(remote.store().ready_groups(&queue).await.unwrap().is_empty());
-    server.until_asked().await;
+    let claimant = Claimant::counted_on(&server).await;
     let job = server.submit(1).await;
-    assert_eq!(server.head(job).await.holder, Some(keeper.id()), "it is laid out for the worker");
+    assert_eq!(server.head(job).await.holder, Some(claimant.keeper.id()), "it is laid out");
     let given_back = server.until(job, "queued").await;
     assert_eq!((given_back.holder, given_back.epoch), (None, 2));
     let mut crew = server.crew().await;
     server.until(job, "completed").await;
     crew.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_fails_brings_what_was_laid_out() {
+    let server = start().await;
+    let claimant = Claimant::counted_on(&server).await;
+    let job = server.submit(1).await;
+    server.moody.refuses.store(true, Relaxed);
+    assert_eq!(claimant.claim(2).await, [job], "it holds that one already");
+}
+
+/// Else it would belong to a worker that never hears of it, for a lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_comes_into_its_worker_s_hands_though_who_submitted_it_has_left() {
+    let server = start().await;
+    let claimant = Claimant::counted_on(&server).await;
+    server.moody.births.send_replace(Births::Stopped);
+    let mut born = server.moody.births.subscribe();
+    let request = Request::post("/v1/jobs").header("content-type", "application/json");
+    let body = json!({"flow": "echo", "input": 1}).to_string();
+    let answer = tenure_server::router(server.app.clone()).call(request.body(body).unwrap());
+    tokio::select! {
+        answer = answer => panic!("answered before it was born: {answer:?}"),
+        waits = born.wait_for(|b| *b == Births::Waits) => drop(waits.unwrap()),
+    }
+    server.moody.births.send_replace(Births::Free);
+    let laid_out = patience::found("a job that is laid out", async || {
+        let jobs = claimant.claim(2).await;
+        jobs.first().copied().ok_or("an empty claim")
+    });
+    let job = laid_out.await;
+    assert_eq!(server.head(job).await.epoch, 1, "it was born into these hands");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -66,6 +66,26 @@ fn a_queue_is_drained_on_postgres() {
     drains(&own_database("bench_drain").url, "postgres", &[]);
 }
 
+/// In this process a job is born into the hands of its worker and takes a commit for each step and one for its end; over HTTP its
+/// birth is one more. The suite itself fails where more than a few jobs take more.
+#[test]
+fn a_plain_job_pays_for_nothing_that_it_does_not_use() {
+    for (way, more) in [(&[][..], 1.0), (&["--http"][..], 2.0)] {
+        let plain = ["jobs", "--steps", "1,3", "--concurrency", "4", "--seconds", "1"];
+        let cases = bench("sqlite", &[&plain[..], way].concat());
+        let of = |steps: usize, metric: &str| {
+            let name = format!("steps={steps} concurrency=4");
+            let found = cases.iter().find(|c| c["case"] == *name && c["metric"] == metric);
+            found.unwrap_or_else(|| panic!("no {metric} of {name} in {cases:?}"))["value"].as_f64()
+        };
+        for steps in [1, 3] {
+            let commits = of(steps, "commits_per_job").expect("a number");
+            let least = steps as f64 + more;
+            assert!((least..least + 0.5).contains(&commits), "{commits} of {steps} steps {way:?}");
+        }
+    }
+}
+
 #[test]
 fn one_job_at_a_time_stands_beside_the_raw_write() {
     is_serial("sqlite");
