@@ -149,10 +149,13 @@ async fn a_job_that_lost_its_worker_is_drawn_and_moved_in_a_real_browser() {
         assert_eq!(tab.eval(&format!("!!({there})")).await, json!(true), "{what}");
     }
 
-    // What is being typed survives what changes around it.
+    // What is being typed survives what changes around it: a page that comes back into sight gets every part anew.
     tab.eval("document.querySelector('input[name=comment]').value = 'looks fine'").await;
     tab.eval("document.querySelector('input[name=comment]').focus()").await;
-    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    tab.eval("document.querySelector('input[name=comment]').isOld = true").await;
+    tab.eval("dispatchEvent(new Event('pagehide'))").await;
+    tab.eval("document.dispatchEvent(new Event('visibilitychange'))").await;
+    tab.until("!document.querySelector('input[name=comment]').isOld").await;
     assert_eq!(tab.eval("document.activeElement.value").await, json!("looks fine"));
     tab.picture("approval").await;
     tab.click("button[value=approved]").await;
