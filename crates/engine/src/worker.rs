@@ -9,7 +9,7 @@ use crate::{
     slots::{Slot, Slots},
     stop::Stop,
 };
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{any::Any, collections::BTreeMap, sync::Arc, time::Duration};
 use tenure_kernel::{
     bell::{Ear, Topic},
     commit::{Commit, CommitAnswer, Committed, Expect, MailStance, TenureChange},
@@ -17,7 +17,7 @@ use tenure_kernel::{
     head::Head,
     ids::EntityId,
     limits,
-    machine::{Decision, Input, Machine, Undecided, decode_state, draft},
+    machine::{Decision, Input, Machine, Undecided, decode_state, draft_on},
     mail::Mail,
     runtime::{BoxFuture, First, first},
     stream::{Body, NewEvent},
@@ -59,6 +59,14 @@ pub struct Held {
     hints: watch::Receiver<Hint>,
     stop: Option<Stop>,
     ended: bool,
+    /// The machine's state, so that it need not be read from the head's bytes for every commit.
+    known: Option<Known>,
+}
+
+/// A state, and the version of the head that has it.
+struct Known {
+    version: u64,
+    state: Box<dyn Any + Send + Sync>,
 }
 
 impl Held {
@@ -74,7 +82,7 @@ impl Held {
     /// was sent, on this process's clock: its lease counts from there.
     pub fn born(keeper: Keeper, head: Head, sent: Duration) -> Self {
         let hints = keeper.hold(head.id, head.epoch, sent);
-        Held { keeper, head, mail: Vec::new(), hints, stop: None, ended: false }
+        Held { keeper, head, mail: Vec::new(), hints, stop: None, ended: false, known: None }
     }
 
     /// Whether the worker that runs this was asked to stop. A handler that can park or release early does so:
@@ -142,12 +150,23 @@ impl Held {
         mail: &[Mail],
     ) -> Result<Option<Committed>, HoldError> {
         let refused = |e: Undecided| HoldError::Refused(e.to_string());
-        let drafted =
-            draft::<M>(Some(&self.head), self.state::<M>()?, decision, &Input::Mail(mail));
+        let mut state = match self.take_known::<M>() {
+            Some(state) => state,
+            None => Box::new(self.state::<M>()?),
+        };
+        let drafted = draft_on::<M>(Some(&self.head), &mut state, decision, &Input::Mail(mail));
         let Some(drafted) = drafted.map_err(refused)? else { return Ok(None) };
         let id = self.keeper.pipeline().commit_id();
         let commit = drafted.into_commit(id, self.head.id, self.expect());
-        self.commit(commit).await.map(Some)
+        let committed = self.commit(commit).await?;
+        self.known = Some(Known { version: committed.version, state });
+        Ok(Some(committed))
+    }
+
+    /// What is known of the state, for who changes it. What they do with it is not known here until it is committed.
+    fn take_known<M: Machine>(&mut self) -> Option<Box<M::State>> {
+        let known = self.known.take().filter(|known| known.version == self.head.version)?;
+        known.state.downcast().ok()
     }
 
     /// Commits, and follows the head.

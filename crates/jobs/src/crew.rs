@@ -93,8 +93,12 @@ impl Crew {
             Worker::new(keeper.clone(), shop.queues(), slots, handler).drains_within(drain);
         let local = Local { shop: shop.clone(), slots: worker.slots(), keeper: keeper.clone() };
         let mut workers = vec![(worker, keeper)];
-        let lent: Vec<CallTool> =
-            shop.lends.iter().filter_map(|name| shop.tools.get(name)).map(lend::offer).collect();
+        let lent: Vec<CallTool> = shop
+            .lends
+            .iter()
+            .filter_map(|name| shop.tools.get(name))
+            .map(|tool| lend::offer(tool))
+            .collect();
         if !lent.is_empty() {
             catalogue::register_calls(&pipeline, &tenant, &lent).await?;
             let names: Vec<&str> = lent.iter().map(|t| t.name.as_str()).collect();

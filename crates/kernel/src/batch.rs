@@ -197,11 +197,13 @@ fn need_commit(n: &mut Needs, commit: &Commit) {
 /// Decides a batch.
 pub fn plan(judge: &Judge, facts: &mut Facts, ops: &[Op]) -> (Vec<Answer>, Writes) {
     let carries = |op: &Op| matches!(op, Op::Deliver(d) if d.by == Carrier::Commit);
+    // Heads are large: a table that grows copies all of them each time.
+    let heads = HashMap::with_capacity(ops.len());
     let mut batch = Batch {
         judge,
         facts,
-        writes: Writes::default(),
-        committed: HashSet::new(),
+        writes: Writes { heads, ..Writes::default() },
+        committed: HashSet::with_capacity(ops.len()),
         sent: ops.iter().any(carries).then(HashMap::new),
         carried: HashSet::new(),
     };

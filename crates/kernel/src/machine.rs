@@ -167,7 +167,15 @@ pub struct Undecided(pub String);
 /// A pure core.
 pub trait Machine: Send + Sync + 'static {
     /// What the head keeps.
-    type State: Serialize + DeserializeOwned + Default + Clone + PartialEq + std::fmt::Debug;
+    type State: Serialize
+        + DeserializeOwned
+        + Default
+        + Clone
+        + PartialEq
+        + std::fmt::Debug
+        + Send
+        + Sync
+        + 'static;
     /// What can happen. Serialises to an object that names itself (`#[serde(tag = "event")]`).
     type Event: Serialize + DeserializeOwned + std::fmt::Debug;
 
@@ -349,6 +357,16 @@ pub fn draft<M: Machine>(
     decision: Decision<M::Event>,
     input: &Input<'_>,
 ) -> Result<Option<Draft>, Undecided> {
+    draft_on::<M>(head, &mut state, decision, input)
+}
+
+/// The same, for somebody who goes on with the state.
+pub fn draft_on<M: Machine>(
+    head: Option<&Head>,
+    state: &mut M::State,
+    decision: Decision<M::Event>,
+    input: &Input<'_>,
+) -> Result<Option<Draft>, Undecided> {
     let held = head.is_some_and(|h| h.holder.is_some());
     let mut events = Vec::with_capacity(decision.events.len() + 1);
     if let Input::TenureEnded(why) = input {
@@ -356,7 +374,7 @@ pub fn draft<M: Machine>(
             .push(NewEvent::new(ke::TENURE_ENDED, Body::json(&serde_json::json!({ "why": why }))));
     }
     for event in &decision.events {
-        M::apply(&mut state, event);
+        M::apply(state, event);
         events.push(NewEvent::new(M::name(event), Body::json(event)));
     }
     if events.is_empty() {
@@ -390,7 +408,7 @@ pub fn draft<M: Machine>(
     let ends_tenure = held && (is_final || overrules || matches!(input, Input::TenureEnded(_)));
     Ok(Some(Draft {
         events,
-        state: Some(encode_state::<M>(&state)),
+        state: Some(encode_state::<M>(state)),
         timers: decision.timers,
         messages: decision.messages,
         must_end_in: decision.must_end_in,

@@ -468,23 +468,23 @@ fn encode<O: Serialize>(output: &O) -> Result<Value, ToolError> {
 
 /// All tools of a process, by name.
 #[derive(Clone, Default, Debug)]
-pub struct Tools(BTreeMap<String, ToolSpec>);
+pub struct Tools(BTreeMap<String, Arc<ToolSpec>>);
 
 impl Tools {
     /// Adds a tool; a second one of the same name replaces the first.
     pub fn with(mut self, spec: ToolSpec) -> Self {
-        self.0.insert(spec.name.clone(), spec);
+        self.0.insert(spec.name.clone(), Arc::new(spec));
         self
     }
 
     /// A tool by name.
-    pub fn get(&self, name: &str) -> Option<&ToolSpec> {
+    pub fn get(&self, name: &str) -> Option<&Arc<ToolSpec>> {
         self.0.get(name)
     }
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &ToolSpec> {
-        self.0.values()
+        self.0.values().map(AsRef::as_ref)
     }
 
     /// Their names, for an error.

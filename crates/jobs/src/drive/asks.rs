@@ -15,6 +15,7 @@ use crate::{
 use serde_json::Value;
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
     time::Duration,
 };
 use tenure_engine::worker::HoldError;
@@ -105,7 +106,7 @@ impl Run {
             // undoes it; what it asks for then is not asked for. Of what was asked for before, it is good to know what it was.
             for asked in turn.asks {
                 if self.open_call(&asked.step).is_some() {
-                    self.core.asks.insert(asked.step.clone(), asked);
+                    self.core.asks.insert(asked.step.clone(), Arc::new(asked));
                 }
             }
             self.core.end = turn.end.or(self.core.end.take());
@@ -172,9 +173,10 @@ impl Run {
             return;
         }
         let why = "the flow no longer wants it".to_owned();
-        match (record.is_some(), asked.map(|a| (a.ask, a.place))) {
+        match (record.is_some(), asked.as_ref().map(|a| (&a.ask, &a.place))) {
             (false, Some((Ask::Tool { tool, arguments_hash, .. }, place))) => {
-                let early = EarlyFailure { of: tool, arguments_hash, child: false, place };
+                let (of, arguments_hash) = (tool.clone(), arguments_hash.clone());
+                let early = EarlyFailure { of, arguments_hash, child: false, place: place.clone() };
                 self.fail_early(step.clone(), "dropped", why, early);
             }
             _ => self.fail(step, "dropped", why),
@@ -200,9 +202,10 @@ impl Run {
         if record.is_some_and(|r| r.outcome.is_some() || r.dropped) {
             return Ok(());
         }
+        let asked = Arc::new(asked);
         self.core.asks.insert(step.clone(), asked.clone());
-        let place = asked.place;
-        match asked.ask {
+        let place = || asked.place.clone();
+        match &asked.ask {
             Ask::Tool { .. } => self.core.queue.push_back(step),
             Ask::Wait { kind, key, within, note } => {
                 if !known {
@@ -210,34 +213,35 @@ impl Run {
                         return Ok(());
                     }
                     if let Some(within) = within {
-                        self.pending.timers.push(TimerChange::set(timers::wait(&step), within));
+                        self.pending.timers.push(TimerChange::set(timers::wait(&step), *within));
                     }
                     let within_ms = within.map(millis);
                     let step = step.clone();
                     self.record(StepEvent::WaitOpened {
                         step,
-                        kind,
+                        kind: *kind,
                         key: key.clone(),
                         within_ms,
-                        note,
-                        place,
+                        note: note.clone(),
+                        place: place(),
                     });
                 }
-                if let Some(kept) = self.core.loaded.history.kept.get(&key).cloned() {
-                    self.complete_from(step, key, kept);
+                if let Some(kept) = self.core.loaded.history.kept.get(key).cloned() {
+                    self.complete_from(step, key.clone(), kept);
                 }
             }
             Ask::Sleep(time) if !known => {
                 if !self.room_to_wait(&step) {
                     return Ok(());
                 }
-                self.pending.timers.push(TimerChange::set(timers::step(&step), time));
-                let after_ms = millis(time);
+                self.pending.timers.push(TimerChange::set(timers::step(&step), *time));
+                let (after_ms, place) = (millis(*time), place());
                 let (why, limit) = (TimerWhy::Sleep, None);
                 self.record(StepEvent::TimerSet { step, why, after_ms, place, limit });
             }
             Ask::Child { flow, version, input, arguments_hash } if !known => {
-                self.child(step, flow, version, input, arguments_hash, place).await?;
+                let (flow, hash) = (flow.clone(), arguments_hash.clone());
+                self.child(step, flow, *version, input.clone(), hash, place()).await?;
             }
             Ask::Sleep(_) | Ask::Child { .. } => {}
         }
@@ -245,18 +249,18 @@ impl Run {
     }
 
     /// An open step of a flow that stayed in memory.
-    pub(crate) fn look_again(&mut self, asked: Asked) {
+    pub(crate) fn look_again(&mut self, asked: &Asked) {
         let record = self.core.loaded.history.steps.get(&asked.step);
         if record.is_some_and(|r| r.outcome.is_some()) {
             return;
         }
-        match asked.ask {
+        match &asked.ask {
             Ask::Tool { .. } if !self.core.queue.contains(&asked.step) => {
-                self.core.queue.push_back(asked.step);
+                self.core.queue.push_back(asked.step.clone());
             }
             Ask::Wait { key, .. } => {
-                if let Some(kept) = self.core.loaded.history.kept.get(&key).cloned() {
-                    self.complete_from(asked.step, key, kept);
+                if let Some(kept) = self.core.loaded.history.kept.get(key).cloned() {
+                    self.complete_from(asked.step.clone(), key.clone(), kept);
                 }
             }
             Ask::Tool { .. } | Ask::Sleep(_) | Ask::Child { .. } => {}
@@ -357,11 +361,11 @@ impl Run {
     }
 
     /// The spec of a tool step.
-    pub(crate) fn spec_of(&self, asked: &Asked) -> Option<ToolSpec> {
+    pub(crate) fn spec_of(&self, asked: &Asked) -> Option<&Arc<ToolSpec>> {
         match &asked.ask {
             Ask::Tool { tool, .. } => {
                 let here = self.reach.shop.tools.get(tool);
-                here.or_else(|| self.foreign.get(tool).map(|f| &f.spec)).cloned()
+                here.or_else(|| self.foreign.get(tool).map(|f| &f.spec))
             }
             _ => None,
         }
@@ -370,7 +374,7 @@ impl Run {
     fn options_of(&self, step: &StepId) -> CallOptions {
         let defaults = self.reach.shop.options.call_defaults();
         let Some(asked) = self.core.asks.get(step) else { return defaults };
-        let of_tool = self.spec_of(asked).map(|s| s.options).unwrap_or_default();
+        let of_tool = self.spec_of(asked).map(|s| s.options.clone()).unwrap_or_default();
         match &asked.ask {
             Ask::Tool { options, .. } => options.or(&of_tool).or(&defaults),
             _ => defaults,
@@ -442,7 +446,7 @@ impl Run {
         if !here {
             self.know(tool).await?;
         }
-        let Some(spec) = self.spec_of(asked) else {
+        let Some(spec) = self.spec_of(asked).cloned() else {
             let place = asked.place.clone();
             let arguments_hash = arguments_hash.clone();
             let early = EarlyFailure { of: tool.clone(), arguments_hash, child: false, place };

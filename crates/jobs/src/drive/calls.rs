@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, watch};
 #[derive(Clone)]
 pub(crate) struct Start {
     pub step: StepId,
-    pub spec: ToolSpec,
+    pub spec: Arc<ToolSpec>,
     pub input: Value,
     pub key: String,
     pub call: u32,
@@ -76,8 +76,9 @@ pub(crate) struct Desk {
 }
 
 /// Makes a call, in a task.
-pub(crate) async fn run(mut desk: Desk, start: Start) {
+pub(crate) async fn run(mut desk: Desk, mut start: Start) {
     let _runs = desk.runs.take();
+    let input = std::mem::take(&mut start.input);
     let ctx = ToolCtx::new(CallParts {
         job: desk.job,
         step: start.step.0.clone(),
@@ -99,12 +100,12 @@ pub(crate) async fn run(mut desk: Desk, start: Start) {
                 desk.testify(&start, Testimony::NeverCalled).await;
                 return;
             }
-            let work = AssertUnwindSafe(tool.call(ctx, start.input.clone())).catch_unwind();
+            let work = AssertUnwindSafe(tool.call(ctx, input)).catch_unwind();
             let work = work.map(|r| r.unwrap_or_else(|p| Err(ToolError::Unknown(panicked(&*p)))));
             desk.call(&start, work).await;
         }
         What::Probe => {
-            let work = AssertUnwindSafe(tool.probe(ctx, start.input.clone())).catch_unwind();
+            let work = AssertUnwindSafe(tool.probe(ctx, input)).catch_unwind();
             let said = desk.bounded(&start, work).await;
             desk.say(&start, How::Probed(said));
         }
@@ -113,7 +114,7 @@ pub(crate) async fn run(mut desk: Desk, start: Start) {
             desk.say(&start, How::NotCalled);
         }
         What::Compensate => {
-            let work = AssertUnwindSafe(tool.compensate(ctx, start.input.clone())).catch_unwind();
+            let work = AssertUnwindSafe(tool.compensate(ctx, input)).catch_unwind();
             let said = desk.bounded(&start, work).await;
             desk.say(&start, How::Compensated(said));
         }
@@ -129,10 +130,10 @@ pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> String {
 pub(crate) type Caught<T> = Result<Result<T, ToolError>, Box<dyn std::any::Any + Send>>;
 
 impl Desk {
-    /// Says it to the drive. Whether anybody was there.
-    fn say(&self, start: &Start, how: How) -> bool {
+    /// Says it to the drive. It comes back if nobody was there.
+    fn say(&self, start: &Start, how: How) -> Option<How> {
         let (step, key, call) = (start.step.clone(), start.key.clone(), start.call);
-        self.done.send(Finished { step, key, call, how }).is_ok()
+        self.done.send(Finished { step, key, call, how }).err().map(|unheard| unheard.0.how)
     }
 
     async fn bounded<T>(
@@ -182,7 +183,7 @@ impl Desk {
 
     /// It was stopped. If nobody here is left to hear it, whoever has the job by now should.
     async fn gone(&self, start: &Start) {
-        if !self.say(start, How::Gone) {
+        if self.say(start, How::Gone).is_some() {
             self.testify(start, Testimony::Over).await;
         }
     }
@@ -202,9 +203,8 @@ impl Desk {
             }
             self.reach.shop.at(points::AFTER_EFFECT).await;
         }
-        let late = Testimony::of(&result);
-        if !self.say(start, How::Returned(result)) {
-            self.testify(start, late).await;
+        if let Some(How::Returned(late)) = self.say(start, How::Returned(result)) {
+            self.testify(start, Testimony::of(late)).await;
         }
     }
 
@@ -234,8 +234,8 @@ pub(crate) enum Testimony {
 
 impl Testimony {
     /// Of a tool that returned.
-    pub fn of(result: &Result<Value, ToolError>) -> Self {
-        result.as_ref().map_or(Testimony::Over, |value| Testimony::Result(value.clone()))
+    pub fn of(result: Result<Value, ToolError>) -> Self {
+        result.map_or(Testimony::Over, Testimony::Result)
     }
 
     pub fn to_json(&self, step: &StepId) -> Value {

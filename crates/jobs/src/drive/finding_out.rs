@@ -97,7 +97,7 @@ impl Run {
     }
 
     async fn look_at(&mut self, step: StepId) -> Go {
-        if let Some(tool) = self.core.asks.get(&step).and_then(tool_name)
+        if let Some(tool) = self.core.asks.get(&step).and_then(|a| tool_name(a))
             && self.reach.shop.tools.get(&tool).is_none()
         {
             self.know(&tool).await?;

@@ -47,7 +47,7 @@ impl Tool for Elsewhere {
 
 /// A tool that other workers take calls of.
 pub(crate) struct Foreign {
-    pub spec: ToolSpec,
+    pub spec: Arc<ToolSpec>,
     probe: bool,
     compensate: bool,
 }
@@ -76,7 +76,7 @@ impl Run {
         }
         let hands = self.hands_of(tool);
         if let Some(spec) = hands.iter().flat_map(|h| h.tools()).find(|t| t.name == tool) {
-            let foreign = Foreign { spec: spec.clone(), probe: false, compensate: false };
+            let foreign = Foreign { spec: Arc::new(spec.clone()), probe: false, compensate: false };
             self.foreign.insert(tool.to_owned(), foreign);
             return Ok(true);
         }
@@ -94,6 +94,7 @@ impl Run {
             class: version.class,
             timeout_is_permanent: None,
         };
+        let spec = Arc::new(spec);
         let foreign = Foreign { spec, probe: terms.probe, compensate: terms.compensate };
         self.foreign.insert(tool.to_owned(), foreign);
         Ok(true)

@@ -106,7 +106,7 @@ async fn take(shop: &Shop, held: &mut Held) -> Result<(), StoreError> {
 }
 
 /// Makes the call, or asks about one, within its time and for as long as somebody wants it.
-async fn call(shop: &Shop, held: &mut Held, spec: ToolSpec, taken: Taken) -> Said {
+async fn call(shop: &Shop, held: &mut Held, spec: Arc<ToolSpec>, taken: Taken) -> Said {
     let rt = held.keeper().pipeline().rt().clone();
     let timeout = Duration::from_millis(taken.state.timeout_ms);
     let (stopper, stop) = watch::channel(false);

@@ -14,6 +14,7 @@ use crate::{
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
+    sync::Arc,
     time::Duration,
 };
 use tenure_engine::{
@@ -38,7 +39,7 @@ pub(crate) struct Core {
     pub driver: Driver,
     /// What the flow has asked for and not been given. Sorted, because what is looked at again is started in
     /// this order, and the simulation replays it.
-    pub asks: BTreeMap<StepId, Asked>,
+    pub asks: BTreeMap<StepId, Arc<Asked>>,
     /// How much of the history's order the flow has been given.
     pub delivered: usize,
     /// How the flow ended, if it has.
@@ -307,8 +308,8 @@ impl Run {
             self.pause = Some(AskMail::default());
         }
         // A flow that stayed in memory: what happened meanwhile may let its open steps go on.
-        let open: Vec<Asked> = self.core.asks.values().cloned().collect();
-        open.into_iter().for_each(|asked| self.look_again(asked));
+        let open: Vec<Arc<Asked>> = self.core.asks.values().cloned().collect();
+        open.iter().for_each(|asked| self.look_again(asked));
         self.absorb(turn).await
     }
 

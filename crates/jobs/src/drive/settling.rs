@@ -93,7 +93,7 @@ impl Run {
             }
             None => None,
         };
-        let spec = self.core.asks.get(step).and_then(|a| self.spec_of(a));
+        let spec = self.core.asks.get(step).and_then(|a| self.spec_of(a)).cloned();
         let over = over || never_called || learnt.gone || call.hand.over;
         let executor_dead = match learnt.when_over {
             Some(when_asked) => when_asked,
@@ -257,9 +257,9 @@ impl Run {
         over: bool,
     ) -> Result<(), HoldError> {
         let asked = self.core.asks.get(step).cloned();
-        let tool = asked.as_ref().and_then(tool_name).unwrap_or_default();
+        let tool = asked.as_deref().and_then(tool_name).unwrap_or_default();
         if self.reach.shop.tools.get(&tool).is_none() && self.know(&tool).await? {
-            let input = asked.as_ref().and_then(tool_input);
+            let input = asked.as_deref().and_then(tool_input);
             if let Some(input) = input.filter(|_| self.others_can(&tool, what)) {
                 self.ask_others(step, &tool, call, what, input, over);
                 return Ok(());
@@ -270,7 +270,7 @@ impl Run {
         let found = asked
             .as_ref()
             .filter(|a| here(self, a))
-            .and_then(|a| self.spec_of(a).zip(tool_input(a)));
+            .and_then(|a| self.spec_of(a).cloned().zip(tool_input(a)));
         let Some((spec, input)) = found else {
             let why =
                 "this worker does not have the tool that could say, or undo, what happened".into();

@@ -150,7 +150,7 @@ impl Run {
         }
         while let Ok(Finished { step, key, call, how }) = self.done.try_recv() {
             match how {
-                How::Returned(result) => late.push((key, call, step, Testimony::of(&result))),
+                How::Returned(result) => late.push((key, call, step, Testimony::of(result))),
                 How::Gone => late.push((key, call, step, Testimony::Over)),
                 // The first is not the end of it; the others say it themselves, or nothing about the call.
                 How::TimedOut | How::NotCalled | How::Probed(_) | How::Compensated(_) => {}

@@ -28,6 +28,7 @@ use tenure_kernel::{
     runtime::Clock,
     store::{Answer, Op},
     stream::{Hash, Record},
+    table::Class,
     time::Timestamp,
 };
 
@@ -260,8 +261,17 @@ impl Writer {
         self.cache.insert(placed.head.id, placed);
     }
 
+    /// What is over is hardly ever asked for again, and would crowd out what is not.
+    fn wrote(&mut self, placed: Placed) {
+        match placed.head.class() {
+            Class::Final => self.forget(placed.head.id),
+            Class::Open | Class::Resting => self.remember(placed),
+        }
+    }
+
     fn facts(&mut self, needs: &Needs) -> Result<Facts, Trouble> {
         let mut facts = Facts { now: self.now(), ..Facts::default() };
+        facts.heads.reserve(needs.heads.len());
         for id in &needs.heads {
             if !self.cache.contains_key(id) {
                 self.placed(*id)?;
@@ -517,7 +527,7 @@ impl Writer {
                 h.state
             ])?;
             drop(q);
-            self.remember(Placed { head: write.after, row, tail });
+            self.wrote(Placed { head: write.after, row, tail });
             return Ok(());
         };
         let (row, old_tail) = self
@@ -585,7 +595,7 @@ impl Writer {
                 "head {id} moved under the batch"
             ))));
         }
-        self.remember(Placed { head: write.after, row, tail });
+        self.wrote(Placed { head: write.after, row, tail });
         Ok(())
     }
 

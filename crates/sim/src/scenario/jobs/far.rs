@@ -238,7 +238,7 @@ impl Far {
             tenant: taken.head.tenant.clone(),
             stop,
         });
-        let done = AssertUnwindSafe(asked(spec, state.what, ctx, taken.input.clone()));
+        let done = AssertUnwindSafe(asked(&spec, state.what, ctx, taken.input.clone()));
         match done.catch_unwind().await {
             Ok(Ok(value)) => Said::Completed(value),
             Ok(Err(e)) => failed(e),
@@ -247,7 +247,12 @@ impl Far {
     }
 }
 
-async fn asked(spec: ToolSpec, what: What, ctx: ToolCtx, input: Value) -> Result<Value, ToolError> {
+async fn asked(
+    spec: &ToolSpec,
+    what: What,
+    ctx: ToolCtx,
+    input: Value,
+) -> Result<Value, ToolError> {
     match what {
         What::Call => spec.tool.call(ctx, input).await,
         What::Probe => Ok(match spec.tool.probe(ctx, input).await? {
