@@ -13,7 +13,7 @@
 //!
 //! A *turn* is one unit of delivery of an agent: it is sent, dispatched, run by a worker in steps, suspended while
 //! tools work, resumed, and ends once, with one announcement and one deliverable. An *agent* only says whose turn it is.
-//! All of it is mail and commits: the inbox of the seed is the mailbox of these entities, and what it shows
+//! All of it is mail and commits: the inbox that people see is the mailbox of these entities, and what it shows
 //! as `queued`, `pending`, `processing` and `consumed` follows from where the entity stands.
 //!
 //! **Invariant:** a turn that is not over has a timer for every reason to wait. Nothing here is believed because a

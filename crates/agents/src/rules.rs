@@ -1,4 +1,4 @@
-//! The rules by which the silence of somebody has consequences for a turn: the seed's section 2, and what we added.
+//! The rules by which the silence of somebody has consequences for a turn.
 //!
 //! A turn carries its times with it, as they were when it was sent: deciding needs nothing but its head. Each rule
 //! has a timer of its own, so none can put off another; switched off (`0`), it leaves `must_end_by`. After an outage those
@@ -13,23 +13,23 @@ use tenure_kernel::rules::Rule;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Rules {
-    /// 2.1: a worker that has claimed and commits nothing.
+    /// A worker that has claimed and commits nothing.
     pub inbox_processing_ms: u64,
-    /// 2.2: a tool that does not answer, unless it has a longer time of its own.
+    /// A tool that does not answer, unless it has a longer time of its own.
     pub suspend_ms: u64,
-    /// 2.3: a worker that has claimed a resumed turn and does not go on with it.
+    /// A worker that has claimed a resumed turn and does not go on with it.
     pub resume_lease_ms: u64,
-    /// 2.3: such workers after which the turn fails.
+    /// Such workers after which the turn fails.
     pub resume_attempts_max: u32,
-    /// 2.4: a dispatched turn that nobody takes is rung for again.
+    /// A dispatched turn that nobody takes is rung for again.
     pub dispatched_retry_ms: u64,
-    /// 2.5: a dispatched turn that nobody takes ends.
+    /// A dispatched turn that nobody takes ends.
     pub dispatched_timeout_ms: u64,
-    /// 2.6: a running turn without progress ends. Never off.
+    /// A running turn without progress ends. Never off.
     pub active_reap_ms: u64,
-    /// 2.7: a turn that waits for a worker is rung for, with backoff.
+    /// A turn that waits for a worker is rung for, with backoff.
     pub pending_wakeup_ms: u64,
-    /// 2.7: a turn that waits and has no channel is skipped.
+    /// A turn that waits and has no channel is skipped.
     pub pending_skip_ms: u64,
     /// Lost workers after which the turn fails.
     pub takeovers_max: u32,
@@ -81,21 +81,21 @@ pub const MUST_END_IN: Duration = Duration::from_secs(24 * 3_600);
 
 /// The names of the timers, which are the names of the rules in records and counters.
 pub mod timer {
-    /// 2.1.
+    /// A worker has claimed a turn and commits nothing.
     pub const PROCESSING: &str = "inbox_processing";
-    /// 2.2, one per wait: this and the number of the wait.
+    /// A tool does not answer: one per wait, this and the number of the wait.
     pub const WAIT: &str = "wait/";
-    /// 2.3.
+    /// A worker has taken a resumed turn and does not go on with it.
     pub const RESUME: &str = "resume_lease";
-    /// 2.4.
+    /// Nobody takes a dispatched turn: it is rung for again.
     pub const RETRY: &str = "dispatched_retry";
-    /// 2.5.
+    /// Nobody takes a dispatched turn: it ends.
     pub const DISPATCHED: &str = "dispatched_timeout";
-    /// 2.6.
+    /// A running turn makes no progress.
     pub const REAP: &str = "active_reap";
-    /// 2.7.
+    /// A turn waits for a worker: it is rung for.
     pub const WAKEUP: &str = "pending_wakeup";
-    /// 2.7, without a channel.
+    /// A turn waits for a worker and has no channel.
     pub const SKIP: &str = "missing_channel";
     /// An agent looks whether its active turn is there.
     pub const STILL_THERE: &str = "still_there";
@@ -129,56 +129,56 @@ const fn of_turns(timer: &'static str, rule: &'static str) -> TimerRule {
 pub static TABLE: &[Rule] = &[
     Rule {
         name: timer::PROCESSING,
-        state: "running, its worker has claimed it and commits nothing (seed 2.1)",
+        state: "running, its worker has claimed it and commits nothing",
         key: Some("worker.inbox_processing_timeout_seconds"),
         default_ms: Some(300_000),
         action: "the tenure ends, its items are pending again, the bell rings",
     },
     Rule {
         name: "tool_timeout",
-        state: "suspended, a tool has not answered (seed 2.2)",
+        state: "suspended, a tool has not answered",
         key: Some("worker.suspend_timeout_seconds"),
         default_ms: Some(30_000),
         action: "a timeout report into the inbox, built from the wait; the last one resumes the turn",
     },
     Rule {
         name: timer::RESUME,
-        state: "resumed, claimed, and not gone on with (seed 2.3)",
+        state: "resumed, claimed, and not gone on with",
         key: Some("worker.watchdog_interval_seconds"),
         default_ms: Some(10_000),
         action: "resumed again; after worker.resume_attempts_max it ends: failed, resume_retry_exhausted",
     },
     Rule {
         name: timer::RETRY,
-        state: "dispatched (seed 2.4)",
+        state: "dispatched",
         key: Some("pmo.dispatched_retry_seconds"),
         default_ms: Some(10_000),
         action: "ring again; the one item stays the one item",
     },
     Rule {
         name: timer::DISPATCHED,
-        state: "dispatched (seed 2.5)",
+        state: "dispatched",
         key: Some("pmo.dispatched_timeout_seconds"),
         default_ms: Some(30_000),
         action: "end: timeout, dispatch_timeout, fallback deliverable",
     },
     Rule {
         name: timer::REAP,
-        state: "running, without progress (seed 2.6)",
+        state: "running, without progress",
         key: Some("pmo.active_reap_seconds"),
         default_ms: Some(300_000),
         action: "end: failed, timeout_reaped_by_watchdog, fallback deliverable",
     },
     Rule {
         name: timer::WAKEUP,
-        state: "waits for a worker (seed 2.7)",
+        state: "waits for a worker",
         key: Some("pmo.pending_wakeup_seconds"),
         default_ms: Some(5_000),
         action: "ring, with backoff",
     },
     Rule {
         name: timer::SKIP,
-        state: "waits for a worker and has no channel (seed 2.7)",
+        state: "waits for a worker and has no channel",
         key: Some("pmo.pending_wakeup_skip_seconds"),
         default_ms: Some(300_000),
         action: "the item is skipped, the turn ends: failed, missing_channel",

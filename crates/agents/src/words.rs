@@ -1,6 +1,6 @@
 //! What is said by mail: the kinds, and what each carries.
 //!
-//! The seed's message types are among them: `turn` and `ui_action` are sent to an agent (a turn is made of each),
+//! The types of messages that agents always had are among them: `turn` and `ui_action` are sent to an agent (a turn is made of each),
 //! `tool_result`, `progress` and `stop` to a turn, and `timeout` is written by the rule itself.
 
 use crate::is_default;

@@ -1,6 +1,6 @@
-//! What is said about a task on the channel that the seed names: an envelope of type `task_status` around a task event.
+//! What is said about a task on FlowForge's channel: an envelope of type `task_status` around a task event.
 //!
-//! The five fields of the seed mean what they meant, and everything else was added, so whoever reads the old ones only goes
+//! FlowForge's five fields mean what they meant, and everything else was added, so whoever reads the old ones only goes
 //! on reading. We read leniently what others write: fields that we do not know are passed over, a moment may be a
 //! number with a fraction or a text, and words are open (a newer collector may know causes that we do not). The
 //! channel is a hint: it forgets, repeats and is heard late. Nothing is decided by it that the store does not decide too.
@@ -32,7 +32,7 @@ pub struct Envelope {
     pub data: TaskEvent,
 }
 
-/// What happened to a task. The first five fields are the seed's.
+/// What happened to a task. The first five fields are FlowForge's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TaskEvent {
     /// The task.
@@ -133,7 +133,7 @@ impl TaskEvent {
     }
 }
 
-/// Why it failed or was cancelled. Whoever reads the seed's fields only has no other place to learn it from, so it is never empty;
+/// Why it failed or was cancelled. Whoever reads FlowForge's fields only has no other place to learn it from, so it is never empty;
 /// and what a container leaves when it ends well is no failure message.
 fn why(verdict: &Verdict) -> Option<String> {
     if !matches!(verdict.status, Some(TaskStatus::Failed | TaskStatus::Canceled)) {

@@ -39,7 +39,7 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Where it is, as the seed writes it: `HOST:PORT`.
+    /// Where it is, as settings write it: `HOST:PORT`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

@@ -1,4 +1,4 @@
-//! What is recorded about steps. The names are those of the seeds; jobs and turns write the same ones. The words of
+//! What is recorded about steps. Jobs and turns write the same ones. The words of
 //! which events are made (outcomes, verdicts, kinds) are in `words`.
 //!
 //! Replay depends on these events alone. A result stands once, in `tool_invocation_finished` (tools),

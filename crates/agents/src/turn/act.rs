@@ -1,6 +1,6 @@
 //! What a worker does with a turn that it holds. Pure: the shells commit it under the worker's epoch.
 //!
-//! Every act is progress, and sets the clocks of rules 2.1 and 2.6 anew; a model that may take longer than they allow
+//! Every act is progress, and sets the clocks of rules `inbox_processing` and `active_reap` anew; a model that may take longer than they allow
 //! has its own time, counted from when it was asked: signs of life do not make it longer.
 
 use super::{

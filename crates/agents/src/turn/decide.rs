@@ -424,7 +424,7 @@ pub(super) fn wanted(state: &TurnState) -> Vec<TimerChange> {
 }
 
 /// Timers of a turn whose worker is gone: it wants another, and whatever time the old one had for its model is
-/// over. Rule 2.6 goes on from where it was; only where it counted from a claim, or for a call that nobody waits for
+/// over. Rule `active_reap` goes on from where it was; only where it counted from a claim, or for a call that nobody waits for
 /// any more, it begins anew, once per lost worker.
 pub(super) fn left_alone(state: &TurnState) -> Vec<TimerChange> {
     let mut timers = wanted(state);
@@ -470,7 +470,7 @@ fn left(state: &TurnState, why: &str, cx: &Cx) -> Decision<TurnEvent> {
 }
 
 /// The end that comes with one lost worker too many; also with workers that hang, claim after claim: each of them puts off
-/// 2.6 by what it does, so that something has to count them.
+/// `active_reap` by what it does, so that something has to count them.
 fn takeovers_spent(state: &TurnState, cx: &Cx) -> Option<Decision<TurnEvent>> {
     if state.takeovers < state.rules.takeovers_max {
         return None;
@@ -540,7 +540,7 @@ fn on_timer(state: &TurnState, name: &str, cx: &Cx) -> Decision<TurnEvent> {
             let why = "no worker took it in time";
             end(state, cx, Ending::forced(EndStatus::Timeout, "dispatch_timeout", why))
         }
-        // Before a claim nothing can progress: 2.5 is the rule there, and where it is off, none is.
+        // Before a claim nothing can progress: `dispatched_timeout` is the rule there, and where it is off, none is.
         timer::REAP if status == DISPATCHED => Decision::not_before(cx.now + reap),
         // Nothing but the claim has happened: it counts from there.
         timer::REAP if held && fresh && cx.now < since + reap => Decision::not_before(since + reap),
@@ -581,7 +581,7 @@ fn not_yet(cx: &Cx, at: Timestamp) -> Option<Decision<TurnEvent>> {
     (cx.now < at).then(|| Decision::not_before(at))
 }
 
-/// Rule 2.2: the report is written and read in one, and the last one resumes the turn.
+/// Rule `tool_timeout`: the report is written and read in one, and the last one resumes the turn.
 fn timed_out(state: &TurnState, id: &str, cx: &Cx) -> Decision<TurnEvent> {
     let Some(wait) = state.waits.iter().find(|w| w.id == id) else {
         return stray(id, cx.now);

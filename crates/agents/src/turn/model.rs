@@ -333,19 +333,19 @@ pub enum TurnEvent {
         #[serde(default, skip_serializing_if = "is_default")]
         released: bool,
     },
-    /// Rule 2.1: its worker had it and did nothing.
+    /// Rule `inbox_processing`: its worker had it and did nothing.
     ItemsRequeued {},
-    /// Rule 2.3: its worker took it up again and did nothing.
+    /// Rule `resume_lease`: its worker took it up again and did nothing.
     ResumeRequeued {
         /// How often.
         attempts: u32,
     },
-    /// Rule 2.4.
+    /// Rule `dispatched_retry`.
     DispatchRetried {
         /// How often.
         times: u32,
     },
-    /// Rule 2.7.
+    /// Rule `pending_wakeup`.
     BellRung {
         /// How often.
         times: u32,

@@ -109,7 +109,7 @@ pub struct TurnState {
     /// It was resumed, and no worker has gone on with it yet.
     #[serde(skip_serializing_if = "is_default")]
     pub resumed: bool,
-    /// Rule 2.3: workers that did not.
+    /// Rule `resume_lease`: workers that did not.
     #[serde(skip_serializing_if = "is_default")]
     pub resume_attempts: u32,
     /// Lost workers.
@@ -118,10 +118,10 @@ pub struct TurnState {
     /// Workers that gave it back, since a step was last finished.
     #[serde(skip_serializing_if = "is_default")]
     pub given_back: u32,
-    /// Rule 2.4: how often.
+    /// Rule `dispatched_retry`: how often.
     #[serde(skip_serializing_if = "is_default")]
     pub retried: u32,
-    /// Rule 2.7: how often, since a worker was last wanted.
+    /// Rule `pending_wakeup`: how often, since a worker was last wanted.
     #[serde(skip_serializing_if = "is_default")]
     pub rung: u32,
     /// Dead letters that nobody has dealt with.
@@ -186,7 +186,7 @@ impl Default for TurnState {
 }
 
 impl TurnState {
-    /// The earliest deadline of the open waits, as the seed shows it.
+    /// The earliest deadline of the open waits, as `tenure watchdog` shows it.
     pub fn resume_deadline(&self) -> Option<Timestamp> {
         self.waits.iter().filter_map(|w| w.deadline).min()
     }

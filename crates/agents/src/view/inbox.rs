@@ -1,4 +1,4 @@
-//! The inbox as the seed shows it. No row of its own stands behind an item: where the turn stands, what lies in its
+//! The inbox as people read it. No row of its own stands behind an item: where the turn stands, what lies in its
 //! mailbox and what its stream says *is* the inbox, so the two can not disagree.
 //!
 //! | what there is | type | status |
@@ -146,7 +146,7 @@ pub fn turn_item(turn: &TurnView) -> Item {
     }
 }
 
-/// The seed's word for a kind of mail.
+/// The inbox's word for a kind of mail.
 fn seed_type(kind: &str) -> &str {
     match kind {
         kernel::CHILD_ENDED | kinds::TURN_RESULT => "tool_result",

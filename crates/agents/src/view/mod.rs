@@ -5,7 +5,7 @@
 //! | [`agent`] | where an agent stands, who is in line, who was last |
 //! | [`turn`] | where a turn stands: waits, the next rules, how it ended |
 //! | [`detail`](mod@detail) | the same with its steps, tool calls and deliverable, from the stream |
-//! | [`inbox`] | the items of the seed's inbox, derived from turns, their mail and their streams |
+//! | [`inbox`] | the items of the inbox, derived from turns, their mail and their streams |
 //! | [`why`](mod@why) | one sentence: what a turn waits for, who has to act, which rule is next |
 //! | [`watchdog`] | the dry run: what the rules would do now and next |
 //! | [`stream`] | events, read and decoded |

@@ -1,4 +1,4 @@
-//! Agents: the machines against the rules of the seed, the traps of the systems before, and random walks.
+//! Agents: the machines against their rules, the traps of the systems before, and random walks.
 
 mod defects;
 mod desk;

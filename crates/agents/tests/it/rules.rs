@@ -1,4 +1,4 @@
-//! Every rule of the seed's section 2: fires at its time, not early, not twice, and without a bell.
+//! Every rule about silence: fires at its time, not early, not twice, and without a bell.
 
 use crate::world::{World, committed, secs};
 use serde_json::json;
@@ -515,7 +515,7 @@ fn after_an_outage_workers_and_tools_have_one_lease() {
     assert_eq!(w.end_of(turn).error.expect("why").code, "must_end_by");
 }
 
-/// A worker that hangs and renews, claim after claim, with a step begun each time or without: 2.1 takes the turn from it, and
+/// A worker that hangs and renews, claim after claim, with a step begun each time or without: `inbox_processing` takes the turn from it, and
 /// does not put off the end for ever.
 #[test]
 fn rule_2_1_ends_a_turn_whose_workers_all_hang() {
@@ -547,7 +547,7 @@ fn rule_2_1_ends_a_turn_whose_workers_all_hang() {
         assert!(took <= secs(5 * 30 + 300), "{took:?}");
         let end = w.end_of(turn);
         assert_eq!(end.error.expect("why").code, "takeovers_exhausted");
-        assert_eq!(end.forced, None, "2.1 forces nothing");
+        assert_eq!(end.forced, None, "that rule forces nothing");
         w.check();
     }
 }

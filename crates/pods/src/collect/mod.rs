@@ -10,10 +10,10 @@
 //! was seen, to every sink that is configured, however often this process is killed; the same thing twice only under the same key. What nobody
 //! can see (a pod that came and went while no collector ran) is not made up.
 //!
-//! **Seen is not told.** A report counts when it lies in the spool, and leaves the spool when every sink has taken it. The seed marked
+//! **Seen is not told.** A report counts when it lies in the spool, and leaves the spool when every sink has taken it. FlowForge marked
 //! first and told then, and a publish that failed was never repeated.
 //!
-//! **Gone is told to the server only**: the seed says nothing on the channel for a pod that was deleted.
+//! **Gone is told to the server only**: FlowForge says nothing on the channel for a pod that was deleted.
 
 mod area;
 mod core;

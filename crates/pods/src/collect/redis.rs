@@ -1,4 +1,4 @@
-//! The channel of the seed.
+//! FlowForge's channel.
 
 use super::{Owed, Sent, Sink, SinkId};
 use crate::envelope::{CHANNEL, Envelope, TaskEvent};

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum SinkId {
-    /// The channel of the seed. A hint.
+    /// FlowForge's channel. A hint.
     Channel = 0,
     /// The server's API. Durable.
     Server = 1,

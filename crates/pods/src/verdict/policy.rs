@@ -29,7 +29,7 @@ pub struct Policy {
     /// How long a pod with a node may take until its main container runs. A first pull of a large image and the move of a volume
     /// both happen within it and take minutes when all is well: a quarter of an hour.
     pub start_timeout_seconds: u64,
-    /// How long an image that does not come is waited for. 0 fails at the first error, as the seed's table reads.
+    /// How long an image that does not come is waited for. 0 fails at the first error, as FlowForge's table reads.
     pub image_pull_grace_seconds: u64,
     /// The same, where the registry said that it is overloaded or away (429, 5xx, timeouts, the kubelet's own rate limit).
     pub image_pull_long_grace_seconds: u64,
@@ -116,7 +116,7 @@ pub enum UnderDisruption {
 pub enum WithoutProof {
     /// `FAILED`, `lost`: for tasks where a result that is not there is worse than work done again.
     Lost,
-    /// `SUCCEEDED`, as the seed's table has it: there are providers that write phases and no container statuses. A status that
+    /// `SUCCEEDED`, as FlowForge's table has it: there are providers that write phases and no container statuses. A status that
     /// contradicts the phase is never passed over.
     Succeeded,
 }

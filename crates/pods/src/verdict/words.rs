@@ -212,7 +212,7 @@ impl Cause {
         )
     }
 
-    /// The seed's word for a pod that did not end by itself; `None` for one that did.
+    /// FlowForge's word for a pod that did not end by itself; `None` for one that did.
     pub fn terminated_reason(self) -> Option<TerminatedReason> {
         match self {
             Cause::UserCancel | Cause::QueueCancel => Some(TerminatedReason::UserCancel),
@@ -374,7 +374,7 @@ impl Verdict {
         self.status.is_some_and(TaskStatus::is_final)
     }
 
-    /// The seed's word for a pod that did not end by itself.
+    /// FlowForge's word for a pod that did not end by itself.
     pub fn terminated_reason(&self) -> Option<TerminatedReason> {
         self.cause.and_then(Cause::terminated_reason)
     }

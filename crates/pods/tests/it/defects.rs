@@ -1,4 +1,4 @@
-//! The defects of the system behind the seed (F1 to F14), as far as they are about tasks. What is about collectors,
+//! The defects of the system before (F1 to F14), as far as they are about tasks. What is about collectors,
 //! pods in a cluster and keys is tested where those are: F4 with the collector, F11 with the verdict (a missing Secret is a
 //! `config` failure), F12 with the executor, F13 with the API's keys. F6, F7, F10 are about gangs, unique names and
 //! quotas, which tasks do not have; a task is named by its id. F14 is about another client.

@@ -26,7 +26,7 @@ impl fmt::Debug for StepId {
     }
 }
 
-/// The seed's result types of a step.
+/// The types of a step's result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResultType {

@@ -1,6 +1,6 @@
 //! Settings of what few commands touch: Kubernetes, collectors, and the Redis that collectors tell what they saw.
 //!
-//! They may stand in the environment under names that the seed gives them, beside our own: whoever moves here from
+//! They may stand in the environment under FlowForge's names, beside our own: whoever moves here from
 //! FlowForge changes no manifest. Some of those names mean something else elsewhere (`NODE_NAME` is set by more than one CI
 //! server), so what stands there is looked at by those alone who need it, and never stops another command.
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use tenure_bell::redis::RedisOptions;
 use tenure_pods::follow::Connection;
 
-/// The seed's names, and ours. Our own variable has the last word.
+/// FlowForge's names, and ours. Our own variable has the last word.
 const SEED: &[(&str, &str)] = &[
     ("FLOWFORGE_KUBERNETES_IN_CLUSTER", "kubernetes.in_cluster"),
     ("FLOWFORGE_KUBERNETES_KUBECONFIG", "kubernetes.kubeconfig"),
@@ -18,7 +18,7 @@ const SEED: &[(&str, &str)] = &[
     ("NODE_NAME", "kubernetes.node_name"),
 ];
 
-/// The seed's variable for a key, where there is one.
+/// FlowForge's variable for a key, where there is one.
 pub fn other_variable(key: &str) -> Option<&'static str> {
     SEED.iter().find(|(_, k)| *k == key).map(|(variable, _)| *variable)
 }
@@ -28,7 +28,7 @@ pub(super) fn is_of_few(key: &str) -> bool {
     ["kubernetes.", "redis.", "collector."].iter().any(|group| key.starts_with(group))
 }
 
-/// Takes what stands under the seed's names. As there, an empty one is none, and a switch may be written in several ways.
+/// Takes what stands under FlowForge's names. As there, an empty one is none, and a switch may be written in several ways.
 pub(super) fn from_the_seed(settings: &mut Settings, environment: &[(String, String)]) {
     for (name, value) in environment.iter().filter(|(_, value)| !value.trim().is_empty()) {
         let Some((_, key)) = SEED.iter().find(|(variable, _)| variable == name) else { continue };

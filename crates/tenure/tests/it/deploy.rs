@@ -173,7 +173,7 @@ fn every_variable_is_one_that_the_process_reads() {
             assert!(read, "tenure {command} does not read {name}");
         }
     }
-    // The seed's own names, all of them somewhere.
+    // FlowForge's own names, all of them somewhere.
     for name in [
         "FLOWFORGE_REDIS_ADDRESSES",
         "FLOWFORGE_KUBERNETES_IN_CLUSTER",

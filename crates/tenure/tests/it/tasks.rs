@@ -150,7 +150,7 @@ async fn tasks_are_run_shown_explained_retried_and_dealt_with_at_a_terminal() {
     assert!(rules.contains("task_fence") && rules.contains("pods.fence_seconds = 1800"), "{rules}");
 }
 
-/// Publishes as a collector does that knows nothing but the seed.
+/// Publishes as a collector does that knows nothing but FlowForge's fields.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_collector_that_only_publishes_is_heard_again_after_redis_was_away() {
     use tenure_bell::redis::{EventChannel, RedisOptions};

@@ -1,4 +1,4 @@
-//! Lives of pods, as a real API server tells them (reference, section 3.1), and what is told of them.
+//! Lives of pods, as a real API server tells them, and what is told of them.
 
 use super::rig::{Rig, labels_of, state};
 use k8s_openapi::api::core::v1::Pod;

@@ -212,7 +212,7 @@ pub static BOARD: Board = Board {
         Row {
             key: row::SILENCE,
             title: "Nobody answers",
-            does: "rules 2.2, 2.4, 2.5, 2.6 and 2.7: a timeout report, bells, an end with a fallback",
+            does: "a timeout report, bells, an end with a fallback",
             promises: &[Holds, Holds, Holds, Holds, Holds, Holds, Holds, Holds],
             settings: &[
                 "worker.suspend_timeout_seconds",

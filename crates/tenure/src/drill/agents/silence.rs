@@ -13,14 +13,14 @@ use crate::{
 /// All of them.
 pub fn cases() -> Vec<Case> {
     vec![
-        Case::new(row::SILENCE, "2.2: a tool does not answer", no_answer)
+        Case::new(row::SILENCE, "a tool does not answer", no_answer)
             .with(&["worker.suspend_timeout_seconds=1"]),
-        Case::new(row::SILENCE, "2.4, 2.5 and 2.7: no worker takes the turn", no_worker).with(&[
+        Case::new(row::SILENCE, "no worker takes the turn", no_worker).with(&[
             "pmo.dispatched_retry_seconds=0.4",
             "pmo.pending_wakeup_seconds=0.4",
             "pmo.dispatched_timeout_seconds=1.5",
         ]),
-        Case::new(row::SILENCE, "2.6: its worker is dead and no other comes", no_other)
+        Case::new(row::SILENCE, "its worker is dead and no other comes", no_other)
             .with(&["pmo.active_reap_seconds=2"]),
     ]
 }
