@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+import time
 import unittest
+from unittest import mock
 
 from fake import FakeClock
+from tenure import _clock
 from tenure._lease import Hold, Leases
 
 LEASE = 10.0
@@ -120,6 +125,29 @@ class LeaseRules(unittest.TestCase):
         self.clock.advance(4.5)
         self.assertTrue(self.leases.claimed(A, "t", self.clock()))
         self.assertFalse(self.leases.may_act(A), "the renewal was of the other session")
+
+
+class TheClock(unittest.TestCase):
+    """Which clock counts the time in which the machine was suspended is each system's own."""
+
+    def test_each_system_is_asked_for_the_clock_that_goes_on_in_suspend(self) -> None:
+        self.addCleanup(importlib.reload, _clock)
+        for platform, clock in (("linux", "CLOCK_BOOTTIME"), ("darwin", "CLOCK_MONOTONIC_RAW"), ("win32", None)):
+            known = {"CLOCK_BOOTTIME": 7, "CLOCK_MONOTONIC": 1, "CLOCK_MONOTONIC_RAW": 4}
+            if platform != "linux":
+                known.pop("CLOCK_BOOTTIME")
+            with self.subTest(platform=platform), mock.patch.object(sys, "platform", platform), mock.patch.object(
+                _clock, "time", mock.Mock(spec=["monotonic", "clock_gettime", *known], **known)
+            ) as of_system, mock.patch.dict(sys.modules, time=of_system):
+                of_system.clock_gettime.side_effect = lambda number: ("gettime", number)
+                of_system.monotonic.return_value = "monotonic"
+                found = importlib.reload(_clock).boottime()
+                self.assertEqual(found, "monotonic" if clock is None else ("gettime", known[clock]))
+
+    def test_here_it_moves(self) -> None:
+        before = _clock.boottime()
+        self.assertGreaterEqual(_clock.boottime(), before)
+        self.assertLess(abs(_clock.boottime() - before), time.monotonic())
 
 
 if __name__ == "__main__":
