@@ -16,6 +16,8 @@ from tenure import (
     Call,
     Cancelled,
     Compensatable,
+    Happened,
+    NotHappened,
     Permanent,
     Retryable,
     TenureError,
@@ -154,6 +156,43 @@ class CallRules(unittest.TestCase):
         self.client.resolve(job, found.attention["step"], "happened", "it did", note="looked", by="ada")
         done = self.client.wait(job, BOUND)
         self.assertEqual((done.status, done.output, len(calls)), ("completed", "it did", 1))
+
+    def test_a_task_that_gave_up_on_its_thread_is_not_called_again_because_there_is_no_trace_yet(self) -> None:
+        let_go, effects = threading.Event(), []
+        self.addCleanup(let_go.set)
+
+        def post_payment(key: str) -> str:
+            let_go.wait(BOUND)
+            effects.append(key)
+            return "paid"
+
+        @tool(name="pay.slowly", class_="verifiable", backoff=0.01)
+        async def pay(call: Call) -> str:
+            return await asyncio.wait_for(asyncio.to_thread(post_payment, call.key), 0.01)
+
+        @pay.probe
+        def _(call: Call) -> Any:
+            return Happened("paid") if effects else NotHappened()
+
+        self.work(pay)
+        job = submit_call(self.client, "pay.slowly")
+        found = until("attention", lambda: (j := self.client.get(job)).status == "attention" and j)
+        assert found and found.attention
+        let_go.set()
+        until("the payment", lambda: effects)
+        self.client.resolve(job, found.attention["step"], "happened", "paid", by="ada")
+        done = self.client.wait(job, BOUND)
+        self.assertEqual((done.status, done.output, len(effects)), ("completed", "paid", 1), done.why)
+
+    def test_what_json_has_two_ways_to_say_comes_back_as_it_was(self) -> None:
+        @tool(class_="idempotent", whole=True)
+        def mirror_all(value: Any) -> Any:
+            return value
+
+        self.work(mirror_all)
+        value = {"least": -(2**63), "most": 2**64 - 1, "exact": 2**53 + 1, "words": "żółć 🐢 \u2028", "ключ": 1}
+        job = self.call("mirror_all", value)
+        self.assertEqual((job.status, job.output), ("completed", value), job.why)
 
     def test_a_half_done_call_is_compensated_and_made_again(self) -> None:
         trace = []

@@ -299,6 +299,46 @@ class WorkerRules(unittest.TestCase):
         self.assertEqual((said["kind"], said["over"]), ("unknown", False))
         let_go.set()
 
+    def test_a_task_that_raised_is_not_said_to_be_over_while_what_it_began_may_run(self) -> None:
+        began, let_go, done = threading.Semaphore(0), threading.Event(), threading.Semaphore(0)
+        self.addCleanup(let_go.set)
+
+        def slowly() -> None:
+            began.release()
+            let_go.wait(BOUND)
+            done.release()
+
+        async def fails() -> None:
+            while not began.acquire(blocking=False):
+                await asyncio.sleep(0.001)
+            raise ConnectionResetError("in the middle")
+
+        @tool
+        async def impatient() -> None:
+            await asyncio.wait_for(asyncio.to_thread(slowly), 0.01)
+
+        @tool
+        async def siblings() -> None:
+            await asyncio.gather(fails(), asyncio.to_thread(slowly))
+
+        @tool
+        async def ends_all() -> None:
+            raise Unknown("the bank hung up, and nothing of this runs any more")
+
+        @tool
+        def pool() -> None:
+            raise Unknown("a thread of the pool goes on", over=False)
+
+        self.work(impatient, siblings, ends_all, pool)
+        for name in ("impatient", "siblings", "ends_all", "pool"):
+            self.fake.give(name, name)
+        self.fake.wait_seen("fail", 4)
+        said = {where.split("/")[3]: body for kind, where, body in self.fake.requests if kind == "fail"}
+        self.assertEqual({body["kind"] for body in said.values()}, {"unknown"})
+        over = {name: body.get("over", True) for name, body in said.items()}
+        self.assertEqual(over, {"impatient": False, "siblings": False, "ends_all": True, "pool": False})
+        self.assertFalse(done.acquire(blocking=False), "both threads still run")
+
     def test_a_lease_that_lapses_stops_what_runs_also_while_a_renewal_hangs(self) -> None:
         hold, began = self.waiting_tool()
         answer = threading.Event()

@@ -4,13 +4,15 @@ What is said must be true whatever happened, so the words are few. A tool that r
 kinds of `ToolError`: that kind. Anything else, also a cancelled task and an exception nobody thought of: `unknown`, because code of
 the tool ran and nobody knows how far it came. Only a call that was never begun is `not_called`.
 
-Whether code of it still runs is said as well. A thread that returned is over. A task that was cancelled is not known to be: what it
-waited for in another thread (`asyncio.to_thread`) or process goes on, and may take effect later.
+Whether code of it still runs is said as well. A thread that came back is over. A task that was cancelled or raised is not known to be:
+what it waited for in another thread (`asyncio.to_thread`), task or process goes on, and may take effect later. `wait_for` gives up on
+a thread in this way, and `gather` on its siblings. Only a kind of `ToolError` is the tool's own word that nothing is left.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import threading
 from dataclasses import dataclass
@@ -21,7 +23,7 @@ from ._lease import Hold
 from ._loop import Task
 from ._schema import BadValue, Json
 from ._tool import AnyTool, Call, Happened, NotHappened, Unclear
-from .errors import ToolError
+from .errors import ToolError, Unknown
 
 log = logging.getLogger("tenure")
 
@@ -38,17 +40,32 @@ class Outcome:
 
 def failed(kind: str, error: str) -> Outcome:
     """A call that did not return, and of which no code runs any more."""
-    return Outcome("fail", {"kind": kind, "error": error[:ERROR_CHARS_MAX]})
+    return Outcome("fail", {"kind": kind, "error": _text(error)})
 
 
 def left(error: str) -> Outcome:
-    """A call that nobody waits for any more, and of which code may still run: a thread or a process behind a cancelled task."""
-    return Outcome("fail", {"kind": "unknown", "error": error[:ERROR_CHARS_MAX], "over": False})
+    """A call that nobody waits for any more, and of which code may still run: a thread or a process behind a task that ended."""
+    return Outcome("fail", {"kind": "unknown", "error": _text(error), "over": False})
 
 
 def not_called(why: str) -> Outcome:
     """The tool was not begun, and never will be."""
     return failed("not_called", why)
+
+
+def _text(says: str) -> str:
+    """What can be sent: short, and without half characters (os.fsdecode makes some), which are not JSON for the server."""
+    return says[:ERROR_CHARS_MAX].encode("utf-8", "replace").decode()
+
+
+def _words(raised: BaseException) -> str:
+    try:
+        says = str(raised)
+    except Exception as odd:
+        says = f"it can not be shown: {type(odd).__name__}"
+    if isinstance(raised, ToolError):
+        return says or type(raised).__name__
+    return f"{type(raised).__name__}: {says}"
 
 
 class Running:
@@ -102,15 +119,17 @@ class Running:
         except BadValue as problem:
             says = f"the input does not fit the tool: {problem}"
             return self._unclear(says) if self.what == "probe" else failed("permanent", says)
+        in_loop = False
         try:
-            if function.is_async:
-                returned = self._task.run(function.function(*args, **kwargs), loop())
-            else:
-                returned = function.function(*args, **kwargs)
+            returned = function.function(*args, **kwargs)
+            # Asked of what it returns, not of the function: a decorator may hide that it is async.
+            if inspect.isawaitable(returned):
+                in_loop = True
+                returned = self._task.run(returned, loop())
         except BaseException as raised:  # SystemExit of a tool is no reason to end a worker
             if self.what == "call":
                 _points.at("after_call")
-            return self._raised(raised, function.is_async)
+            return self._raised(raised, in_loop)
         if self.what == "call":
             _points.at("after_call")
         return self._returned(returned)
@@ -128,18 +147,20 @@ class Running:
             return failed("unknown", f"the tool returned something that can not be written as JSON: {problem}")
 
     def _raised(self, raised: BaseException, in_loop: bool) -> Outcome:
-        says = f"{type(raised).__name__}: {raised}" if not isinstance(raised, ToolError) else str(raised)
+        says = _words(raised)
         if self.what == "probe":
-            return self._unclear(says or type(raised).__name__)
+            return self._unclear(says)
+        if isinstance(raised, Unknown) and not raised.over:
+            return left(says)
         if isinstance(raised, ToolError):
-            return failed(raised.kind, says or type(raised).__name__)
+            return failed(raised.kind, says)
         if in_loop and (self.call.cancelled or isinstance(raised, asyncio.CancelledError)):
             return left(f"stopped while it ran: {self.why_stopped or 'cancelled'} ({says})")
         log.error("%s raised %s (job %s, step %s)", self.tool_name, says, self.call.job, self.call.step, exc_info=raised)
-        return failed("unknown", f"the tool raised {says}")
+        return left(f"the tool raised {says}") if in_loop else failed("unknown", f"the tool raised {says}")
 
     def _unclear(self, why: str) -> Outcome:
-        return Outcome("complete", {"result": {"happened": None, "why": why[:ERROR_CHARS_MAX]}})
+        return Outcome("complete", {"result": {"happened": None, "why": _text(why)}})
 
 
 def _probed(said: Any) -> dict[str, Json]:
@@ -148,5 +169,5 @@ def _probed(said: Any) -> dict[str, Json]:
     if isinstance(said, NotHappened):
         return {"happened": False}
     if isinstance(said, Unclear):
-        return {"happened": None, "why": said.why}
-    return {"happened": None, "why": f"the probe returned {said!r} and not Happened, NotHappened or Unclear"[:ERROR_CHARS_MAX]}
+        return {"happened": None, "why": _text(said.why)}
+    return {"happened": None, "why": _text(f"the probe returned {said!r} and not Happened, NotHappened or Unclear")}

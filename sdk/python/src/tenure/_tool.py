@@ -118,7 +118,6 @@ class _Function:
 
     def __init__(self, function: Callable[..., Any], whole: bool | None) -> None:
         self.function = function
-        self.is_async = inspect.iscoroutinefunction(function)
         try:
             hints = typing.get_type_hints(function, include_extras=False)
         except NameError as problem:

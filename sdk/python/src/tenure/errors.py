@@ -31,9 +31,16 @@ class Permanent(ToolError):
 
 
 class Unknown(ToolError):
-    """It may have been applied: the connection broke after the request had left, say. The tool's class settles it."""
+    """It may have been applied: the connection broke after the request had left, say. The tool's class settles it.
+
+    `over=False` says that code of the call may still run: a thread of a pool, a process, a task.
+    """
 
     kind = "unknown"
+
+    def __init__(self, *said: object, over: bool = True) -> None:
+        super().__init__(*said)
+        self.over = over
 
 
 class Compensatable(ToolError):
