@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import subprocess
+import sys
 import threading
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from fake import BOUND, Drop, FakeClock, FakeServer, Raw
-from real import until
+from real import environment, until
 from tenure import (
     Call,
     Cancelled,
@@ -102,10 +106,8 @@ class WorkerRules(unittest.TestCase):
         kinds = {}
         for name in ("fail", "fail_async"):
             for how in raised:
-                # SystemExit in a task would end the loop of whoever owns it, which is asyncio's own rule.
-                if (name, how) != ("fail_async", "exit"):
-                    self.fake.give(f"{name}-{how}", name, {"how": how})
-        self.fake.wait_for(lambda: len(self.fake.seen("fail")) == 13, "13 failures")
+                self.fake.give(f"{name}-{how}", name, {"how": how})
+        self.fake.wait_for(lambda: len(self.fake.seen("fail")) == 14, "14 failures")
         for kind, where, body in self.fake.requests:
             if kind == "fail":
                 kinds[where.split("/")[3]] = body["kind"]
@@ -684,6 +686,60 @@ class WorkerRules(unittest.TestCase):
 
         asyncio.run(main())
         self.assertEqual(self.fake.requests[-1][0], "goodbye")
+
+
+    def test_async_with_begins_and_ends_while_all_threads_of_the_loop_are_taken(self) -> None:
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+
+        async def main() -> None:
+            @tool
+            async def here() -> None: ...
+
+            loop = asyncio.get_running_loop()
+            loop.set_default_executor(ThreadPoolExecutor(1))
+            taken = loop.run_in_executor(None, gate.wait, BOUND)
+            async with Worker(self.fake.url, tools=[here]):
+                self.fake.give("c", "here")
+                while not self.fake.seen("complete"):
+                    await asyncio.sleep(0.001)
+            self.assertEqual(self.fake.requests[-1][0], "goodbye")
+            gate.set()
+            await taken
+
+        asyncio.run(main())
+
+    def test_ctrl_c_ends_an_async_worker_whose_server_does_not_answer(self) -> None:
+        self.fake.next_answers("open", *[Drop()] * 3, lambda _path, _body: gate.wait(BOUND) and Drop())
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        program = [sys.executable, "-c", ENTERS, self.fake.url]
+        worker = subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment())
+        self.addCleanup(lambda: (worker.kill(), worker.wait()))
+        self.fake.wait_seen("open", 4)
+        worker.send_signal(signal.SIGINT)
+        said, problems = worker.communicate(timeout=BOUND)
+        self.assertFalse(gate.is_set(), "nobody waited for the server")
+        self.assertEqual(said, "over\n", problems)
+
+
+ENTERS = """
+import asyncio, sys
+from tenure import Worker, tool
+
+@tool
+def quick() -> int:
+    return 1
+
+async def main() -> None:
+    async with Worker(sys.argv[1], tools=[quick]):
+        print("entered", flush=True)
+
+try:
+    asyncio.run(main())
+except KeyboardInterrupt:
+    print("over", flush=True)
+"""
 
 
 if __name__ == "__main__":

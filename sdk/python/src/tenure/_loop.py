@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from typing import Any, Awaitable
+from typing import Any, Awaitable, Callable, TypeVar
+
+log = logging.getLogger("tenure")
+
+R = TypeVar("R")
 
 
 class Loop:
@@ -25,7 +30,7 @@ class Loop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._own = threading.Thread(target=self._loop.run_forever, name="tenure-loop", daemon=True)
+                self._own = threading.Thread(target=_run_on, args=(self._loop,), name="tenure-loop", daemon=True)
                 self._own.start()
             return self._loop
 
@@ -36,6 +41,40 @@ class Loop:
             self._own.join(1.0)
             if not self._own.is_alive():
                 self._loop.close()
+
+
+def _run_on(loop: asyncio.AbstractEventLoop) -> None:
+    """Until it is stopped. SystemExit in any task of a tool ends `run_forever`, and all other tasks with it."""
+    while True:
+        try:
+            loop.run_forever()
+            return
+        except (SystemExit, KeyboardInterrupt) as raised:
+            log.error("a task of a tool raised %r; the event loop goes on", raised)
+
+
+async def in_thread(work: Callable[[], R]) -> R:
+    """Does it in a thread of its own, which does not keep the process alive. Those of the loop are tools' own, and may all be taken."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[R] = loop.create_future()
+
+    def tell(how: Callable[[Any], None], what: Any) -> None:
+        if not done.done():
+            how(what)
+
+    def run() -> None:
+        how: tuple[Callable[[Any], None], Any]
+        try:
+            how = done.set_result, work()
+        except BaseException as raised:  # whoever waits is told
+            how = done.set_exception, raised
+        try:
+            loop.call_soon_threadsafe(tell, *how)
+        except RuntimeError:  # the loop is closed: nobody waits any more
+            pass
+
+    threading.Thread(target=run, name="tenure-worker", daemon=True).start()
+    return await done
 
 
 class Task:
@@ -59,15 +98,33 @@ class Task:
     def run(self, work: Awaitable[Any], loop: asyncio.AbstractEventLoop) -> Any:
         """Its result, or what it raised."""
         over = threading.Event()
-        tasks: list[asyncio.Task[Any]] = []
+        ended: list[Callable[[], Any]] = []
 
-        async def awaited() -> Any:
-            return await work
+        def end(how: Callable[[], Any]) -> None:
+            ended.append(how)
+            over.set()
+
+        def raising(raised: BaseException) -> Callable[[], Any]:
+            def again() -> Any:
+                raise raised
+
+            return again
+
+        async def awaited() -> Callable[[], Any]:
+            try:
+                result = await work
+                return lambda: result
+            except (SystemExit, KeyboardInterrupt) as raised:
+                # Handed on as a value: asyncio would raise them out of the loop, which is everybody's.
+                return raising(raised)
 
         def begin() -> None:
-            task = loop.create_task(awaited())
-            tasks.append(task)
-            task.add_done_callback(lambda _: over.set())
+            try:
+                task = loop.create_task(awaited())
+            except BaseException as raised:  # a thread waits for the end of what can not begin
+                end(raising(raised))
+                raise
+            task.add_done_callback(lambda task: end(lambda: task.result()()))
             with self._lock:
                 self._running = (loop, task)
                 cancelled = self._cancelled
@@ -76,4 +133,4 @@ class Task:
 
         loop.call_soon_threadsafe(begin)
         over.wait()
-        return tasks[0].result()
+        return ended[0]()

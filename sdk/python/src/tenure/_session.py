@@ -29,7 +29,7 @@ from ._crew import Crew
 from ._executor import this_process
 from ._http import Http, backoff, path
 from ._lease import Hold, Leases
-from ._loop import Loop
+from ._loop import Loop, in_thread
 from .errors import TenureError
 
 log = logging.getLogger("tenure")
@@ -204,12 +204,32 @@ class SessionWorker(Generic[T]):
 
     async def __aenter__(self: S) -> S:
         self._loop.adopt(asyncio.get_running_loop())
-        await asyncio.to_thread(self.start)
+        started = threading.Event()
+
+        def start() -> None:
+            try:
+                self.start()
+            finally:
+                started.set()
+
+        def leave() -> None:
+            started.wait()
+            self.stop()
+
+        try:
+            await in_thread(start)
+        except asyncio.CancelledError:
+            self._draining.set()
+            leaving = asyncio.ensure_future(in_thread(leave))
+            # A server that does not answer is not waited for: no session is open, and nothing was taken.
+            if started.is_set():
+                await leaving
+            raise
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         # In a thread: the functions that have to end first run in this loop.
-        await asyncio.to_thread(self.stop)
+        await in_thread(self.stop)
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
