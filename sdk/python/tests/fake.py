@@ -56,6 +56,9 @@ class FakeServer:
         self.held: dict[str, list[dict[str, Any]]] = {}
         self.session = 0
         self.closing = False
+        self.connections = 0
+        self.dead = 0
+        self.swallowed: list[str] = []
         fake = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -64,9 +67,18 @@ class FakeServer:
             def log_message(self, *_: Any) -> None:
                 pass
 
+            def setup(self) -> None:
+                super().setup()
+                with fake.changed:
+                    fake.connections += 1
+                    self.number = fake.connections
+
             def _serve(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
                 body = json.loads(self.rfile.read(length)) if length else None
+                if fake._swallows(self.number, self.command, self.path):
+                    self.close_connection = True
+                    return
                 reply = fake._answer(self.command, self.path, body)
                 if isinstance(reply, Drop):
                     self.close_connection = True
@@ -120,6 +132,21 @@ class FakeServer:
         """The next requests of this kind (open, poll, renew, complete, …) are answered so, one after the other."""
         with self.changed:
             self.script.setdefault(what, deque()).extend(replies)
+
+    def cut(self) -> None:
+        """The network changes: on the connections of until now nothing is ever answered, and nobody is told. `swallowed` gets what is
+        asked there."""
+        with self.changed:
+            self.dead = self.connections
+
+    def _swallows(self, connection: int, method: str, path: str) -> bool:
+        with self.changed:
+            if connection > self.dead:
+                return False
+            self.swallowed.append(_kind(method, path.split("?")[0].strip("/").split("/")[2:]))
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.closing, BOUND)
+            return True
 
     def tell(self, **sets: set[str]) -> None:
         with self.changed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import unittest
+from unittest import mock
 
 from fake import Drop, FakeServer, Raw
 from real import BOUND, RealServer, until
@@ -210,6 +211,42 @@ class ClientInTrouble(unittest.TestCase):
         with Client(self.fake.url) as client, self.assertRaises(TenureError) as caught:
             client.submit("f", 1)
         self.assertEqual(str(caught.exception), "unknown_flow: no (field flow); look")
+
+    def test_a_page_of_a_gateway_is_asked_past(self) -> None:
+        self.fake.next_answers("?", Raw(404, b"<html>"), (403, {"message": "Forbidden"}), (202, self.JOB))
+        with Client(self.fake.url) as client:
+            self.assertEqual(client.submit("f", 1).id, "j")
+        with Client(self.fake.url, retry_for=0) as client, self.assertRaisesRegex(Unreachable, "status 404"):
+            self.fake.next_answers("?", Raw(404, b"<html>"))
+            client.submit("f", 1)
+
+    def test_a_long_wait_keeps_that_the_job_existed(self) -> None:
+        self.fake.next_answers("?", (200, {**self.JOB, "status": "running", "is_final": False, "existed": True}))
+        self.fake.next_answers("j", (200, self.JOB))
+        with Client(self.fake.url) as client:
+            job = client.submit("f", 1, key="k", wait=60)
+        self.assertEqual((job.status, job.existed), ("completed", True))
+
+    def test_a_client_that_was_closed_says_so(self) -> None:
+        async def main() -> None:
+            client = AsyncClient(self.fake.url)
+            await client.close()
+            for asked in (client.get("j"), client.wait("j"), anext(client.watch("j")), anext(client.list())):
+                with self.assertRaisesRegex(RuntimeError, "closed"):
+                    await asyncio.wait_for(asked, BOUND)
+
+        asyncio.run(main())
+
+    def test_a_process_that_was_forked_does_not_use_its_parents_connections(self) -> None:
+        self.fake.next_answers("j", *[(200, self.JOB)] * 4)
+        with Client(self.fake.url) as client:
+            client.get("j")
+            client.get("j")
+            self.assertEqual(self.fake.connections, 1)
+            with mock.patch("tenure._http.os.getpid", return_value=-1):
+                client.get("j")
+                client.get("j")
+            self.assertEqual(self.fake.connections, 2)
 
     def test_a_server_that_does_not_answer_is_unreachable(self) -> None:
         with Client("http://127.0.0.1:1", retry_for=0.2) as client, self.assertRaises(Unreachable):

@@ -32,6 +32,8 @@ from tenure import (
 logging.getLogger("tenure").setLevel(logging.CRITICAL + 1)
 
 GARBAGE = Raw(200, b"<html>hello</html>")
+NOT_HERE = Raw(404, b"<html>default backend - 404</html>")
+"""What a gateway says while the server behind it is being replaced."""
 
 
 class WorkerRules(unittest.TestCase):
@@ -461,6 +463,60 @@ class WorkerRules(unittest.TestCase):
         said = self.fake.wait_seen("complete", 5)
         self.assertTrue(all(body == {"session": "s1", "epoch": 1, "result": 1} for body in said))
         self.assertEqual(called, [1])
+
+    def test_a_page_of_a_gateway_is_no_answer_whatever_its_status(self) -> None:
+        hold, began = self.waiting_tool()
+        self.fake.next_answers("open", NOT_HERE, Raw(401, b"who are you?"), (403, {"message": "Forbidden"}))
+        self.work(hold)
+        self.fake.give("c", "hold")
+        self.assertTrue(began.wait(BOUND))
+        self.fake.next_answers("renew", NOT_HERE, Raw(410, b""), (404, {"message": "no Route matched"}))
+        self.fake.next_answers("poll", NOT_HERE, (404, {"message": "no Route matched"}))
+        self.fake.wait_for(lambda: not self.fake.script["renew"] and not self.fake.script["poll"], "both")
+        self.fake.wait_seen("renew", len(self.fake.seen("renew")) + 1)
+        self.assertEqual(self.fake.seen("renew")[-1]["calls"], [{"call": "c", "epoch": 1}], "it is still held")
+        self.assertEqual(self.fake.seen("complete"), [])
+        self.fake.next_answers("complete", NOT_HERE, Raw(405, b"nginx"))
+        self.fake.tell(stop={"c"})
+        self.assertEqual(len(self.fake.wait_seen("complete", 3)), 3)
+        self.assertEqual((self.fake.seen("fail"), len(self.fake.seen("open"))), ([], 4))
+
+    def test_a_session_that_the_server_does_not_know_is_over(self) -> None:
+        hold, began = self.waiting_tool()
+        self.work(hold)
+        self.fake.give("c", "hold")
+        self.assertTrue(began.wait(BOUND))
+        self.fake.next_answers("renew", (404, {"code": "not_found", "detail": "there is no session s1"}))
+        self.assertEqual(self.only("complete")["result"], "stopped")
+        self.fake.wait_seen("open", 2)
+
+    def test_connections_that_a_network_left_dead_cost_one_renewal_and_no_call(self) -> None:
+        together = threading.Barrier(4)
+
+        @tool
+        def quick() -> int:
+            return 1
+
+        def at_once(_path: str, _body: Any) -> None:
+            together.wait(BOUND)
+
+        hold, began = self.waiting_tool()
+        self.work(hold, quick)
+        # Four connections are kept.
+        self.fake.next_answers("complete", *[at_once] * 4)
+        for n in range(4):
+            self.fake.give(f"q{n}", "quick")
+        self.fake.wait_seen("complete", 4)
+        self.fake.give("c", "hold")
+        self.assertTrue(began.wait(BOUND))
+        self.fake.cut()
+        self.fake.wait_for(lambda: "renew" in self.fake.swallowed, "a renewal that gets lost")
+        count = len(self.fake.seen("renew"))
+        self.fake.wait_seen("renew", count + 2)
+        self.assertEqual(self.fake.swallowed.count("renew"), 1)
+        self.assertEqual(len(self.fake.seen("complete")), 4, "nothing was stopped")
+        self.fake.tell(stop={"c"})
+        self.fake.wait_seen("complete", 5)
 
     def test_polls_that_fail_or_make_no_sense_are_asked_again(self) -> None:
         @tool

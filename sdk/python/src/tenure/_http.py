@@ -59,6 +59,7 @@ class Http:
             self._headers["Authorization"] = f"Basic {secret}"
         self._kept: list[http.client.HTTPConnection] = []
         self._kept_max = KEPT_MAX
+        self._kept_by = os.getpid()
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -68,7 +69,19 @@ class Http:
         for connection in kept:
             connection.close()
 
+    def _forget(self) -> None:
+        """Lets go of the kept connections: what cost one its answer, a network that changed say, has cost them all theirs, and each of
+        them would be found out by a request that waits in vain."""
+        with self._lock:
+            kept, self._kept = self._kept, []
+        for connection in kept:
+            connection.close()
+
     def _connection(self, timeout: float) -> tuple[http.client.HTTPConnection, bool]:
+        if self._kept_by != os.getpid():
+            # After a fork they are the parent's: two processes would read each other's answers.
+            self._kept_by = os.getpid()
+            self._forget()
         with self._lock:
             if self._kept:
                 kept = self._kept.pop()
@@ -102,8 +115,8 @@ class Http:
         headers: Mapping[str, str] | None = None,
         again: Callable[[], Any] | None = None,
     ) -> Answer:
-        """One request. Raises TenureError for an answer that is not 2xx, Unreachable without one. If a kept connection turns out
-        to be closed it is sent once more; `again` gives its body then, where that has to be another."""
+        """One request. Raises TenureError for an answer of the server that is not 2xx, Unreachable without one. If a kept
+        connection turns out to be closed it is sent once more; `again` gives its body then, where that has to be another."""
         data = _data(body)
         sent = {**self._headers, **(headers or {})}
         if data is not None:
@@ -125,30 +138,24 @@ class Http:
     ) -> tuple[http.client.HTTPResponse, bytes]:
         connection, was_kept = self._connection(timeout)
         try:
-            connection.request(method, path, data, dict(headers))
-            response = connection.getresponse()
-        except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
-            connection.close()
-            if not was_kept:
-                raise
-            # The server closes what was quiet for a while, and says so only when it is used.
-            connection = self._fresh(timeout)
             try:
+                connection.request(method, path, data, dict(headers))
+                response = connection.getresponse()
+            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                connection.close()
+                if not was_kept:
+                    raise
+                # The server closes what was quiet for a while, and says so only when it is used.
+                connection = self._fresh(timeout)
                 data = data if again is None else _data(again())
                 connection.request(method, path, data, dict(headers))
                 response = connection.getresponse()
-            except BaseException:
-                connection.close()
-                raise
-        except BaseException:
-            connection.close()
-            raise
-        try:
             content = response.read(BODY_MAX + 1)
             if len(content) > BODY_MAX:
                 raise http.client.HTTPException(f"the answer is larger than {BODY_MAX} bytes")
         except BaseException:
             connection.close()
+            self._forget()
             raise
         if response.will_close or connection.sock is None:
             connection.close()
@@ -199,26 +206,26 @@ class Http:
 
 
 def _data(body: Any) -> bytes | None:
-    return None if body is None else json.dumps(body, separators=(",", ":"), allow_nan=False).encode()
+    return None if body is None else json.dumps(body, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
 
 
 def _read(method: str, path: str, status: int, content: bytes) -> Answer:
     """An answer, or the problem that it is."""
     try:
-        body = json.loads(content) if content.strip() else None
+        body, is_json = json.loads(content) if content.strip() else None, True
     except ValueError:
-        body, garbled = None, content[:200].decode("utf-8", "replace")
-        if 200 <= status < 300:
-            # Whoever sent this is not the server. Asking again is as safe as after no answer at all.
-            raise Unreachable(f"{method} {path}: status {status} with something that is not JSON: {garbled!r}") from None
-    else:
-        garbled = ""
-    if 200 <= status < 300:
+        body, is_json = None, False
+    if is_json and 200 <= status < 300:
         return Answer(status, body)
     said: Mapping[str, Any] = body if isinstance(body, dict) else {}
+    if not isinstance(said.get("code"), str):
+        # Whoever sent this is not the server, which names every problem: a gateway on the way, say, that has lost it for a moment. Its
+        # status says nothing about what was asked for, and asking again is as safe as after no answer at all.
+        garbled = content[:200].decode("utf-8", "replace")
+        raise Unreachable(f"{method} {path}: status {status} with something that is not the server's: {garbled!r}")
     raise TenureError(
-        str(said.get("code", f"http_{status}")),
-        str(said.get("detail") or said.get("title") or garbled or f"{method} {path} was answered with status {status}"),
+        said["code"],
+        str(said.get("detail") or said.get("title") or f"{method} {path} was answered with status {status}"),
         status=status,
         field=said.get("field"),
         fix=said.get("fix"),

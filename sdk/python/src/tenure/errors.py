@@ -100,8 +100,8 @@ class TenureError(Exception):
 
 
 class Unreachable(TenureError):
-    """No answer, or none that can be read. Nobody knows whether the request was carried out; all requests of this package
-    can be repeated."""
+    """No answer, or none of the server's: something that can not be read, or the error page of a gateway. Nobody knows whether the
+    request was carried out; all requests of this package can be repeated."""
 
     def __init__(self, detail: str) -> None:
         super().__init__("unreachable", detail, fix="is the server running, and is this its address?")
