@@ -122,7 +122,7 @@ class FakeServer:
             self.queue.append(said)
             self.changed.notify_all()
 
-    def lost(self, path: str, body: Any) -> Reply:
+    def lose(self, path: str, body: Any) -> Reply:
         """For `next_answers`: it is done as it should be, and the answer never arrives."""
         parts = path.split("?")[0].strip("/").split("/")[2:]
         self._usual(_kind("POST", parts), parts, body)

@@ -101,6 +101,8 @@ class SessionWorker(Generic[T]):
         self._running: dict[tuple[str, Hold], T] = {}
         # What became of these could not be told. They are not held any more, and must not be begun a second time.
         self._untold: set[tuple[str, Hold]] = set()
+        # Until then a poll says what this worker has.
+        self._repeats_until = 0.0
         self._opening = threading.Lock()
         self._renewing = threading.Lock()
         self._draining = threading.Event()
@@ -370,7 +372,7 @@ class SessionWorker(Generic[T]):
     # --- the poller -----------------------------------------------------------------------------------------------------
 
     def _poll(self) -> None:
-        waits, answered = backoff(), True
+        waits = backoff()
         while not self._draining.is_set():
             room = self._wait_for_room()
             if room == 0:
@@ -381,14 +383,16 @@ class SessionWorker(Generic[T]):
                 continue
             wait = min(POLL_SECONDS_MAX, self._leases.lease / RENEWALS_PER_LEASE)
             body: dict[str, Any] = {"max": min(room, POLL_MAX), "wait_ms": round(wait * 1000)}
-            repeated = functools.partial(self._repeated, session, body)
-            body = body if answered else repeated()
-            sent, answered = self._clock(), False
+            repeated = functools.partial(self._given_up, session, body)
+            sent = self._clock()
+            body = body if sent >= self._repeats_until else self._repeated(session, body)
             where = path(self._many, "sessions", session, "poll")
             try:
-                said = self._http.once("POST", where, body, timeout=wait + 10, again=repeated).body
+                # Given up well within the lease: what it may have brought is asked about while it is still this session's.
+                said = self._http.once("POST", where, body, timeout=wait + self._patience(), again=repeated).body
                 brought = list(said[self._many])
             except TenureError as problem:
+                self._given_up(session, body)
                 if _is_over(problem):
                     self._ended(session)
                 elif problem.status in FATAL:
@@ -398,10 +402,11 @@ class SessionWorker(Generic[T]):
                     self._draining.wait(next(waits))
                 continue
             except UNREADABLE as problem:
+                self._given_up(session, body)
                 log.warning("the answer to a poll can not be read: %r", problem)
                 self._draining.wait(next(waits))
                 continue
-            waits, answered = backoff(), True
+            waits = backoff()
             for one in brought:
                 try:
                     it = self._read(one, session)
@@ -410,6 +415,12 @@ class SessionWorker(Generic[T]):
                     log.error("a %s can not be read: %r in %.200r", self._one, problem, one)
                     continue
                 self._take(it, sent)
+
+    def _given_up(self, session: str, body: dict[str, Any]) -> dict[str, Any]:
+        """A poll got no answer: the next ones are repeated ones. For a whole lease, and not only until one is answered: the poll that
+        was given up may be somewhere on its way still, and be carried out after the next one."""
+        self._repeats_until = self._clock() + self._leases.lease
+        return self._repeated(session, body)
 
     def _wait_for_room(self) -> int:
         with self._room:
