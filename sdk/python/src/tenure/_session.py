@@ -469,5 +469,6 @@ class SessionWorker(Generic[T]):
 
 
 def _is_over(problem: TenureError) -> bool:
-    # 404: a server that knows nothing of the session, after its store was put back from a backup say.
-    return problem.status in (404, 410) or problem.code == "session_ended"
+    # not_found: a server that knows nothing of the session, because it was over long ago, or the store was put back from a backup. In
+    # words and not by the status alone: a gateway that does not find the server says 404 as well.
+    return problem.status == 410 or problem.code in ("session_ended", "not_found")
