@@ -321,6 +321,20 @@ class Processes(unittest.TestCase):
         self.assertEqual((len(happened), len({line[2] for line in happened})), (200, 200))
         self.assertEqual({int(line[3]) for line in happened}, {process.pid for process in both})
 
+    def test_the_death_of_a_process_says_nothing_about_a_tool_that_leaves_others_behind(self) -> None:
+        victim = self.start("leaving:act", point="before_call:KILL").ready()
+        client = self.server.client
+        job = submit_call(client, "act")
+        until("its end", victim.struck)
+        self.start("leaving:act").ready()
+        # The probe finds no trace, and that does not count: what was left behind may still act.
+        found = until("attention", lambda: (j := client.get(job)).status == "attention" and j)
+        assert found and found.attention
+        self.assertEqual(acts(self.outside, "act"), [])
+        client.resolve(job, found.attention["step"], "did_not_happen", by="ada")
+        done = client.wait(job, BOUND)
+        self.assertEqual((done.status, len(acts(self.outside, "act"))), ("completed", 1), done.why)
+
     def test_sigterm_ends_what_runs_and_loses_nothing(self) -> None:
         first = self.start("slow:one").ready()
         client = self.server.client

@@ -83,7 +83,17 @@ class WorkerRules(unittest.TestCase):
         opened = self.only("open")
         self.assertEqual((opened["name"], opened["lease_ms"]), ("me", 3000))
         self.assertEqual([(t["name"], t["class"]) for t in opened["tools"]], [("shop.add", "idempotent")])
-        self.assertIn("executor", opened)
+        self.assertTrue(opened["executor"])
+
+    def test_the_process_is_not_named_where_a_tool_may_outlive_it(self) -> None:
+        @tool
+        def stays() -> None: ...
+
+        @tool(leaves_processes=True)
+        def starts_a_program() -> None: ...
+
+        self.work(stays, starts_a_program)
+        self.assertIsNone(self.only("open")["executor"])
 
     def test_each_exception_is_told_as_its_kind_and_any_other_is_unknown(self) -> None:
         raised: dict[str, BaseException] = {

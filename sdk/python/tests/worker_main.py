@@ -1,7 +1,7 @@
 """A worker process for tests: worker_main.py URL OUTSIDE CONCURRENCY CLASS:NAME…
 
 Each tool appends a line to the file OUTSIDE, which is the world whose effects are counted. `both:NAME` waits until two processes
-have begun; `slow:NAME` until a file NAME lies beside OUTSIDE or it should stop.
+have begun; `slow:NAME` until a file NAME lies beside OUTSIDE or it should stop; `leaving:NAME` is verifiable and may leave processes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def acted(name: str, key: str | None = None) -> list[list[str]]:
     return [line for line in found if line[:2] == ["act", name] and key in (None, line[2])]
 
 
-def plain(name: str, class_: Any) -> Tool[..., Any]:
+def plain(name: str, class_: Any, **terms: Any) -> Tool[..., Any]:
     def function(call: Call) -> str:
         act("act", name, call.key)
         _points.at("in_call")
@@ -39,7 +39,7 @@ def plain(name: str, class_: Any) -> Tool[..., Any]:
         return f"done {name}"
 
     # Calls are counted one by one; a test does not want to wait for ordinary pauses.
-    made = tool(name=name, class_=class_, timeout=60, backoff=0.05)(function)
+    made = tool(name=name, class_=class_, timeout=60, backoff=0.05, **terms)(function)
     if class_ == "verifiable":
 
         @made.probe
@@ -83,6 +83,8 @@ def slow(name: str) -> Tool[..., Any]:
 
 def build(said: str) -> Tool[..., Any]:
     kind, _, name = said.partition(":")
+    if kind == "leaving":
+        return plain(name, "verifiable", leaves_processes=True)
     return {"both": both, "slow": slow}[kind](name) if kind in ("both", "slow") else plain(name, kind)
 
 

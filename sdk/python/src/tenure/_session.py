@@ -26,7 +26,7 @@ from typing import Any, Callable, ClassVar, Generic, Iterator, Mapping, Protocol
 from . import _points
 from ._clock import Clock
 from ._crew import Crew
-from ._executor import this_process
+from ._executor import Executor, this_process
 from ._http import Http, backoff, path
 from ._lease import Hold, Leases
 from ._loop import Loop, in_thread
@@ -115,6 +115,10 @@ class SessionWorker(Generic[T]):
     def _declares(self) -> dict[str, Any]:
         """What a session is opened with, besides its name."""
         raise NotImplementedError
+
+    def _executor(self) -> Executor | None:
+        """The process with which everything ends that is run here; none if something may outlive it."""
+        return this_process()
 
     def _read(self, said: Mapping[str, Any], session: str) -> T:
         """What a poll has brought. Raises one of UNREADABLE."""
@@ -270,7 +274,7 @@ class SessionWorker(Generic[T]):
         with self._opening:
             if self._leases.session is not None and self._leases.session != ended:
                 return
-            body: dict[str, Any] = {"name": self._name, **self._declares(), "executor": this_process()}
+            body: dict[str, Any] = {"name": self._name, **self._declares(), "executor": self._executor()}
             if self._wanted_lease is not None:
                 body["lease_ms"] = round(self._wanted_lease * 1000)
             waits = backoff()

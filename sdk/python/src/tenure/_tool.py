@@ -168,6 +168,7 @@ class Tool(Generic[P, R]):
         retry_max: int | None = None,
         backoff: float | None = None,
         whole: bool | None = None,
+        leaves_processes: bool = False,
     ) -> None:
         if class_ is not None and class_ not in CLASSES:
             raise ValueError(f"class_={class_!r}: give one of {', '.join(CLASSES)}")
@@ -184,6 +185,7 @@ class Tool(Generic[P, R]):
         self.name = name or function.__name__
         self.doc = doc if doc is not None else (inspect.getdoc(function) or "").partition("\n")[0]
         self.timeout, self.retry_max, self.backoff = timeout, retry_max, backoff
+        self.leaves_processes = leaves_processes
         self.__name__ = function.__name__
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
@@ -272,6 +274,7 @@ def tool(
     retry_max: int | None = None,
     backoff: float | None = None,
     whole: bool | None = None,
+    leaves_processes: bool = False,
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
@@ -281,7 +284,9 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     `class_` says what settles a call whose outcome nobody knows, after a crash say: `idempotent` (called again with the same
     key), `verifiable` (its probe is asked), `compensatable` (undone, then called again), `irreversible` (a person is asked; so is
     a tool without a class). `timeout` and `backoff` are seconds. The input is an object with one member for each parameter; a
-    single dataclass or TypedDict is the whole input, as is any single parameter with `whole=True`.
+    single dataclass or TypedDict is the whole input, as is any single parameter with `whole=True`. `leaves_processes=True` is for one
+    that starts processes (or work on another machine) which may go on after the worker's own process is dead: that process is then
+    not named to the server, which otherwise takes its death for the end of the call.
     """
     if function is not None:
         return Tool(function)

@@ -11,6 +11,7 @@ from typing import Any, Iterable, Mapping
 
 from . import _points
 from ._clock import Clock, boottime
+from ._executor import Executor
 from ._http import path
 from ._running import Outcome, Running, failed, not_called
 from ._session import DELIVER_SECONDS, SessionWorker
@@ -52,6 +53,10 @@ class Worker(SessionWorker[Running]):
 
     def _declares(self) -> dict[str, Any]:
         return {"tools": self._declared}
+
+    def _executor(self) -> Executor | None:
+        # That this process is dead must not say that a call is, if code of it runs elsewhere.
+        return None if any(tool.leaves_processes for tool in self._tools.values()) else super()._executor()
 
     def _read(self, said: Mapping[str, Any], session: str) -> Running:
         return Running(said, session)
