@@ -52,7 +52,13 @@ class AsyncClient:
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
+    def _need_open(self) -> None:
+        """Its threads end with it: who asks them afterwards would wait for ever."""
+        if self._closed.is_set():
+            raise RuntimeError("this client is closed; make a new one")
+
     async def _do(self, work: Callable[[], T], crew: Crew | None = None) -> T:
+        self._need_open()
         done: T = await asyncio.wrap_future((crew or self._crew).submit(work))
         return done
 
@@ -180,6 +186,7 @@ class AsyncClient:
 
     async def watch(self, job: str, *, from_version: int = 1, quiet_seconds: float = 60.0) -> AsyncIterator[Event]:
         """See `Client.watch`. Each has a thread of its own, which ends soon after nobody looks any more."""
+        self._need_open()
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Any] = asyncio.Queue()
         given_up = threading.Event()

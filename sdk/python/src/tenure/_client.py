@@ -6,6 +6,7 @@ become a second job.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 import uuid
@@ -119,7 +120,8 @@ class Client:
         job = Job.of(self._ask("POST", where + query(wait=first), body, waits=first or 0.0).body)
         if wait is None or job.is_final or first == wait:
             return job
-        return self.wait(job.id, max(0.0, wait - (time.monotonic() - began)))
+        done = self.wait(job.id, max(0.0, wait - (time.monotonic() - began)))
+        return dataclasses.replace(done, existed=job.existed)
 
     # --- reading --------------------------------------------------------------------------------------------------------
 
