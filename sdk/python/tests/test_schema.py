@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import datetime
 import enum
+import types
 import unittest
 from typing import Any, Literal, Mapping, Optional, Sequence, TypedDict, Union
 
@@ -16,6 +18,15 @@ class Order:
     id: str
     cents: int = 0
     tags: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Checked:
+    id: str
+
+    def __post_init__(self) -> None:
+        if not self.id:
+            raise ValueError("an id is not empty")
 
 
 class Address(TypedDict, total=False):
@@ -86,6 +97,8 @@ class Decoding(unittest.TestCase):
         for value, hint, expected in [
             (3, int, 3),
             (3.0, int, 3),
+            (float(2**53), int, 2**53),
+            (2**64 - 1, int, 2**64 - 1),
             (3, float, 3.0),
             ("x", str | None, "x"),
             (None, str | None, None),
@@ -119,6 +132,9 @@ class Decoding(unittest.TestCase):
             ([1], tuple[int, int], "input"),
             ("yesterday", datetime.datetime, "input"),
             ({"a": "x"}, dict[str, int], "input.a"),
+            (float(2**53 + 2), int, "input"),
+            (-1e300, int, "input"),
+            ({"id": ""}, Checked, "input"),
         ]:
             with self.subTest(value=value, hint=str(hint)), self.assertRaises(BadValue) as caught:
                 decode(value, hint)
@@ -136,10 +152,36 @@ class Encoding(unittest.TestCase):
                 self.assertEqual(decode(encode(value), type(value)), value)
 
     def test_what_json_can_not_say_is_refused_with_its_place(self) -> None:
-        for value, at in [(float("nan"), "result"), ([1, {2}], "result[1]"), ({"a": b"x"}, "result.a"), ({1: 2}, "result")]:
+        for value, at in [
+            (float("nan"), "result"),
+            ([1, {2}], "result[1]"),
+            ({"a": b"x"}, "result.a"),
+            ({"a": bytearray(b"x")}, "result.a"),
+            ({1: 2}, "result"),
+            ({"a": "\ud800"}, "result.a"),
+            ({"\ud800": 1}, "result"),
+        ]:
             with self.subTest(value=repr(value)), self.assertRaises(BadValue) as caught:
                 encode(value)
             self.assertEqual(caught.exception.at, at)
+
+    def test_an_integer_that_would_be_rounded_is_refused(self) -> None:
+        for value in (-(2**63), 2**64 - 1):
+            self.assertEqual(encode({"n": value}), {"n": value})
+        for value in (-(2**63) - 1, 2**64, 10**5000):
+            with self.assertRaisesRegex(BadValue, "result.n: .* beyond 64 bits"):
+                encode({"n": value})
+
+    def test_any_mapping_is_an_object_and_any_sequence_a_list(self) -> None:
+        for value, expected in [
+            (types.MappingProxyType({"a": (1, 2)}), {"a": [1, 2]}),
+            (collections.ChainMap({"a": 1}), {"a": 1}),
+            (range(3), [0, 1, 2]),
+            (collections.deque("ab"), ["a", "b"]),
+            (collections.UserList([1]), [1]),
+        ]:
+            with self.subTest(value=repr(value)):
+                self.assertEqual(encode(value), expected)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import signal
 import subprocess
@@ -161,6 +162,97 @@ class WorkerRules(unittest.TestCase):
         said = self.only("fail")
         self.assertEqual(said["kind"], "unknown")
         self.assertIn("too large", said["error"])
+
+    def test_whatever_a_tool_says_there_is_something_that_can_be_sent(self) -> None:
+        deep: list[Any] = []
+        for _ in range(100_000):
+            deep = [deep]
+
+        class Mute(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError("no words")
+
+        results = {"half": "a\ud800b", "key": {"\ud800": 1}, "digits": 10**5000, "rounded": 2**64, "deep": deep}
+        errors = {"half": OSError("a\ud800b"), "named": Permanent("\udcff"), "mute": Mute()}
+
+        @tool
+        def returns(what: str) -> Any:
+            return results[what]
+
+        @tool
+        def raises(what: str) -> Any:
+            raise errors[what]
+
+        self.work(returns, raises)
+        for what in results:
+            self.fake.give(f"returns-{what}", "returns", {"what": what})
+        for what in errors:
+            self.fake.give(f"raises-{what}", "raises", {"what": what})
+        self.fake.wait_seen("fail", len(results) + len(errors))
+        said = {where.split("/")[3]: body for kind, where, body in self.fake.requests if kind == "fail"}
+        kinds = {name: body["kind"] for name, body in said.items()}
+        expected = {name: "unknown" for name in kinds} | {"raises-named": "permanent"}
+        self.assertEqual(kinds, expected)
+        self.assertIn("OSError: a?b", said["raises-half"]["error"])
+        self.assertEqual(self.fake.seen("complete"), [])
+
+    def test_a_body_that_can_not_be_written_is_told_as_unknown(self) -> None:
+        @tool
+        def quick() -> int:
+            return 1
+
+        worker = self.work(quick)
+        ask = worker._http.ask
+
+        def refuses(method: str, where: str, body: Any = None, **more: Any) -> Any:
+            if where.endswith("/complete"):
+                raise RecursionError("maximum recursion depth exceeded")
+            return ask(method, where, body, **more)
+
+        worker._http.ask = refuses  # type: ignore[method-assign]
+        self.fake.give("c", "quick")
+        said = self.only("fail")
+        self.assertEqual((said["kind"], said.get("over", True)), ("unknown", True))
+        self.assertIn("RecursionError", said["error"])
+
+    def test_a_tool_that_exits_in_a_task_costs_the_other_async_tools_nothing(self) -> None:
+        @tool
+        async def leaves(deep: bool) -> None:
+            async def inside() -> None:
+                raise SystemExit(3)
+
+            await (asyncio.create_task(inside()) if deep else inside())
+
+        @tool
+        async def double(n: int) -> int:
+            await asyncio.sleep(0)
+            return 2 * n
+
+        self.work(leaves, double)
+        for deep in (False, True):
+            self.fake.give(f"exit-{deep}", "leaves", {"deep": deep})
+            self.fake.wait_seen("fail", 1 + deep)
+            self.fake.give(f"next-{deep}", "double", {"n": 4})
+            self.fake.wait_seen("complete", 1 + deep)
+        self.assertTrue(all("SystemExit" in body["error"] for body in self.fake.seen("fail")))
+
+    def test_an_async_tool_under_a_plain_decorator_is_awaited(self) -> None:
+        def logged(function: Any) -> Any:
+            @functools.wraps(function)
+            def inner(*args: Any, **kwargs: Any) -> Any:
+                return function(*args, **kwargs)
+
+            return inner
+
+        @tool
+        @logged
+        async def double(n: int) -> int:
+            await asyncio.sleep(0)
+            return 2 * n
+
+        self.work(double)
+        self.fake.give("c", "double", {"n": 4})
+        self.assertEqual(self.only("complete")["result"], 8)
 
     def test_probes_and_compensations_have_their_own_words(self) -> None:
         @tool

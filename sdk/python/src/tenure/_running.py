@@ -141,7 +141,7 @@ class Running:
             if self.what == "compensate":
                 return Outcome("complete", {"result": None})
             return Outcome("complete", {"result": _schema.encode(returned)})
-        except BadValue as problem:
+        except Exception as problem:  # BadValue, or what a result does when somebody looks at it
             # It happened: a result that can not be written down must not make it look otherwise.
             log.error("%s returned something that is not JSON: %s", self.tool_name, problem)
             return failed("unknown", f"the tool returned something that can not be written as JSON: {problem}")

@@ -17,6 +17,11 @@ from typing import Any, Literal, Mapping, Sequence, Union
 Json = Any
 """What json.loads returns."""
 
+INTEGER_MIN, INTEGER_MAX = -(2**63), 2**64 - 1
+"""What the server keeps as an integer. Beyond it a number is a float to it, and no longer the same."""
+EXACT_MAX = 2**53
+"""Up to here a float that is whole is the integer that was meant."""
+
 
 class BadValue(ValueError):
     """A value does not fit its type. Says where."""
@@ -160,6 +165,8 @@ def decode(value: Json, hint: Any, at: str = "input") -> Any:
     if hint is int:
         whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
         _need(whole and not isinstance(value, bool), value, at, "an integer")
+        exact = isinstance(value, int) or abs(value) <= EXACT_MAX
+        _need(exact, value, at, "an integer that was not rounded on its way; send one this large as a string")
         return int(value)
     if hint is float:
         _need(isinstance(value, (int, float)) and not isinstance(value, bool), value, at, "a number")
@@ -182,7 +189,12 @@ def decode(value: Json, hint: Any, at: str = "input") -> Any:
         raise BadValue(at, f"needs one of {[m.value for m in hint]}, not {_shown(value)}")
     if is_record(hint):
         members = decode_members(value, _members(hint), at)
-        return members if is_typed_dict(hint) else hint(**members)
+        if is_typed_dict(hint):
+            return members
+        try:
+            return hint(**members)
+        except Exception as problem:  # a check in __post_init__
+            raise BadValue(at, f"{type(problem).__name__}: {problem}") from problem
     return _decode_generic(value, hint, at)
 
 
@@ -259,11 +271,16 @@ def _shown(value: Json) -> str:
 
 def encode(value: Any, at: str = "result") -> Json:
     """A value as JSON. Raises BadValue where it has no JSON form."""
-    if value is None or isinstance(value, (bool, str)):
-        return value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, enum.Enum):
         return encode(value.value, at)
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return _unicode(value, at)
     if isinstance(value, int):
+        # Its digits are not shown: there may be more than Python is willing to write.
+        if not INTEGER_MIN <= value <= INTEGER_MAX:
+            raise BadValue(at, "an integer beyond 64 bits would be rounded; send it as a string")
         return value
     if isinstance(value, float):
         if not math.isfinite(value):
@@ -273,11 +290,20 @@ def encode(value: Any, at: str = "result") -> Json:
         return value.isoformat()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: encode(getattr(value, f.name), f"{at}.{f.name}") for f in dataclasses.fields(value)}
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise BadValue(at, f"the key {key!r} is not a string")
-        return {key: encode(item, f"{at}.{key}") for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+        return {_unicode(key, at): encode(item, f"{at}.{key}") for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, (bytes, bytearray, memoryview)):
         return [encode(item, f"{at}[{i}]") for i, item in enumerate(value)]
     raise BadValue(at, f"a {type(value).__name__} has no JSON form")
+
+
+def _unicode(text: str, at: str) -> str:
+    """Text as it is, unless it holds half a character: JSON has no form for one, and a server refuses what Python would write."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as problem:
+        raise BadValue(at, f"a string has half a character (a lone surrogate) at {problem.start}") from None
+    return text

@@ -13,7 +13,7 @@ from . import _points
 from ._clock import Clock, boottime
 from ._executor import Executor
 from ._http import path
-from ._running import Outcome, Running, failed, not_called
+from ._running import Outcome, Running, failed, left, not_called
 from ._session import DELIVER_SECONDS, SessionWorker
 from ._tool import AnyTool
 from .errors import TenureError, Unreachable
@@ -87,7 +87,7 @@ class Worker(SessionWorker[Running]):
         self._finish(it, not_called("the session had ended before it was begun"))
 
     def _run(self, it: Running) -> None:
-        outcome = failed("unknown", "the worker failed")
+        outcome = left("the worker failed")
         try:
             outcome = self._outcome(it)
         finally:
@@ -109,7 +109,12 @@ class Worker(SessionWorker[Running]):
         try:
             if running.what == "call":
                 _points.at("before_complete")
-            told = self._deliver(running, outcome)
+            try:
+                told = self._deliver(running, outcome)
+            except Exception as problem:  # it can not even be written: nested too deeply, say
+                log.exception("what became of %s can not be sent", running.tool_name)
+                says = f"what became of it can not be sent: {type(problem).__name__}"
+                told = self._deliver(running, left(says) if outcome.body.get("over") is False else failed("unknown", says))
             if running.what == "call":
                 _points.at("after_complete")
         finally:
