@@ -1,17 +1,21 @@
-"""The README's example, literally; and the requests of docs/workers-in-any-language.md, as they stand there."""
+"""The README's example, literally; the requests of docs/workers-in-any-language.md, as they stand there; and the worker in one file that
+the page names."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+from fake import Drop, FakeServer, Raw
 from real import BOUND, RealServer, environment, submit_call, until
 from tenure import TenureError
 
@@ -71,12 +75,13 @@ class Protocol(unittest.TestCase):
     def test_the_requests_of_the_page_are_answered_as_it_says(self) -> None:
         text = page("workers-in-any-language.md", "../../docs/workers-in-any-language.md")
         examples = {self.kind(block): block for block in blocks(text, "console")}
-        self.assertEqual(set(examples), {"sessions", "poll", "renew", "complete", "fail", "release", "DELETE", "calls"})
+        kinds = {"sessions", "jobs", "poll", "renew", "complete", "fail", "release", "DELETE", "calls"}
+        self.assertEqual(set(examples), kinds)
         self.names["SESSION"] = self.run_example(examples["sessions"])["session"]
         for last in ("fail", "release", "complete"):
             # What was given back comes again, and is completed; what failed has a second call that nobody here wants.
             if last != "complete":
-                self.names["JOB"] = submit_call(self.server.client, "charge", {"order": "o-1"})
+                self.names["JOB"] = self.run_example(examples["jobs"])["id"]
             taken = until("the call", lambda: self.taken(examples["poll"]))
             self.names.update(CALL=taken["call"], EPOCH=str(taken["epoch"]))
             self.run_example(examples["renew"])
@@ -87,21 +92,76 @@ class Protocol(unittest.TestCase):
         self.assertIsNone(self.run_example(examples["DELETE"]))
 
     def test_the_limits_of_the_page_are_the_servers(self) -> None:
-        def opened(lease_ms: int) -> Any:
-            body = {"name": "n", "lease_ms": lease_ms, "tools": [{"name": "t"}]}
+        def opened(lease_ms: int = 15_000, name: str = "n", tools: int = 1, **tool: Any) -> Any:
+            said = [{"name": f"t{n}", **tool} for n in range(tools)]
+            body = {"name": name, "lease_ms": lease_ms, "tools": said}
             return self.server.client._ask("POST", "/v1/calls/sessions", body).body["session"]
 
         def polled(session: str, most: int) -> Any:
             return self.server.client._ask("POST", f"/v1/calls/sessions/{session}/poll", {"max": most}).body
 
-        self.assertTrue(opened(200))
+        for fits in ({"lease_ms": 200}, {"lease_ms": 3_600_000}, {"name": "n" * 128}, {"tools": 256}, {"name": "é" * 64}):
+            self.assertTrue(opened(**fits))
+        self.assertTrue(opened(name="of one", **{"class": "verifiable", "probe": True}))
         for most in (1, 64):
-            self.assertEqual(polled(opened(15_000), most), {"calls": []})
-        for refused, field in [(lambda: opened(199), "lease_ms"), (lambda: polled(opened(15_000), 0), "max"),
-                               (lambda: polled(opened(15_000), 65), "max")]:
+            self.assertEqual(polled(opened(), most), {"calls": []})
+
+        def named(name: str) -> Any:
+            body = {"name": "n", "tools": [{"name": name}]}
+            return self.server.client._ask("POST", "/v1/calls/sessions", body).body["session"]
+
+        self.assertTrue(named("t" * 100))
+        for refused, field in [
+            (lambda: opened(lease_ms=199), "lease_ms"),
+            (lambda: opened(lease_ms=3_600_001), "lease_ms"),
+            (lambda: opened(name="n" * 129), "name"),
+            (lambda: opened(name="é" * 65), "name"),
+            (lambda: opened(tools=0), "tools"),
+            (lambda: opened(tools=257), "tools"),
+            (lambda: opened(**{"class": "verifiable"}), "tools[0].probe"),
+            (lambda: opened(**{"class": "compensatable"}), "tools[0].compensate"),
+            (lambda: named("t" * 101), "tools[0].name"),
+            (lambda: named("two words"), "tools[0].name"),
+            (lambda: polled(opened(), 0), "max"),
+            (lambda: polled(opened(), 65), "max"),
+        ]:
             with self.assertRaises(TenureError) as caught:
                 refused()
-            self.assertEqual(caught.exception.field, field)
+            self.assertEqual((caught.exception.field, caught.exception.status), (field, 422), str(caught.exception))
+
+    def test_what_the_page_says_about_answers_is_so(self) -> None:
+        def asked(method: str, path: str, body: Any = None) -> tuple[int, str, str | None]:
+            with self.assertRaises(TenureError) as caught:
+                self.server.client._ask(method, path, body)
+            return caught.exception.status, caught.exception.code, caught.exception.field
+
+        nobody = "00000000-0000-7000-8000-000000000000"
+        said = {"name": "n", "tools": [{"name": "charge", "class": "idempotent"}]}
+        session = self.server.client._ask("POST", "/v1/calls/sessions", said).body["session"]
+        self.assertEqual(asked("POST", f"/v1/calls/sessions/{nobody}/renew", {"calls": []}), (404, "not_found", "session"))
+        self.assertEqual(asked("POST", f"/v1/calls/sessions/{nobody}/poll", {"max": 1}), (404, "not_found", "session"))
+        ended = {"session": session, "epoch": 1}
+        self.assertEqual(asked("POST", f"/v1/calls/{nobody}/complete", ended), (404, "not_found", "call"))
+        self.assertEqual(asked("POST", "/v1/calls/sessions/x/y/z", {})[:2], (404, "no_route"))
+        self.server.client._ask("DELETE", f"/v1/calls/sessions/{session}")
+        self.assertEqual(asked("POST", f"/v1/calls/sessions/{session}/renew", {"calls": []}), (410, "session_ended", "session"))
+        self.assertEqual(asked("POST", f"/v1/calls/sessions/{session}/poll", {"max": 1}), (410, "session_ended", "session"))
+
+    def test_progress_may_be_anything_and_an_error_is_cut(self) -> None:
+        said = {"name": "n", "tools": [{"name": "charge", "class": "irreversible"}]}
+        ask = self.server.client._ask
+        session = ask("POST", "/v1/calls/sessions", said).body["session"]
+        job = submit_call(self.server.client, "charge", {"order": "o-1"})
+        calls = until("the call", lambda: ask("POST", f"/v1/calls/sessions/{session}/poll", {"max": 1, "wait_ms": 500}).body["calls"])
+        named = {"call": calls[0]["call"], "epoch": calls[0]["epoch"]}
+        for progress in (3, "half", {"page": 7}, None):
+            renewed = ask("POST", f"/v1/calls/sessions/{session}/renew", {"calls": [{**named, "progress": progress}]}).body
+            self.assertEqual((renewed["lost"], renewed["stop"]), ([], []))
+        failed = {"session": session, "epoch": named["epoch"], "kind": "permanent", "error": "e" * 5000}
+        self.assertEqual(ask("POST", f"/v1/calls/{named['call']}/fail", failed).body, {"accepted": True})
+        failure = self.server.client.wait(job, BOUND).failure or {}
+        self.assertEqual(failure["error"].count("e" * 4096), 1, failure)
+        self.assertNotIn("e" * 4097, failure["error"])
 
     def taken(self, poll: str) -> Any:
         calls = self.run_example(poll, whole=False)["calls"]
@@ -157,6 +217,69 @@ class Protocol(unittest.TestCase):
             for one in printed:
                 self.assertTrue(answer, at)
                 self.compare(one, answer[0], f"{at}[0]")
+
+
+class Plain(unittest.TestCase):
+    """The worker in one file does what the page says, with a server and with one in trouble."""
+
+    def start(self, url: str, dir: Path) -> subprocess.Popen[bytes]:
+        for path in (HERE.parent / "plain", HERE.parent.parent / "plain"):
+            if path.exists():
+                words = [sys.executable, str(path / "worker.py"), url, str(dir / "outside")]
+                worker = subprocess.Popen(words, env=environment(), stderr=subprocess.DEVNULL)
+                self.addCleanup(lambda: (worker.kill(), worker.wait()))
+                return worker
+        raise FileNotFoundError("sdk/plain: run sdk/python/check, or the tests inside of a checkout")
+
+    def test_its_calls_happen_once_also_after_it_was_killed(self) -> None:
+        server = RealServer()
+        self.addCleanup(server.close)
+        first = self.start(server.url, server.dir)
+        until("the tool", lambda: any(tool["name"] == "charge" for tool in server.client._ask("GET", "/v1/tools").body))
+        jobs = [submit_call(server.client, "charge", {"order": f"o-{n}"}) for n in range(20)]
+        until("an effect", lambda: (server.dir / "outside").exists())
+        first.kill()
+        second = self.start(server.url, server.dir)
+        for job in jobs:
+            # It does not say which process it is, so a person is asked about what its first process had in hand.
+            found = until("the end", lambda: (j := server.client.get(job)).is_final and j or j.attention and j)
+            if not found.is_final:
+                step, order = found.attention["step"], found.input["input"]["order"]
+                self.assertNotIn(f" {order} ", (server.dir / "outside").read_text())
+                server.client.resolve(job, step, "did_not_happen", by="ada")
+            done = server.client.wait(job, BOUND)
+            self.assertEqual(done.status, "completed", done.why)
+        effects = [line.split()[1] for line in (server.dir / "outside").read_text().splitlines()]
+        self.assertEqual(sorted(effects), sorted(f"o-{n}" for n in range(20)))
+        wrong = server.client.wait(submit_call(server.client, "charge", {"order": 7}), BOUND)
+        self.assertEqual(wrong.status, "failed")
+        second.terminate()
+        self.assertEqual(second.wait(BOUND), 0, "SIGTERM ends it in order")
+
+    def test_what_gets_lost_on_the_way_costs_nothing(self) -> None:
+        fake = FakeServer()
+        self.addCleanup(fake.close)
+        dir = Path(tempfile.mkdtemp(prefix="tenure-plain-"))
+        self.addCleanup(shutil.rmtree, dir, ignore_errors=True)
+        gateway = Raw(404, b"<html>default backend - 404</html>")
+        fake.next_answers("open", Drop(), gateway)
+        fake.next_answers("poll", fake.lose, gateway)
+        fake.next_answers("renew", gateway, Drop())
+        fake.next_answers("complete", gateway, Drop(), (503, {"code": "unavailable"}))
+        fake.give("c1", "charge", {"order": "o-1"})
+        worker = self.start(fake.url, dir)
+        said = fake.wait_seen("complete", 4)
+        self.assertEqual([body["result"] for body in said], [{"receipt": "o-1"}] * 4)
+        self.assertEqual(len((dir / "outside").read_text().splitlines()), 1)
+        fake.wait_seen("renew", 3)
+        self.assertEqual((fake.session, fake.seen("fail")), (1, []), "the session was never over")
+        fake.tell(ended={"s1"})
+        fake.wait_for(lambda: fake.session == 2, "a new session")
+        fake.give("c2", "charge", {"order": "o-2"})
+        self.assertEqual(fake.wait_seen("complete", 5)[4]["session"], "s2")
+        worker.terminate()
+        self.assertEqual(worker.wait(BOUND), 0)
+        self.assertEqual(fake.requests[-1][0], "goodbye")
 
 
 if __name__ == "__main__":

@@ -190,7 +190,7 @@ class SessionWorker(Generic[T]):
                 thread.join(1.0)
         session = self._leases.session
         if left and not self._fenced:
-            # Their code still runs, and goes with this process. Saying goodbye now would say that it does not.
+            # Their code still runs, and may return before this process is gone. A goodbye would take them from it at once.
             log.warning("%d %s still run; their lease will lapse", len(left), self._many)
         elif session is not None:
             with contextlib.suppress(TenureError):
