@@ -41,6 +41,21 @@ pub trait Layer: Send + Sync {
         self.under().ready_groups(queue)
     }
 
+    /// See [`Store::head`].
+    fn head(&self, id: EntityId) -> BoxFuture<'_, Result<Option<Head>, StoreError>> {
+        self.under().head(id)
+    }
+
+    /// See [`Store::stream`].
+    fn stream(
+        &self,
+        entity: EntityId,
+        from: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Record>, StoreError>> {
+        self.under().stream(entity, from, limit)
+    }
+
     /// See [`Store::outbox`].
     fn outbox(
         &self,
@@ -99,7 +114,7 @@ impl<L: Layer> Store for Layered<L> {
     }
 
     fn head(&self, id: EntityId) -> BoxFuture<'_, Result<Option<Head>, StoreError>> {
-        self.0.under().head(id)
+        self.0.head(id)
     }
 
     fn heads(
@@ -141,7 +156,7 @@ impl<L: Layer> Store for Layered<L> {
         from: u64,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Record>, StoreError>> {
-        self.0.under().stream(entity, from, limit)
+        self.0.stream(entity, from, limit)
     }
 
     fn outbox_has(&self, id: MessageId) -> BoxFuture<'_, Result<bool, StoreError>> {

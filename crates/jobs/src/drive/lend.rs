@@ -23,7 +23,7 @@ use tenure_engine::{
 use tenure_kernel::{
     error::StoreError,
     machine::Machine as _,
-    runtime::{BoxFuture, First, first},
+    runtime::{BoxFuture, First, Runtime, first},
 };
 use tenure_steps::{
     events::What,
@@ -66,23 +66,65 @@ impl Handler for Lender {
     }
 }
 
+/// Before a store that is away is asked again; doubles.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// The longest pause between two of these.
+const AGAIN_AFTER_MAX: Duration = Duration::from_secs(5);
+
+/// Asks until the store has answered. The call is held meanwhile, so a store that is away for a moment costs neither the
+/// word that it was not begun nor its result.
+async fn heard<T, F>(rt: &dyn Runtime, mut ask: impl FnMut() -> F + Send) -> Result<T, StoreError>
+where
+    F: Future<Output = Result<T, StoreError>> + Send,
+{
+    let mut pause = AGAIN_AFTER;
+    loop {
+        match ask().await {
+            Err(e) if e.is_transient() => {
+                tracing::debug!(error = %e, "the store is asked again about a call");
+                rt.sleep(pause).await;
+                pause = (pause * 2).min(AGAIN_AFTER_MAX);
+            }
+            answer => return answer,
+        }
+    }
+}
+
 async fn take(shop: &Shop, held: &mut Held) -> Result<(), StoreError> {
     // Only calls stand in these queues; what else did would be somebody's mistake, and is given back.
     if held.head.kind() != Call::TABLE.kind {
         return Ok(());
     }
     let pipeline = held.keeper().pipeline().clone();
-    let under = (held.keeper().id(), held.head.epoch);
-    let taken = match desk::hand_out(&pipeline, held.head.clone(), under.0).await? {
-        Handed::Out(taken, _) => *taken,
-        Handed::Ended => {
+    let rt = pipeline.rt().clone();
+    let (id, under) = (held.id(), (held.keeper().id(), held.head.epoch));
+    let head = held.head.clone();
+    let handed = heard(&*rt, || desk::hand_out(&pipeline, head.clone(), under.0)).await;
+    let begins = match handed {
+        Ok(Handed::Out(taken, _)) => match shop.tools.get(&taken.state.tool).cloned() {
+            Some(spec) => Ok((*taken, spec)),
+            None => Err(("its worker has not this tool", shop.options.backoff)),
+        },
+        Ok(Handed::Ended) => {
             held.ended_by_others();
             return Ok(());
         }
-        Handed::Back(_) => return Ok(()),
+        Ok(Handed::Back(why)) => Err((why, Duration::ZERO)),
+        Err(e) => {
+            tracing::warn!(call = %id, error = %e, "a claimed call can not be begun");
+            Err(("it could not be read", shop.options.backoff))
+        }
     };
-    let Some(spec) = shop.tools.get(&taken.state.tool).cloned() else {
-        return Ok(());
+    let (taken, spec) = match begins {
+        Ok(begins) => begins,
+        Err((why, pause)) => {
+            // The worker's own word, because the end of a tenure alone says nothing about whether a call was begun. Not at
+            // once: what can not be begun here would be claimed here again, in a circle.
+            rt.sleep(pause).await;
+            heard(&*rt, || desk::release(&pipeline, id, under, Some(why.to_owned()))).await?;
+            held.ended_by_others();
+            return Ok(());
+        }
     };
     shop.at(points::BEFORE_CALL).await;
     // The lease, on this process's own clock, right before anything outside is touched.
@@ -93,11 +135,11 @@ async fn take(shop: &Shop, held: &mut Held) -> Result<(), StoreError> {
         }
     };
     shop.at(points::AFTER_CALL).await;
-    match desk::say(&pipeline, held.id(), under, &said).await? {
+    match heard(&*rt, || desk::say(&pipeline, id, under, &said)).await? {
         desk::Heard::Refused(why) => {
             // It happened and can not be written down: not something to call again for.
             let said = Said::Failed(FailKind::Unknown, why);
-            desk::say(&pipeline, held.id(), under, &said).await?;
+            heard(&*rt, || desk::say(&pipeline, id, under, &said)).await?;
         }
         desk::Heard::Accepted | desk::Heard::Stale { .. } | desk::Heard::Unknown => {}
     }

@@ -4,7 +4,7 @@ use super::support::{Outside, World, config};
 use serde_json::{Value, json};
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicU32, Ordering::SeqCst},
     },
     time::Duration,
@@ -13,6 +13,11 @@ use tenure_jobs::{
     crew::{Crew, CrewOptions},
     drive::{JobOptions, Shop},
 };
+use tenure_kernel::{
+    error::StoreError, head::Head, ids::EntityId, machine::Machine as _, runtime::BoxFuture,
+    store::Store, stream::Record,
+};
+use tenure_proving::layer::{Layer, Layered};
 use tenure_steps::{
     Ctx, FlowError,
     flow::{FlowSpec, Flows},
@@ -28,7 +33,8 @@ fn flows() -> Flows {
 }
 
 fn quick() -> JobOptions {
-    JobOptions { stop_grace: Duration::from_millis(50), ..JobOptions::default() }
+    let (stop_grace, backoff) = (Duration::from_millis(50), Duration::from_millis(20));
+    JobOptions { stop_grace, backoff, ..JobOptions::default() }
 }
 
 /// Another worker on the same store, which lends what it has. It runs no jobs unless it has flows.
@@ -138,6 +144,86 @@ async fn a_cancel_reaches_a_lent_tool() {
     world.cancel(job).await;
     tokio::time::timeout(bound, noticed.notified()).await.expect("the tool is told");
     world.until(job, "cancelled").await;
+    other.stop().await;
+    world.check().await;
+}
+
+/// What a store fails with, once for each that is set, and only where it is asked about calls.
+#[derive(Clone, Default)]
+struct Fails {
+    stream: Arc<Mutex<Vec<StoreError>>>,
+    head: Arc<Mutex<Vec<StoreError>>>,
+}
+
+struct Faulty(Arc<dyn Store>, Fails);
+
+impl Faulty {
+    async fn is_call(&self, id: EntityId) -> bool {
+        let head = self.0.head(id).await;
+        head.is_ok_and(|h| h.is_some_and(|h| h.kind() == tenure_jobs::call::Call::TABLE.kind))
+    }
+
+    async fn fails(&self, id: EntityId, with: &Mutex<Vec<StoreError>>) -> Result<(), StoreError> {
+        let is_call = self.is_call(id).await;
+        match is_call.then(|| with.lock().unwrap().pop()).flatten() {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Layer for Faulty {
+    fn under(&self) -> &dyn Store {
+        &*self.0
+    }
+
+    fn head(&self, id: EntityId) -> BoxFuture<'_, Result<Option<Head>, StoreError>> {
+        Box::pin(async move {
+            self.fails(id, &self.1.head).await?;
+            self.0.head(id).await
+        })
+    }
+
+    fn stream(
+        &self,
+        entity: EntityId,
+        from: u64,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Record>, StoreError>> {
+        Box::pin(async move {
+            self.fails(entity, &self.1.stream).await?;
+            self.0.stream(entity, from, limit).await
+        })
+    }
+}
+
+/// Nobody is asked about an irreversible call because a store was away for a moment, before it or after it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_fails_for_a_moment_costs_neither_a_call_nor_its_result() {
+    let fails = Fails::default();
+    let away = || StoreError::Unavailable("for a moment".into());
+    // One that is asked again, and one with which the call goes back to its queue.
+    fails.stream.lock().unwrap().extend([StoreError::Corrupt("once".into()), away()]);
+    let store: Arc<dyn Store> = Arc::new(Layered(Faulty(super::support::store(), fails.clone())));
+    let world = World::on(store, flows(), Tools::default(), quick()).await;
+    let (outside, after) = (Outside::default(), fails.clone());
+    let counted = outside.clone();
+    let tool = ToolSpec::new("pay", move |ctx: ToolCtx, input: Value| {
+        let (counted, after) = (counted.clone(), after.clone());
+        async move {
+            counted.act(&ctx.key);
+            after.head.lock().unwrap().extend([away(), away()]);
+            Ok::<_, ToolError>(json!(input.as_str().map(str::len)))
+        }
+    });
+    let tools = Tools::default().with(tool.irreversible());
+    let mut other = lender(&world, Flows::default(), tools).await;
+    // So large that it is not in the head of the call: it is read from its stream.
+    let input = "x".repeat(100_000);
+    let job = world.submit("uses", json!({ "tool": "pay", "input": input })).await;
+    assert_eq!(world.until(job, "completed").await.output, Some(json!(100_000)));
+    assert_eq!(outside.total(), 1);
+    assert!(fails.stream.lock().unwrap().is_empty() && fails.head.lock().unwrap().is_empty());
     other.stop().await;
     world.check().await;
 }
