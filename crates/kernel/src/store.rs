@@ -105,12 +105,32 @@ pub struct HeadFilter {
     pub tenant: Option<String>,
     /// Only those marked for a person.
     pub attention: bool,
+    /// Only those that somebody holds, and that are due soon.
+    pub held: Option<HeldBy>,
     /// Only ids after this one: where a page that goes forwards continues.
     pub after: Option<EntityId>,
     /// Only ids before this one: where a page that goes backwards continues.
     pub before: Option<EntityId>,
     /// The highest id first. A limit then keeps the newest.
     pub newest_first: bool,
+}
+
+/// What a session holds, looked up by when it is due: no index knows the holders, which change with every claim. Whatever
+/// is held is due when its holder has to be looked after, so a lease ahead all that a live session holds is found. What is
+/// due later is not walked over, however much it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldBy {
+    /// By whom.
+    pub session: SessionId,
+    /// Only what is due by then.
+    pub due_by: Timestamp,
+}
+
+impl HeldBy {
+    /// Whether this one is.
+    pub fn is_it(&self, head: &Head) -> bool {
+        head.holder == Some(self.session) && head.due.is_some_and(|due| due <= self.due_by)
+    }
 }
 
 impl HeadFilter {

@@ -36,12 +36,17 @@ pub(crate) enum Place {
     Ended,
     /// Among those marked for a person.
     Attention,
+    /// Among what is due by a moment: what somebody holds.
+    Held,
 }
 
 /// The parts of a listing. Together they are all of it; a head is in one of them only.
 pub(crate) fn parts(filter: &HeadFilter, tables: &Tables) -> Vec<Part> {
     let statuses: Vec<String> = filter.wanted_statuses().into_iter().map(str::to_owned).collect();
     let all_of = |kind, place| Part { kind, statuses: statuses.clone(), place };
+    if filter.held.is_some() {
+        return vec![all_of(filter.kind.clone(), Place::Held)];
+    }
     if filter.attention {
         return vec![all_of(filter.kind.clone(), Place::Attention)];
     }
@@ -92,7 +97,12 @@ pub(crate) fn merge(mut heads: Vec<Head>, newest_first: bool, limit: usize) -> V
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tenure_kernel::sessions::{LANE, WORKER};
+    use tenure_kernel::{
+        ids::EntityId,
+        sessions::{LANE, WORKER},
+        store::HeldBy,
+        time::Timestamp,
+    };
 
     fn tables() -> Tables {
         let mut tables = Tables::default();
@@ -116,6 +126,10 @@ mod tests {
         let statuses = vec!["alive".to_owned(), "ended".to_owned(), "unheard-of".to_owned()];
         let several = HeadFilter { statuses, ..any.clone() };
         assert_eq!(places(&several), [(worker(), Place::Births), (worker(), Place::Ended)]);
+        let by = HeldBy { session: EntityId::fixed(1, 1), due_by: Timestamp::ZERO };
+        let held = HeadFilter { held: Some(by), kind: worker(), ..several.clone() };
+        assert_eq!(places(&held), [(worker(), Place::Held)]);
+        assert_eq!(near(&held, &parts(&held, &tables())), None, "nothing else is looked through");
         let marked = HeadFilter { attention: true, ..several };
         assert_eq!(places(&marked), [(None, Place::Attention)]);
         let nowhere = HeadFilter { status: Some("unheard-of".into()), ..any };

@@ -357,6 +357,7 @@ impl Store for MemoryStore {
                     && (statuses.is_empty() || statuses.contains(&h.status.name()))
                     && filter.tenant.as_deref().is_none_or(|t| h.tenant == t)
                     && (!filter.attention || h.attention.is_some())
+                    && filter.held.is_none_or(|by| by.is_it(h))
                     && filter.after.is_none_or(|a| h.id > a)
                     && filter.before.is_none_or(|b| h.id < b)
             };

@@ -19,7 +19,7 @@ use tenure_kernel::{
     head::Head,
     ids::{EntityId, SessionId},
     machine::{Decision, Input, Machine as _},
-    store::{HeadFilter, Touch},
+    store::{HeadFilter, HeldBy, Touch},
 };
 
 /// Heads read at once.
@@ -35,7 +35,7 @@ pub async fn hand_out_again(
     n: usize,
 ) -> Result<Vec<Taken>, StoreError> {
     let mut taken = Vec::new();
-    for head in held_by(pipeline, session).await? {
+    for head in held_by(pipeline, session, lease).await? {
         if has.contains(&(head.id, head.epoch)) {
             continue;
         }
@@ -55,16 +55,24 @@ pub async fn hand_out_again(
     Ok(taken)
 }
 
-async fn held_by(pipeline: &Pipeline, session: SessionId) -> Result<Vec<Head>, StoreError> {
+/// Every claim is looked after within a lease of it or of a renewal, so all that the session holds is due by then. Workers
+/// ask for this all at once, when a server is back: it must not cost a walk over everything that waits.
+async fn held_by(
+    pipeline: &Pipeline,
+    session: SessionId,
+    lease: Duration,
+) -> Result<Vec<Head>, StoreError> {
+    let due_by = pipeline.store().now().await? + lease;
     let (mut found, mut after) = (Vec::new(), None);
     loop {
         let kind = Some(Call::TABLE.kind.to_owned());
         let status = Some("running".to_owned());
-        let filter = HeadFilter { kind, status, after, ..HeadFilter::default() };
+        let held = Some(HeldBy { session, due_by });
+        let filter = HeadFilter { kind, status, held, after, ..HeadFilter::default() };
         let page = pipeline.store().heads(filter, PAGE).await?;
         after = page.last().map(|h| h.id);
         let full = page.len() == PAGE;
-        found.extend(page.into_iter().filter(|h| h.holder == Some(session)));
+        found.extend(page);
         if !full {
             return Ok(found);
         }

@@ -9,7 +9,7 @@ use tenure_kernel::{
     head::{Head, lane_of},
     ids::EntityId,
     limits,
-    store::{Answer, HeadFilter, Op, Touch},
+    store::{Answer, HeadFilter, HeldBy, Op, Touch},
     time::Timestamp,
     timers::TimerChange,
 };
@@ -236,6 +236,50 @@ pub async fn heads_are_listed_newest_first_and_by_several_statuses(world: &World
         world.store().apply((0..250).map(birth).collect()).await.expect("births");
     }
     listed_as_wished(world, &mine, &wishes).await;
+}
+
+/// What a session holds and is due by a moment, and nothing of others, of nobody, or due later.
+pub async fn what_a_session_holds_is_listed_by_when_it_is_due(world: &World) {
+    let (session, other) = (world.session(LONG).await, world.session(LONG).await);
+    let (soon, later) = (Duration::from_secs(10), Duration::from_secs(300));
+    let mut mine = Vec::new();
+    for lease in [soon, later, soon, later, soon] {
+        let id = world.specimen_in("made_queued", "holder", "q", 0).await;
+        mine.push((id, world.claim(id, session, lease).await));
+        let theirs = world.specimen_in("made_queued", "holder", "q", 0).await;
+        world.claim(theirs, other, lease).await;
+        world.specimen_in("made_queued", "holder", "q", 0).await;
+    }
+    let now = world.now().await;
+    let held_by = |session, ahead| HeadFilter {
+        held: Some(HeldBy { session, due_by: now + ahead }),
+        ..HeadFilter::default()
+    };
+    let held = |ahead| held_by(session, ahead);
+    let all: BTreeSet<_> = mine.iter().map(|(id, _)| *id).collect();
+    let near: BTreeSet<_> = mine.iter().step_by(2).map(|(id, _)| *id).collect();
+    let in_order = |ids: &BTreeSet<EntityId>| ids.iter().copied().collect::<Vec<_>>();
+    assert_eq!(pages(world, held(soon)).await, in_order(&near));
+    assert_eq!(pages(world, held(later)).await, in_order(&all));
+    assert_eq!(pages(world, held(Duration::ZERO)).await, []);
+    assert_eq!(pages(world, held_by(other, soon)).await.len(), 3);
+    let newest = HeadFilter { newest_first: true, ..held(later) };
+    let backwards: Vec<_> = all.iter().rev().copied().collect();
+    assert_eq!(pages(world, newest).await, backwards);
+    let whole = world.store().heads(held(later), 1).await.expect("heads");
+    assert_eq!(whole, [world.head(in_order(&all)[0]).await]);
+    // The other filters narrow it as any listing.
+    let status = Some(whole[0].status.name().to_owned());
+    let narrowed = |filter: HeadFilter| async move { pages(world, filter).await.len() };
+    assert_eq!(narrowed(HeadFilter { status, ..held(later) }).await, 5);
+    assert_eq!(narrowed(HeadFilter { status: Some("queued".into()), ..held(later) }).await, 0);
+    assert_eq!(narrowed(HeadFilter { kind: Some("specimen".into()), ..held(later) }).await, 5);
+    assert_eq!(narrowed(HeadFilter { kind: Some("worker".into()), ..held(later) }).await, 0);
+    assert_eq!(narrowed(HeadFilter { tenant: Some("holder".into()), ..held(later) }).await, 5);
+    assert_eq!(narrowed(HeadFilter { tenant: Some("nobody".into()), ..held(later) }).await, 0);
+    assert_eq!(narrowed(HeadFilter { attention: true, ..held(later) }).await, 0);
+    world.end(mine[0].0).await;
+    assert_eq!(narrowed(held(later)).await, 4, "what has ended is held by nobody");
 }
 
 async fn listed_as_wished(world: &World, mine: &BTreeMap<EntityId, &str>, wishes: &[Vec<&str>]) {

@@ -84,6 +84,7 @@ macro_rules! with_conformance_cases {
             due: due_is_a_lower_bound_that_moves_earlier_at_once;
             due: heads_are_listed_by_filter_and_page;
             due: heads_are_listed_newest_first_and_by_several_statuses;
+            due: what_a_session_holds_is_listed_by_when_it_is_due;
             feed: a_follower_misses_nothing_that_others_write;
             feed: a_cursor_continues_from_its_text_form;
             feed: a_cursor_of_another_store_is_lost;

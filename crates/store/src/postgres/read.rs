@@ -12,6 +12,7 @@ use tenure_kernel::{
     feed::{Cursor, FeedPage, Lost},
     head::Head,
     ids::{EntityId, MessageId, SessionId},
+    limits,
     mail::Mail,
     outbox::Posted,
     rules::{Tallies, Tally},
@@ -27,7 +28,8 @@ use uuid::Uuid;
 const NOW: &str = "SELECT moment()";
 const HEAD: &str = concat!("SELECT ", head_columns!(), " FROM heads h WHERE h.id = $1");
 /// A listing in one direction; see [`crate::listing`]. A statement for each index, so that the planner has no
-/// choice to get wrong. Parameters: kind, statuses, tenant, after, before, known kinds, limit.
+/// choice to get wrong. Parameters: kind, statuses, tenant, after, before, known kinds, limit; and of what is held, by
+/// whom, due by when, only what is marked, all lanes.
 macro_rules! listing {
     ($order:literal) => {
         Listing {
@@ -35,6 +37,21 @@ macro_rules! listing {
             attention: found_in!($order, "h.status = ANY($2)", "h.attention IS NOT NULL"),
             // An equation, not a set: only then does the index give the order.
             ended: found_in!($order, "h.ended_as = ($2)[1]", "h.ended_as IS NOT NULL"),
+            // Lane by lane, because that is how what is due is kept; the offset keeps the planner from another way.
+            held: concat!(
+                "WITH o AS MATERIALIZED (SELECT h.id FROM unnest($11::smallint[]) AS l(lane), LATERAL (
+                    SELECT * FROM heads WHERE heads.lane = l.lane AND heads.due IS NOT NULL
+                        AND heads.due <= $9::bigint ORDER BY heads.due OFFSET 0) h
+                WHERE h.holder = $8::uuid AND (h.attention IS NOT NULL OR NOT $10::boolean) AND ",
+                wanted!("h.status = ANY($2)"),
+                ")
+                SELECT ",
+                head_columns!(),
+                " FROM heads h WHERE h.id IN (SELECT o.id FROM o ORDER BY o.id ",
+                $order,
+                " LIMIT $7) ORDER BY h.id ",
+                $order
+            ),
             open: concat!(
                 "WITH o AS MATERIALIZED (SELECT h.id FROM heads h WHERE ",
                 wanted!("h.status = ANY($2)"),
@@ -86,6 +103,7 @@ struct Listing {
     births: &'static str,
     attention: &'static str,
     ended: &'static str,
+    held: &'static str,
     open: &'static str,
     horizon: &'static str,
 }
@@ -215,19 +233,26 @@ async fn part_of(
     let sql = match part.place {
         Place::Births => listing.births,
         Place::Open => listing.open,
+        Place::Held => listing.held,
         Place::Ended => listing.ended,
         Place::Attention => listing.attention,
     };
     let statuses = (!part.statuses.is_empty()).then_some(&part.statuses);
     let (mut after, mut before) = (f.after.map(EntityId::uuid), f.before.map(EntityId::uuid));
     let kinds = store.kinds();
+    let held = f.held.map(|by| (by.session.uuid(), by.due_by.as_micros()));
+    let all_lanes: Vec<i16> = (0..limits::LANES).map(rows::lane).collect();
     let mut heads = Vec::new();
     loop {
         let want = limit - heads.len();
         let asked = rows::limit(want);
-        let found = store
-            .query(sql, &[&part.kind, &statuses, &f.tenant, &after, &before, &kinds, &asked])
-            .await?;
+        let mut values: Vec<&(dyn ToSql + Sync)> =
+            vec![&part.kind, &statuses, &f.tenant, &after, &before, &kinds, &asked];
+        if let Some((session, due_by)) = &held {
+            let more: [&(dyn ToSql + Sync); 4] = [session, due_by, &f.attention, &all_lanes];
+            values.extend(more);
+        }
+        let found = store.query(sql, &values).await?;
         heads.extend(found.iter().filter_map(|row| readable(store, row, 0)));
         // A full page with gaps in it: the rest of what was asked for comes behind it.
         let Some(last) = found.last().filter(|_| found.len() == want && heads.len() < limit) else {

@@ -540,6 +540,7 @@ pub fn database_file(dir: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tenure_kernel::store::HeldBy;
 
     struct Still;
 
@@ -585,6 +586,15 @@ mod tests {
             let plan = plan(&conn, &sql);
             assert!(plan.contains(index), "{sql}: {plan}");
             assert!(!plan.contains("TEMP B-TREE"), "{sql}: {plan}");
+        }
+        // What a session holds is a range of what is due: all that waits for later is not walked over.
+        let by = HeldBy { session: EntityId::fixed(1, 1), due_by: Timestamp::ZERO };
+        let held =
+            HeadFilter { held: Some(by), kind: Some("worker".into()), ..HeadFilter::default() };
+        for part in crate::listing::parts(&held, &kinds) {
+            let sql = read::part_sql(&kinds, &held, &part, None).0;
+            let plan = plan(&conn, &sql);
+            assert!(plan.contains("heads_due (due>? AND due<?)"), "{sql}: {plan}");
         }
     }
 

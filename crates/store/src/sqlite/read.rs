@@ -20,7 +20,7 @@ use tenure_kernel::{
     outbox::Posted,
     rules::{Tallies, Tally},
     sessions::Session,
-    store::HeadFilter,
+    store::{HeadFilter, HeldBy},
     stream::{Hash, Record},
     table::Tables,
     time::Timestamp,
@@ -97,14 +97,13 @@ fn horizon(conn: &Connection, f: &HeadFilter) -> Result<Option<[u8; 16]>, Troubl
     Ok(q.query_row(params_from_iter(wanted.values), |r| r.get(0)).optional()?)
 }
 
-fn part_of(
-    conn: &Connection,
+/// How a part is asked for: the statement, its values, and whether it gives rows' numbers in place of heads.
+pub(super) fn part_sql(
     tables: &Tables,
     f: &HeadFilter,
     part: &Part,
     horizon: Option<[u8; 16]>,
-    limit: usize,
-) -> Result<Vec<Head>, Trouble> {
+) -> (String, Vec<Value>, bool) {
     let mut wanted = Wanted::new(f);
     wanted.is("kind", part.kind.as_ref());
     wanted.is("tenant", f.tenant.as_ref());
@@ -117,39 +116,56 @@ fn part_of(
             wanted.and(&format!("status IN ({marks})"), many.iter().cloned().map(Value::Text));
         }
     }
+    if let Some(HeldBy { session, due_by }) = f.held {
+        let by = [Value::Integer(due_by.as_micros()), Value::Blob(session.as_bytes().to_vec())];
+        wanted.and("due <= ? AND holder = ?", by);
+    }
+    if f.attention {
+        wanted.and("attention IS NOT NULL", []);
+    }
     if let Some(id) = horizon {
         let side = if f.newest_first { "id > ?" } else { "id < ?" };
         wanted.and(side, [Value::Blob(id.to_vec())]);
     }
     let from = match part.place {
         Place::Births => "heads",
-        Place::Open => "heads INDEXED BY heads_due",
+        Place::Open | Place::Held => "heads INDEXED BY heads_due",
         Place::Ended => "heads INDEXED BY heads_ended_as",
         Place::Attention => "heads INDEXED BY heads_attention",
     };
     wanted.and(
         match part.place {
-            Place::Births => "true",
-            Place::Open => "due IS NOT NULL",
+            Place::Births | Place::Attention => "true",
+            Place::Open | Place::Held => "due IS NOT NULL",
             Place::Ended => "class = 2",
-            Place::Attention => "attention IS NOT NULL",
         },
         [],
     );
+    let sorted = matches!(part.place, Place::Open | Place::Held);
+    // Of those that have to be sorted only the rows' numbers are: a head is up to 16 KiB.
+    let what = if sorted { "row" } else { HEAD };
     // The plus keeps the list of kinds out of the choice of an index: its order would have to be sorted.
     let (rest, order, known) = (wanted.sql, order(f), known_kinds(tables));
-    if part.place != Place::Open {
-        let sql = format!(
-            "SELECT {HEAD} FROM {from} WHERE {rest} AND +kind IN ({known}) ORDER BY id {order}"
-        );
-        let mut q = conn.prepare_cached(&sql)?;
-        return readable(q.query(params_from_iter(wanted.values))?, tables, limit);
-    }
-    // These have to be sorted. Only their rows' numbers are: a head is up to 16 KiB.
-    let sql =
-        format!("SELECT row FROM {from} WHERE {rest} AND +kind IN ({known}) ORDER BY id {order}");
+    let sql = format!(
+        "SELECT {what} FROM {from} WHERE {rest} AND +kind IN ({known}) ORDER BY id {order}"
+    );
+    (sql, wanted.values, sorted)
+}
+
+fn part_of(
+    conn: &Connection,
+    tables: &Tables,
+    f: &HeadFilter,
+    part: &Part,
+    horizon: Option<[u8; 16]>,
+    limit: usize,
+) -> Result<Vec<Head>, Trouble> {
+    let (sql, values, sorted) = part_sql(tables, f, part, horizon);
     let mut rows = conn.prepare_cached(&sql)?;
-    let mut rows = rows.query(params_from_iter(wanted.values))?;
+    let mut rows = rows.query(params_from_iter(values))?;
+    if !sorted {
+        return readable(rows, tables, limit);
+    }
     let mut one = conn.prepare_cached(&format!("SELECT {HEAD} FROM heads WHERE row = ?1"))?;
     let mut heads = Vec::new();
     while heads.len() < limit
