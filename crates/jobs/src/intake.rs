@@ -9,8 +9,9 @@ use crate::{
     model::Failure,
     submit::{Submission, SubmitError, Submitter},
 };
-use futures_util::future::join_all;
+use futures_util::{FutureExt as _, future::join_all};
 use serde_json::Value;
+use std::panic::AssertUnwindSafe;
 use tenure_kernel::{error::StoreError, ids::EntityId, limits::clip};
 
 /// What became of a wish.
@@ -98,13 +99,17 @@ pub struct Served {
     pub later: Vec<EntityId>,
 }
 
-/// Serves all of these wishes at once: they share batches.
-pub async fn serve<F>(wishes: impl IntoIterator<Item = F>) -> Served
+/// Serves all of these wishes at once: they share batches. One that panics is left for later, and takes nobody along.
+pub async fn serve<F>(wishes: impl IntoIterator<Item = (EntityId, F)>) -> Served
 where
-    F: Future<Output = (EntityId, Result<Taken, StoreError>)>,
+    F: Future<Output = Result<Taken, StoreError>>,
 {
     let mut served = Served::default();
-    for (id, taken) in join_all(wishes).await {
+    let alone = wishes.into_iter().map(|(id, wish)| async move {
+        let taken = AssertUnwindSafe(wish).catch_unwind().await;
+        (id, taken.unwrap_or_else(|_| Err(StoreError::Refused("serving it panicked".into()))))
+    });
+    for (id, taken) in join_all(alone).await {
         match taken {
             Ok(Taken::Failed(reason)) => {
                 tracing::info!(job = %id, reason, "a job of the intake can not run, and says so");
@@ -118,4 +123,23 @@ where
         }
     }
     served
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_kernel::ids::EntityId;
+
+    #[tokio::test]
+    async fn a_wish_that_panics_is_left_for_later_and_the_others_are_served() {
+        let id = |n| EntityId::fixed(1, n);
+        let served = serve((0..3).map(|n| {
+            (id(n), async move {
+                assert!(n != 1, "this one can not be served");
+                Ok(Taken::Created)
+            })
+        }));
+        let served = served.await;
+        assert_eq!((served.done, served.later), (vec![id(0), id(2)], vec![id(1)]));
+    }
 }

@@ -1,13 +1,13 @@
 //! The loop that makes jobs of what applications left in the database. Woken by the notification that comes with
 //! their commit, and by the tick: with every bell silent it is only slower.
 
-use std::{sync::Arc, time::Duration};
+use futures_util::FutureExt as _;
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 use tenure_engine::stop::Stop;
 use tenure_jobs::intake::{Taken, serve};
 use tenure_kernel::{
     bell::{Bell, Topic},
     error::StoreError,
-    ids::EntityId,
     runtime::{First, Rt, first},
 };
 use tenure_server::{
@@ -31,16 +31,17 @@ pub async fn run(
     let mut ear = bell.listen(Topic::Intake);
     let mut stop = stop;
     loop {
-        match round(&intake, &app).await {
-            // There may be more.
-            Ok(n) if n == AT_ONCE => {
+        // Nobody starts this loop again: what goes wrong in one round is not the end of it.
+        match AssertUnwindSafe(round(&intake, &app)).catch_unwind().await {
+            Ok(Ok(true)) => {
                 if stop.asked() {
                     return;
                 }
                 continue;
             }
-            Ok(_) => {}
-            Err(e) => tracing::warn!(error = %e, "the intake can not be served; its rows wait"),
+            Ok(Ok(false)) => {}
+            Ok(Err(e)) => tracing::warn!(error = %e, "the intake can not be served; its rows wait"),
+            Err(_) => tracing::error!("serving the intake panicked; its rows wait"),
         }
         let woken = first(ear.heard(), rt.sleep(tick));
         if let First::Left(()) = first(stop.wait(), woken).await {
@@ -49,17 +50,17 @@ pub async fn run(
     }
 }
 
-/// One page of rows. How many there were.
-async fn round(intake: &Intake, app: &App) -> Result<usize, StoreError> {
+/// One page of rows. Whether there may be more.
+async fn round(intake: &Intake, app: &App) -> Result<bool, StoreError> {
     let taken = intake.take(AT_ONCE, app.options().payload_bytes_max).await?;
-    let count = taken.rows.len();
-    let served = serve(taken.rows.iter().map(|row| one(app, row))).await;
+    let more = taken.more;
+    let served = serve(taken.rows.iter().map(|row| (row.id, one(app, row)))).await;
     taken.settle(&served.done, &served.later).await?;
-    Ok(count)
+    Ok(more)
 }
 
-async fn one(app: &App, row: &IntakeRow) -> (EntityId, Result<Taken, StoreError>) {
+async fn one(app: &App, row: &IntakeRow) -> Result<Taken, StoreError> {
     let IntakeRow { id, bound, asked_by, flow, input, options } = row.clone();
     let wish = Wish { flow, input, options, bound, by: format!("role {asked_by} in the database") };
-    (id, take_in(app, id, &wish).await)
+    take_in(app, id, &wish).await
 }

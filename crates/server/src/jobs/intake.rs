@@ -27,8 +27,8 @@ pub struct Wish {
     pub flow: Option<String>,
     /// The input as JSON; `None` where it is too large.
     pub input: Option<String>,
-    /// The options as JSON.
-    pub options: String,
+    /// The options as JSON; `None` where they are too large.
+    pub options: Option<String>,
     /// The only tenant it may ask for.
     pub bound: Option<String>,
     /// Who asked.
@@ -50,6 +50,9 @@ struct Options {
     needs: Vec<String>,
     by: Option<String>,
 }
+
+/// Options that are larger are not kept: `measure_wish` in the schema.
+const OPTIONS_BYTES_MAX: usize = 64 * 1024;
 
 /// The longest delay of a start.
 const START_SECONDS_MAX: u64 = START_IN_MS_MAX / 1_000;
@@ -75,7 +78,8 @@ pub async fn take_in(app: &App, id: EntityId, wish: &Wish) -> Result<Taken, Stor
 /// What can be kept of a wish, whatever it says.
 fn bare(wish: &Wish) -> Submission {
     let input = wish.input.as_deref().and_then(|text| serde_json::from_str(text).ok());
-    let asked: Option<Value> = serde_json::from_str(&wish.options).ok();
+    let options = wish.options.as_deref();
+    let asked: Option<Value> = options.and_then(|text| serde_json::from_str(text).ok());
     let asked = asked.and_then(|o| o["tenant"].as_str().map(str::to_owned));
     let tenant = wish.bound.clone().or(asked.filter(|t| is_tenant(t)));
     Submission {
@@ -107,12 +111,15 @@ fn read(wish: &Wish) -> Result<Submission, Wrong> {
         let says = "an action on many jobs is asked for over HTTP, by a key that may";
         return Err(Wrong("forbidden", says.to_owned()));
     }
+    let options = wish
+        .options
+        .as_deref()
+        .ok_or_else(|| bad(format!("options: they have more than {OPTIONS_BYTES_MAX} bytes")))?;
     // As a map and not at once: a list would be taken for the fields in their order.
     let unread = |e: serde_json::Error| {
         bad(format!("options: {e}; give an object with the fields of the documentation"))
     };
-    let options: serde_json::Map<String, Value> =
-        serde_json::from_str(&wish.options).map_err(unread)?;
+    let options: serde_json::Map<String, Value> = serde_json::from_str(options).map_err(unread)?;
     let options: Options = serde_json::from_value(Value::Object(options)).map_err(unread)?;
     let tenant = match (&wish.bound, options.tenant) {
         (Some(mine), Some(other)) if *mine != other => {
@@ -171,7 +178,7 @@ mod tests {
 
     fn wish(options: &str) -> Wish {
         let (flow, input) = (Some("greet".into()), Some("{\"a\":1}".into()));
-        Wish { flow, input, options: options.into(), bound: None, by: "role app".into() }
+        Wish { flow, input, options: Some(options.into()), bound: None, by: "role app".into() }
     }
 
     #[test]
@@ -221,6 +228,8 @@ mod tests {
         }
         let large = Wish { input: None, ..wish("{}") };
         assert_eq!(read(&large).unwrap_err().0, "payload_too_large");
+        let Wrong(reason, error) = read(&Wish { options: None, ..wish("{}") }).unwrap_err();
+        assert!(reason == "bad_options" && error.contains("65536"), "{reason}: {error}");
         let bulk = Wish { flow: Some("bulk".into()), ..wish("{}") };
         assert_eq!(read(&bulk).unwrap_err().0, "forbidden");
         let none = Wish { flow: None, ..wish("{}") };

@@ -20,6 +20,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("intake.sql"),
     include_str!("intake_roles.sql"),
     include_str!("vacant.sql"),
+    include_str!("intake_sizes.sql"),
 ];
 /// The schema this program knows.
 pub(super) const KNOWN: i64 = MIGRATIONS.len() as i64;

@@ -6,5 +6,6 @@ mod contention;
 mod db;
 mod faults;
 mod feed;
+mod intake;
 mod known;
 mod schema;

@@ -185,6 +185,118 @@ fn the_same_key_is_the_same_job_and_other_input_is_refused_at_once() {
     drop(server);
 }
 
+/// A few bytes of `jsonb` whose text is more than Postgres can write.
+const ENDLESS: &str = "(SELECT jsonb_agg(1e131000) FROM generate_series(1, 10000))";
+
+#[test]
+fn a_row_that_can_not_even_be_read_is_a_failed_job_and_holds_up_nobody() {
+    let db = own_database("intake_huge");
+    // Nobody serves: all of them are taken at once later.
+    drop(up(&db, &[]));
+    let url = &db.url;
+    let unwritable = psql(url, &format!("SELECT octet_length({ENDLESS}::text)"));
+    assert!(!unwritable.status.success(), "it is meant to be more than Postgres can write");
+    let text = |bytes: usize| format!("to_jsonb(repeat('x', {}))", bytes - 2);
+    let options = |bytes: usize| {
+        format!("jsonb_build_object('colour', repeat('x', {}))", bytes - r#"{"colour": ""}"#.len())
+    };
+    let (input_max, options_max) = (1024 * 1024, 64 * 1024);
+    let wishes = [
+        (format!("'ask', {ENDLESS}"), "payload_too_large", "payload_bytes_max"),
+        (format!("repeat('x', 50000000), {ASK}"), "unknown_flow", "at most"),
+        // At each limit, and past it.
+        (format!("'ask', {}", text(input_max)), "schema_violation", ""),
+        (format!("'ask', {}", text(input_max + 1)), "payload_too_large", ""),
+        (format!("'ask', {ASK}, {}", options(options_max)), "bad_options", "unknown field"),
+        (format!("'ask', {ASK}, {}", options(options_max + 1)), "bad_options", "more than 65536"),
+        (format!("'ask', {}", text(16 * 1024 * 1024)), "payload_too_large", ""),
+        (
+            format!("'ask', {}, '{{\"key\": \"huge\"}}'", text(16 * 1024 * 1024 + 1)),
+            "payload_too_large",
+            "",
+        ),
+        (format!("'ask', {ASK}"), "", ""),
+    ];
+    let submit = |wish: &str| ask(url, &format!("SELECT tenure.submit({wish})"));
+    let ids: Vec<String> = wishes.iter().map(|(wish, ..)| submit(wish)).collect();
+    assert_eq!(submit(&wishes[7].0), ids[7], "the same key while it waits");
+    let kept = ask(
+        url,
+        "SELECT string_agg((input IS NOT NULL)::int::text, '' ORDER BY id) FROM tenure.intake",
+    );
+    assert_eq!(kept, "011111101", "what no server takes is not kept");
+    let server = up(&db, &[]);
+    empty(&db);
+    for (id, (wish, reason, says)) in ids.iter().zip(&wishes) {
+        let status = if reason.is_empty() { "parked" } else { "failed" };
+        wait_until("its outcome", PATIENCE, || outcome(&db, id).0 == status);
+        assert_eq!(outcome(&db, id).1, *reason, "{wish}");
+        let error = format!(
+            "SELECT convert_from(state, 'UTF8')::jsonb -> 'failure' ->> 'error' FROM tenure.heads WHERE id = '{id}'"
+        );
+        assert!(ask(url, &error).contains(says), "{wish}: {}", ask(url, &error));
+    }
+    drop(server);
+}
+
+#[test]
+fn a_key_means_the_same_job_before_and_after_it_was_made_whatever_its_numbers_and_letters() {
+    let db = own_database("intake_same");
+    drop(up(&db, &[]));
+    let url = &db.url;
+    let submit = |key: &str, x: &str| {
+        let input = format!("jsonb_build_object('question', 'x', 'n', jsonb_build_array({x}))");
+        psql(url, &format!("SELECT tenure.submit('ask', {input}, '{{\"key\": \"{key}\"}}')"))
+    };
+    let same = |key: &str, x: &str| {
+        let output = submit(key, x);
+        assert!(output.status.success(), "{key}: {}", complained(&output));
+        said(&output).trim().to_owned()
+    };
+    let differs = |key: &str, x: &str| {
+        let refused = submit(key, x);
+        assert!(
+            complained(&refused).contains("other input"),
+            "{key} {x}: {}",
+            complained(&refused)
+        );
+    };
+    let numbers = [
+        ("third", "10/3.0", "10/3.0 + 0.01"),
+        ("whole", "9007199254740993", "9007199254740992"),
+        ("large", "123456789012345678901234567890", "123456789012345678901234567890 * 2"),
+        ("tiny", "1e-400", "1e-300"),
+        ("text", "'10/3.0'", "10/3.0"),
+    ];
+    let ids: Vec<String> = numbers.iter().map(|(key, x, _)| same(key, x)).collect();
+    let all = || {
+        for ((key, x, y), id) in numbers.iter().zip(&ids) {
+            assert_eq!(same(key, x), *id, "{key}");
+            differs(key, y);
+        }
+    };
+    all();
+    let server = up(&db, &[]);
+    empty(&db);
+    all();
+    assert_eq!(jobs(&db), numbers.len().to_string());
+    // A job that returned a letter which `jsonb` can not hold.
+    const PRINTED: &str = r#""a\\000 %s", "\\u0000""#;
+    let print = |args: &str| {
+        let input = format!(r#"{{"program": "printf", "args": [{args}]}}"#);
+        psql(url, &format!("SELECT tenure.submit('command', '{input}', '{{\"key\": \"nul\"}}')"))
+    };
+    let id = said(&print(PRINTED)).trim().to_owned();
+    wait_until("its end", PATIENCE, || {
+        ask(url, &format!("SELECT status FROM tenure.heads WHERE id = '{id}'")) == "completed"
+    });
+    let head = format!("SELECT convert_from(state, 'UTF8') FROM tenure.heads WHERE id = '{id}'");
+    assert!(ask(url, &head).contains(r"a\u0000"), "{}", ask(url, &head));
+    assert_eq!(said(&print(PRINTED)).trim(), id);
+    assert!(complained(&print("\"b\"")).contains("other input"));
+    drop(server);
+}
+
 #[test]
 fn a_role_that_can_do_nothing_else_can_submit_for_its_tenant() {
     let db = own_database("intake_role");

@@ -225,8 +225,8 @@ async fn round(env: &Env, submitter: &Submitter) -> Result<(), StoreError> {
         let served = intake::Served { done, later: Vec::new() };
         town.intake(|table| table.settle(env.life, &served, sim.now()));
     }
-    let served = intake::serve(taken.into_iter().map(|(id, wish)| one(submitter, id, wish, off)));
-    let served = served.await;
+    let wishes = taken.into_iter().map(|(id, wish)| (id, one(submitter, id, wish, off)));
+    let served = intake::serve(wishes).await;
     if let Err(e) = env.store.now().await {
         // Committed, and nobody said so; or not.
         if sim.draw(|rng| rng.permille(500)) {
@@ -243,19 +243,19 @@ async fn one(
     id: EntityId,
     wish: Wish,
     off: Option<Off>,
-) -> (EntityId, Result<Taken, StoreError>) {
+) -> Result<Taken, StoreError> {
     let whole = submission(&wish, BY);
     if off == Some(Off::IntakeId) {
         let made = submitter.submit(Submission { key: None, ..whole }).await;
         let made = made.map(|_| Taken::Created);
-        return (id, made.map_err(|e| StoreError::Unavailable(e.to_string())));
+        return made.map_err(|e| StoreError::Unavailable(e.to_string()));
     }
     let bare = Submission { key: None, ..whole.clone() };
     let wanted = match wish.bad {
         true => Err(Wrong("bad_options", "its options can not be read".into())),
         false => Ok(whole),
     };
-    (id, intake::take_in(submitter, id, wanted, bare).await)
+    intake::take_in(submitter, id, wanted, bare).await
 }
 
 pub(crate) fn check(world: &World, contents: &Contents) -> Result<(), String> {

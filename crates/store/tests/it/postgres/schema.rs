@@ -31,7 +31,7 @@ async fn many_servers_can_start_at_once() {
     for opened in join_all((0..8).map(|_| open())).await {
         opened.unwrap();
     }
-    assert_eq!(db.ask("SELECT schema_version FROM meta").await, 5);
+    assert_eq!(db.ask("SELECT schema_version FROM meta").await, 6);
 }
 
 #[tokio::test]
@@ -44,7 +44,7 @@ async fn a_newer_schema_is_refused() {
         PostgresStore::connect_read_only(&db.url, judge(), db.options()).await,
     ] {
         let refused = opened.err().unwrap();
-        assert_eq!(refused, StoreError::NewerSchema { found: 99, known: 5 });
+        assert_eq!(refused, StoreError::NewerSchema { found: 99, known: 6 });
     }
 }
 
