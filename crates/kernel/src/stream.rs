@@ -185,7 +185,8 @@ pub struct Record {
 impl Record {
     /// Version of the last event.
     pub fn last(&self) -> u64 {
-        self.first + u64::from(self.count) - 1
+        // A record may come from a file that anybody wrote: its numbers are whatever they like.
+        self.first.saturating_add(u64::from(self.count).saturating_sub(1))
     }
 
     /// The encoded meta block.
@@ -197,12 +198,13 @@ impl Record {
     pub fn events(&self) -> Result<Vec<Event>, Damaged> {
         let mut r = Reader::new(&self.bytes);
         r.bytes()?;
-        let mut events = Vec::with_capacity(self.count as usize);
+        // No event is shorter than a byte, whatever the count says.
+        let mut events = Vec::with_capacity(self.bytes.len().min(self.count as usize));
         for i in 0..u64::from(self.count) {
             let name = r.text()?.to_owned();
             let body = Body::read(&mut r)?;
             events.push(Event {
-                version: self.first + i,
+                version: self.first.saturating_add(i),
                 at: self.at,
                 epoch: self.epoch,
                 name,
@@ -346,6 +348,18 @@ mod tests {
             record.bytes[i] ^= flip;
             prop_assert_ne!(rehash(previous, &record), Ok(record.hash));
         }
+    }
+
+    #[test]
+    fn numbers_that_no_store_wrote_are_damage_and_nothing_worse() {
+        let (previous, record) = sample(&[b"one".to_vec(), b"two".to_vec()], b"meta");
+        for (first, count) in [(4, u32::MAX), (u64::MAX, 2), (u64::MAX, u32::MAX), (0, 0)] {
+            let forged = Record { first, count, ..record.clone() };
+            assert_ne!(rehash(previous, &forged), Ok(record.hash), "{first} {count}");
+            assert!(forged.last() >= first, "{first} {count}");
+        }
+        let forged = Record { count: u32::MAX, ..record };
+        assert!(forged.events().is_err());
     }
 
     #[test]
