@@ -118,6 +118,11 @@ struct Entry {
 #[derive(Default)]
 struct Book {
     calls: Vec<Entry>,
+    /// The last call under a name. These and the next: a history may have very many calls.
+    by_name: HashMap<(StepId, String, u32), usize>,
+    keys: HashSet<String>,
+    started: HashSet<(String, u32)>,
+    won: HashSet<String>,
     by_step: HashMap<StepId, Vec<usize>>,
     committed: BTreeMap<(StepId, String), u32>,
     succeeded: BTreeMap<StepId, u64>,
@@ -178,8 +183,7 @@ impl Book {
         key: &str,
         call: u32,
     ) -> Option<usize> {
-        let found =
-            self.calls.iter().rposition(|c| c.step == *step && c.key == key && c.call == call);
+        let found = self.by_name.get(&(step.clone(), key.to_owned(), call)).copied();
         if found.is_none() {
             let what = format!(
                 "{what} of step {step} names call {call} of {key}, which was never started"
@@ -199,6 +203,9 @@ impl Book {
                 }
                 self.started(version, step, key, *call, *class);
                 self.by_step.entry(step.clone()).or_default().push(self.calls.len());
+                self.by_name.insert((step.clone(), key.clone(), *call), self.calls.len());
+                self.keys.insert(key.clone());
+                self.started.insert((key.clone(), *call));
                 let (step, key, stands) = (step.clone(), key.clone(), Stands::Open);
                 self.calls.push(Entry { step, key, call: *call, epoch, class: *class, stands });
             }
@@ -259,15 +266,14 @@ impl Book {
             );
             self.wrong(ONE_AT_A_TIME, version, &what);
         }
-        let same_key = self.calls.iter().filter(|c| c.key == key).count();
-        if same_key > 0 && class != Class::Idempotent {
+        if self.keys.contains(key) && class != Class::Idempotent {
             let what = format!(
                 "{key} of step {step} is called a second time, and its class is {}",
                 class.as_str()
             );
             self.wrong(ONE_CALL, version, &what);
         }
-        if self.calls.iter().any(|c| c.key == key && c.call == call) {
+        if self.started.contains(&(key.to_owned(), call)) {
             let what = format!("call {call} of {key} was started before");
             self.wrong(ONE_CALL, version, &what);
         }
@@ -289,8 +295,7 @@ impl Book {
             );
             self.wrong(FENCED, version, &what);
         }
-        let before = self.calls.iter().any(|c| c.key == key && c.stands == Stands::Success);
-        if stands == Stands::Success && before {
+        if stands == Stands::Success && !self.won.insert(key.to_owned()) {
             self.wrong(
                 ONE_SUCCESS,
                 version,
@@ -323,10 +328,10 @@ impl Book {
                 ));
             }
         }
+        let won = self.calls.iter().filter(|c| c.stands == Stands::Success);
+        let won: HashSet<_> = won.map(|c| (&c.step, c.key.as_str())).collect();
         for (step, key) in self.committed.keys() {
-            let success =
-                |c: &&Entry| c.step == *step && c.key == *key && c.stands == Stands::Success;
-            if !self.calls.iter().any(|c| success(&c)) {
+            if !won.contains(&(step, key.as_str())) {
                 wrong.push(format!(
                     "step {step} has command_committed for {key}, which did not succeed"
                 ));
