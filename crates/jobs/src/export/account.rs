@@ -9,7 +9,7 @@ use tenure_kernel::stream::{Body, Hash};
 /// Letters of an input or output that are shown.
 const SHOWN: usize = 200;
 /// Letters of a line.
-const LINE: usize = 1_000;
+pub(super) const LINE: usize = 1_000;
 
 /// The account of all jobs in a file.
 pub(super) fn account(export: &Export) -> String {
@@ -147,8 +147,11 @@ fn clip(text: &str) -> String {
 
 /// One line of plain letters, at most so many: no line feeds, no codes of a terminal, nothing that turns the order of
 /// letters around.
-fn cut(text: &str, letters: usize) -> String {
-    let hidden = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+pub(super) fn cut(text: &str, letters: usize) -> String {
+    let hidden = |c: char| {
+        matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}')
+    };
     let plain = |c: char| if c.is_control() || hidden(c) { ' ' } else { c };
     let mut cut: String = text.chars().map(plain).take(letters).collect();
     if text.chars().nth(letters).is_some() {

@@ -2,19 +2,22 @@
 //! thing, and says where.
 
 use super::{
-    Dossier, Export, FORMAT, PublicKey, VERSION, account,
-    file::{self, ED25519, End, Parsed},
+    Dossier, Export, FORMAT, Kept, PublicKey, VERSION, account,
+    file::{self, ED25519, End, Parsed, Seal},
 };
 use crate::{
     model::{JobEvent, OwnEvent},
     view::{
         stream::{self, Line},
-        verify::{examine, root},
+        verify::{Beside, examine, root},
     },
 };
 use serde::Serialize;
 use serde_json::Value;
-use std::{collections::BTreeMap, fmt, io};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    fmt, io,
+};
 use tenure_kernel::{
     ids::EntityId,
     stream::{Body, Hash, blobs_of},
@@ -24,7 +27,7 @@ use tenure_kernel::{
 use tenure_steps::{
     canonical,
     effects::{EffectName, Effects},
-    events::StepEvent,
+    events::{CallOutcome, StepEvent, Verdict},
 };
 
 /// Something that is wrong with a file.
@@ -36,22 +39,59 @@ pub struct Problem {
     pub says: String,
 }
 
-impl Problem {
-    pub(super) fn at(line: usize, says: String) -> Self {
-        Problem { line: Some(line), says }
-    }
-
-    pub(super) fn whole(says: &str) -> Self {
-        Problem { line: None, says: says.to_owned() }
-    }
-}
-
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             Some(line) => write!(f, "line {line}: {}", self.says),
             None => f.write_str(&self.says),
         }
+    }
+}
+
+/// Problems that are told. A file can have as many as it has bytes, and so many are enough.
+pub const PROBLEMS_MAX: usize = 100;
+/// Notes that are told.
+pub const NOTES_MAX: usize = 1_000;
+
+/// What is found on the way. Everything is cleaned here, since most of it repeats what stands in the file.
+#[derive(Default)]
+pub(super) struct Findings {
+    problems: Vec<Problem>,
+    notes: Vec<String>,
+    more_notes: usize,
+}
+
+impl Findings {
+    pub(super) fn wrong(&mut self, line: Option<usize>, says: String) {
+        if self.problems.len() <= PROBLEMS_MAX {
+            self.problems.push(Problem { line, says: account::cut(&says, account::LINE) });
+        }
+    }
+
+    /// No more problems are told.
+    pub(super) fn is_enough(&self) -> bool {
+        self.problems.len() > PROBLEMS_MAX
+    }
+
+    fn note(&mut self, says: &str) {
+        match self.notes.len() < NOTES_MAX {
+            true => self.notes.push(account::cut(says, account::LINE)),
+            false => self.more_notes += 1,
+        }
+    }
+
+    /// Problems in the order of the file, and notes.
+    fn told(mut self) -> (Vec<Problem>, Vec<String>) {
+        let more = self.is_enough();
+        self.problems.truncate(PROBLEMS_MAX);
+        self.problems.sort_by_key(|p| p.line.unwrap_or(0));
+        if more {
+            self.problems.push(Problem { line: None, says: "and more".to_owned() });
+        }
+        if self.more_notes > 0 {
+            self.notes.push(format!("and {} more", self.more_notes));
+        }
+        (self.problems, self.notes)
     }
 }
 
@@ -89,7 +129,7 @@ pub enum Signature {
 pub struct Report {
     /// Nothing is wrong.
     pub ok: bool,
-    /// Everything that is wrong, in the order of the file.
+    /// What is wrong, in the order of the file: everything, or the first [`PROBLEMS_MAX`].
     pub problems: Vec<Problem>,
     /// What a reader should know although it is not wrong.
     pub notes: Vec<String>,
@@ -117,36 +157,72 @@ pub struct JobReport {
     pub execution_hash: String,
 }
 
+/// What a person reads. The verdict comes last and has a line to itself: whatever a file makes of the lines before,
+/// it does not have the last word.
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.account.as_deref().unwrap_or_default())?;
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
+        self.problems.iter().try_for_each(|problem| writeln!(f, "WRONG: {problem}"))?;
+        writeln!(f, "{}", self.verdict())
+    }
+}
+
+impl Report {
+    fn verdict(&self) -> String {
+        match &self.signature {
+            _ if !self.ok => "NOT to be trusted".to_owned(),
+            Signature::Good { key_id } => {
+                format!("intact, and signed with the key you gave ({key_id})")
+            }
+            Signature::Unvouched { key_id } => format!(
+                "intact, and signed with key {key_id}; whose key that is you have to know: --key makes sure"
+            ),
+            Signature::None | Signature::Bad => {
+                "intact, and not signed: anybody who can write such a file may have written it"
+                    .to_owned()
+            }
+        }
+    }
+}
+
 /// Checks a file.
 pub fn verify(bytes: &[u8], tables: &Tables, trust: &Trust) -> Report {
-    let mut problems = Vec::new();
-    let parsed = file::parse(bytes, tables, &mut problems);
-    let signature = sealed(&parsed, trust, &mut problems);
-    let mut look = Look { problems, notes: Vec::new(), places: &parsed.places };
+    let mut found = Findings::default();
+    let seal = file::seal(bytes, &mut found);
+    let signature = seal.as_ref().map_or(Signature::Bad, |seal| sealed(seal, trust, &mut found));
+    // Whoever names a key wants to hear what it signed, and nothing that anybody else wrote.
+    let heard = trust.key.is_none() || matches!(signature, Signature::Good { .. });
+    let parsed = match &seal {
+        Some(seal) if heard => file::parse(seal.body, tables, &mut found),
+        _ => Parsed::default(),
+    };
+    if !heard {
+        found.note("the rest of the file was not looked at: the key that you gave did not sign it");
+    }
     let (mut jobs, mut account) = (Vec::new(), None);
     if let Some(export) = &parsed.export {
-        look.opening(export, parsed.end.as_ref());
-        look.blobs(export);
-        look.family(export);
-        for dossier in &export.jobs {
-            jobs.push(look.job(export, dossier, tables));
-        }
+        let mut look = Look::new(export, &parsed.places, &mut found);
+        look.opening(seal.as_ref().and_then(|s| s.end.as_ref()));
+        look.blobs();
+        look.left_out();
+        look.family();
+        jobs.extend(export.jobs.iter().map(|dossier| look.job(dossier, tables)));
         account = Some(account::account(export));
     }
-    let Look { mut problems, notes, .. } = look;
-    problems.sort_by_key(|p| p.line.unwrap_or(0));
+    let (problems, notes) = found.told();
     Report { ok: problems.is_empty(), problems, notes, signature, jobs, account }
 }
 
 /// The digest of the file and its signature.
-fn sealed(parsed: &Parsed, trust: &Trust, problems: &mut Vec<Problem>) -> Signature {
-    let (Some(end), Some(digest)) = (&parsed.end, parsed.digest) else { return Signature::Bad };
-    let last = usize::try_from(parsed.lines).unwrap_or(usize::MAX).saturating_add(1);
-    let mut wrong = |says: String| problems.push(Problem::at(last, says));
-    if end.lines != parsed.lines {
+fn sealed(seal: &Seal<'_>, trust: &Trust, found: &mut Findings) -> Signature {
+    let Some(end) = &seal.end else { return Signature::Bad };
+    let (last, digest) = (file::place(seal.lines), seal.digest);
+    let mut wrong = |says: String| found.wrong(Some(last), says);
+    if end.lines != seal.lines {
         wrong(format!(
             "the file says {} lines come before this one; there are {}",
-            end.lines, parsed.lines
+            end.lines, seal.lines
         ));
     }
     if end.digest != digest.to_string() {
@@ -175,7 +251,7 @@ fn sealed(parsed: &Parsed, trust: &Trust, problems: &mut Vec<Problem>) -> Signat
         wrong(format!("the key's id is {id}, this says {}", signed.key_id));
         good = false;
     }
-    if !key.agrees(digest, parsed.lines, &signed.value) {
+    if !key.agrees(digest, seal.lines, &signed.value) {
         wrong("the signature does not fit the file".into());
         good = false;
     }
@@ -191,18 +267,46 @@ fn sealed(parsed: &Parsed, trust: &Trust, problems: &mut Vec<Problem>) -> Signat
 }
 
 struct Look<'a> {
-    problems: Vec<Problem>,
-    notes: Vec<String>,
+    export: &'a Export,
     places: &'a BTreeMap<(EntityId, u64), usize>,
+    found: &'a mut Findings,
+    /// What is in the file.
+    jobs: HashSet<EntityId>,
+    /// What the file says it does not hold: what and name.
+    left_out: HashSet<(&'a str, &'a str)>,
+    /// Results that are missing in the effect store.
+    lost: BTreeSet<&'a str>,
 }
 
-impl Look<'_> {
-    fn wrong(&mut self, line: Option<usize>, says: String) {
-        self.problems.push(Problem { line, says });
+impl<'a> Look<'a> {
+    fn new(
+        export: &'a Export,
+        places: &'a BTreeMap<(EntityId, u64), usize>,
+        found: &'a mut Findings,
+    ) -> Self {
+        let left_out = export.left_out.iter().map(|l| (l.what.as_str(), l.name.as_str()));
+        let left_out: HashSet<_> = left_out.collect();
+        let lost = left_out.iter().filter(|(what, _)| *what == "kept").map(|(_, name)| *name);
+        Look {
+            export,
+            places,
+            found,
+            jobs: export.jobs.iter().map(|d| d.head.id).collect(),
+            lost: lost.collect(),
+            left_out,
+        }
     }
 
-    fn opening(&mut self, export: &Export, end: Option<&End>) {
-        let opening = &export.opening;
+    fn wrong(&mut self, line: Option<usize>, says: String) {
+        self.found.wrong(line, says);
+    }
+
+    fn is_left_out(&self, what: &str, name: &str) -> bool {
+        self.left_out.contains(&(what, name))
+    }
+
+    fn opening(&mut self, end: Option<&End>) {
+        let opening = &self.export.opening;
         if (opening.format.as_str(), opening.version) != (FORMAT, VERSION) {
             let says = format!(
                 "this is {} version {}, and not {FORMAT} version {VERSION}",
@@ -219,7 +323,7 @@ impl Look<'_> {
             let (says, is) = (names(&opening.signed_by), names(&signed));
             self.wrong(Some(1), format!("the file says it is signed by {says}, its end by {is}"));
         }
-        let Some(first) = export.jobs.first() else {
+        let Some(first) = self.export.jobs.first() else {
             self.wrong(None, "there is no job in the file".into());
             return;
         };
@@ -229,14 +333,15 @@ impl Look<'_> {
             self.wrong(Some(1), format!("the first job is {}, which is {status}", head.id));
         }
         if !is_final {
-            self.notes.push(format!(
+            self.found.note(&format!(
                 "the job was {status} when it was exported: this is the beginning of a history that goes on"
             ));
         }
     }
 
-    fn blobs(&mut self, export: &Export) {
-        let mut named = Vec::new();
+    fn blobs(&mut self) {
+        let export = self.export;
+        let mut named = BTreeSet::new();
         for dossier in &export.jobs {
             named.extend(blobs_of(&dossier.records));
             named.extend(dossier.evidence.iter().filter_map(|e| match e.said.body {
@@ -253,33 +358,40 @@ impl Look<'_> {
                 self.wrong(None, format!("blob {digest} belongs to nothing in the file"));
             }
         }
-        named.sort_unstable();
-        named.dedup();
         for digest in named.iter().filter(|d| !export.blobs.contains_key(*d)) {
-            match is_left_out(export, "blob", &digest.to_string()) {
-                true => self.notes.push(format!(
+            match self.is_left_out("blob", &digest.to_string()) {
+                true => self.found.note(&format!(
                     "blob {digest} was erased; the chain covers its digest, and what stands on its content is not checked"
                 )),
                 false => self.wrong(None, format!("blob {digest} is missing, and the file does not say why")),
             }
         }
-        for left in &export.left_out {
-            if left.what != "blob" {
-                self.notes.push(format!("left out: {} {} ({})", left.what, left.name, left.why));
+    }
+
+    fn left_out(&mut self) {
+        for left in self.export.left_out.iter().filter(|l| l.what != "blob") {
+            self.found.note(&format!("left out: {} {} ({})", left.what, left.name, left.why));
+        }
+        for Dossier { head, .. } in &self.export.jobs {
+            let unread = head.mail_count.saturating_sub(head.mail_read);
+            if unread > 0 && !self.is_left_out("mail", &head.id.to_string()) {
+                let id = head.id;
+                self.found.note(&format!("job {id} had messages that it had not read: {unread}"));
             }
         }
     }
 
     /// Who is whose child.
-    fn family(&mut self, export: &Export) {
-        let mut parents: BTreeMap<EntityId, (EntityId, u32)> = BTreeMap::new();
+    fn family(&mut self) {
+        let export = self.export;
+        let mut parents: HashMap<EntityId, (EntityId, u32)> = HashMap::new();
         for dossier in &export.jobs {
             for child in &dossier.children {
                 parents.insert(child.id, (dossier.head.id, child.ordinal));
-                let here = export.jobs.iter().any(|d| d.head.id == child.id);
+                let here = self.jobs.contains(&child.id);
                 if export.opening.with_children
                     && !here
-                    && !is_left_out(export, "job", &child.id.to_string())
+                    && !self.is_left_out("job", &child.id.to_string())
                 {
                     let says =
                         format!("child {} is missing, and the file does not say why", child.id);
@@ -326,15 +438,15 @@ impl Look<'_> {
         }
     }
 
-    fn job(&mut self, export: &Export, dossier: &Dossier, tables: &Tables) -> JobReport {
-        let head = &dossier.head;
+    fn job(&mut self, dossier: &Dossier, tables: &Tables) -> JobReport {
+        let (export, head) = (self.export, &dossier.head);
         let lines = stream::lines_in(&dossier.records, &export.blobs);
         let erased = blobs_of(&dossier.records).iter().any(|d| !export.blobs.contains_key(d));
-        let kept = KeptEffects(dossier);
-        let effects: Option<&dyn Effects> =
-            if dossier.kept.is_empty() { None } else { Some(&kept) };
+        let kept = KeptEffects::of(dossier);
+        let beside = Beside { effects: &kept, lost: &self.lost };
+        let beside = Some(beside).filter(|_| !dossier.kept.is_empty());
         let read = lines.as_deref().map_err(ToString::to_string);
-        let found = examine(head, &dossier.records, read, tables, effects);
+        let found = examine(head, &dossier.records, read, tables, beside.as_ref());
         if let Err(fault) = &found.chain {
             self.wrong(self.place(dossier, fault), fault.to_string());
         }
@@ -343,6 +455,17 @@ impl Look<'_> {
         for says in found.problems.into_iter().skip(skip) {
             if !(erased && lines.is_err()) {
                 self.wrong(self.head_line(dossier), format!("job {}: {says}", head.id));
+            }
+        }
+        if let Ok(lines) = &lines {
+            let known = recorded(lines);
+            for Kept { key, epoch, call, .. } in &dossier.kept {
+                if !known.contains(&(key.as_str(), *call)) {
+                    self.found.note(&format!(
+                        "the effect store has a result of call {call} of {key} (epoch {epoch}) that job {} never recorded",
+                        head.id
+                    ));
+                }
             }
         }
         if dossier.records.iter().any(|r| r.entity != head.id) {
@@ -377,10 +500,6 @@ impl Look<'_> {
     }
 }
 
-fn is_left_out(export: &Export, what: &str, name: &str) -> bool {
-    export.left_out.iter().any(|l| l.what == what && l.name == name)
-}
-
 fn children(lines: &[Line]) -> Vec<(EntityId, u32)> {
     let started = |line: &Line| match &line.read {
         Some(JobEvent::Step(StepEvent::ChildStarted { child, ordinal, .. })) => {
@@ -391,8 +510,36 @@ fn children(lines: &[Line]) -> Vec<(EntityId, u32)> {
     lines.iter().filter_map(started).collect()
 }
 
-/// What the file says lay in the effect store.
-struct KeptEffects<'a>(&'a Dossier);
+/// Calls whose result the job has on record, whoever saw it.
+fn recorded(lines: &[Line]) -> HashSet<(&str, u32)> {
+    let mut known = HashSet::new();
+    for line in lines {
+        if let Some(JobEvent::Step(
+            StepEvent::ToolInvocationFinished { key, call, outcome: CallOutcome::Success, .. }
+            | StepEvent::EffectSettled { key, call, verdict: Verdict::Happened, .. },
+        )) = &line.read
+        {
+            known.insert((key.as_str(), *call));
+        }
+    }
+    known
+}
+
+/// What the file says lay in the effect store. `None` where it says two things.
+struct KeptEffects<'a>(HashMap<(&'a str, u64, u32), Option<&'a Value>>);
+
+impl<'a> KeptEffects<'a> {
+    fn of(dossier: &'a Dossier) -> Self {
+        let mut by_name = HashMap::new();
+        for Kept { key, epoch, call, result } in &dossier.kept {
+            let at = by_name.entry((key.as_str(), *epoch, *call)).or_insert(Some(result));
+            if at.is_some_and(|first| canonical::bytes(first) != canonical::bytes(result)) {
+                *at = None;
+            }
+        }
+        KeptEffects(by_name)
+    }
+}
 
 impl Effects for KeptEffects<'_> {
     fn put(&self, _: EffectName<'_>, _: &Value) -> io::Result<()> {
@@ -400,17 +547,10 @@ impl Effects for KeptEffects<'_> {
     }
 
     fn get(&self, name: EffectName<'_>) -> io::Result<Option<Value>> {
-        let mut found = self
-            .0
-            .kept
-            .iter()
-            .filter(|k| (k.key.as_str(), k.epoch, k.call) == (name.key, name.epoch, name.call));
-        let first = found.next();
-        if found.any(|k| {
-            Some(canonical::bytes(&k.result)) != first.map(|f| canonical::bytes(&f.result))
-        }) {
-            return Err(io::Error::other("two results under one name"));
+        match self.0.get(&(name.key, name.epoch, name.call)) {
+            None => Ok(None),
+            Some(Some(result)) => Ok(Some((*result).clone())),
+            Some(None) => Err(io::Error::other("two results under one name")),
         }
-        Ok(first.map(|k| k.result.clone()))
     }
 }

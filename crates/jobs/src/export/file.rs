@@ -1,12 +1,21 @@
 //! The form of the file. Writing is the definition; reading takes what it needs and is then compared with what
 //! writing gives (see the essay in the parent module).
 
-use super::{Child, Dossier, Export, Kept, LeftOut, Opening, SigningKey, check::Problem, keys};
+use super::{
+    Child, Dossier, EXPORT_BYTES_MAX, Export, Kept, LEFT_OUT, LeftOut, Opening, SigningKey,
+    check::Findings, keys,
+};
 use crate::view::{steps::steps, stream};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, IgnoredAny},
+};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    iter,
+};
 use tenure_kernel::{
     codec::{Reader, Writer},
     evidence::{Evidence, NewEvidence},
@@ -24,13 +33,13 @@ use tenure_steps::canonical;
 const DEPTH_MAX: usize = 64;
 
 /// One line.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(tag = "line", rename_all = "snake_case")]
 enum Row {
     Export(Opening),
     Job(Box<HeadRow>),
     Record(RecordRow),
-    Effect(Value),
+    Effect(Shown),
     Kept(KeptRow),
     Evidence(EvidenceRow),
     Session(SessionRow),
@@ -40,9 +49,20 @@ enum Row {
     End(End),
 }
 
+/// A part for people, made from the rest of the file. It is compared as it is written, and never read: what it says is
+/// known, and what a stranger put there could be anything.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct Shown(Value);
+
+impl<'de> Deserialize<'de> for Shown {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        IgnoredAny::deserialize(d).map(|_| Shown(Value::Null))
+    }
+}
+
 /// The last line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct End {
     /// Lines before it.
     pub lines: u64,
@@ -60,11 +80,13 @@ pub(super) struct Signed {
     pub value: String,
 }
 
+/// The largest version or epoch that a store can hold. Whatever is counted on from there fits.
+const VERSION_MAX: u64 = i64::MAX as u64;
+
 /// The word for the only algorithm there is.
 pub(super) const ED25519: &str = "ed25519";
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct HeadRow {
     job: EntityId,
     kind: String,
@@ -92,7 +114,6 @@ struct HeadRow {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RecordRow {
     job: EntityId,
     first: u64,
@@ -102,12 +123,11 @@ struct RecordRow {
     epoch: u64,
     hash: String,
     bytes: String,
-    /// For people; made from the bytes.
-    events: Value,
+    /// Made from the bytes.
+    events: Shown,
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct KeptRow {
     job: EntityId,
     key: String,
@@ -117,7 +137,6 @@ struct KeptRow {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct EvidenceRow {
     job: EntityId,
     key: String,
@@ -127,12 +146,11 @@ struct EvidenceRow {
     at: Timestamp,
     /// The stored form: bytes in place, or the name of a blob.
     body: String,
-    /// For people; made from the body.
-    says: Value,
+    /// Made from the body.
+    says: Shown,
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct SessionRow {
     job: EntityId,
     session: SessionId,
@@ -140,14 +158,12 @@ struct SessionRow {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct ChildRow {
     job: EntityId,
     child: Child,
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct BlobRow {
     digest: String,
     len: u64,
@@ -164,6 +180,10 @@ fn decode(field: &str, text: &str) -> Result<Vec<u8>, String> {
 
 fn hash(field: &str, text: &str) -> Result<Hash, String> {
     keys::bytes32(text).map(Hash).ok_or_else(|| format!("{field} is not a digest"))
+}
+
+fn epoch(epoch: u64) -> Result<u64, String> {
+    if epoch > VERSION_MAX { Err(format!("no epoch is {epoch}")) } else { Ok(epoch) }
 }
 
 /// A body as people read it; `null` where it is not JSON, or nested too deeply for a line.
@@ -232,7 +252,7 @@ impl HeadRow {
             queue: self.queue,
             priority: self.priority,
             version: self.version,
-            epoch: self.epoch,
+            epoch: epoch(self.epoch)?,
             holder: self.holder,
             chain: hash("chain", &self.chain)?,
             created_at: self.created_at,
@@ -265,11 +285,14 @@ impl RecordRow {
             epoch: record.epoch,
             hash: record.hash.to_string(),
             bytes: encode(&record.bytes),
-            events: events.into_iter().map(event).collect(),
+            events: Shown(events.into_iter().map(event).collect()),
         }
     }
 
     fn record(self) -> Result<Record, String> {
+        if self.first == 0 || self.count == 0 || self.first > VERSION_MAX {
+            return Err(format!("no record has {} events from version {}", self.count, self.first));
+        }
         let commit = u128::from_str_radix(&self.commit, 16);
         let commit = commit.map_err(|_| "commit is not hexadecimal".to_owned())?;
         Ok(Record {
@@ -278,7 +301,7 @@ impl RecordRow {
             count: self.count,
             commit: CommitId(commit.to_be_bytes()),
             at: self.at,
-            epoch: self.epoch,
+            epoch: epoch(self.epoch)?,
             hash: hash("hash", &self.hash)?,
             bytes: decode("bytes", &self.bytes)?,
         })
@@ -296,7 +319,7 @@ impl EvidenceRow {
             who: said.who.clone(),
             at: evidence.at,
             body: encode(&body_bytes(&said.body)),
-            says: readable(&said.body),
+            says: Shown(readable(&said.body)),
         }
     }
 
@@ -321,30 +344,37 @@ fn effects(dossier: &Dossier, blobs: &BTreeMap<Hash, Vec<u8>>) -> Vec<Value> {
 }
 
 impl Export {
-    fn rows(&self) -> Vec<Row> {
-        let mut rows = vec![Row::Export(self.opening.clone())];
-        for dossier in &self.jobs {
-            let job = dossier.head.id;
-            rows.push(Row::Job(Box::new(HeadRow::of(&dossier.head))));
-            rows.extend(dossier.records.iter().map(|r| Row::Record(RecordRow::of(r))));
-            rows.extend(effects(dossier, &self.blobs).into_iter().map(Row::Effect));
-            rows.extend(dossier.kept.iter().map(|k| {
-                let (key, result) = (k.key.clone(), encode(&canonical::bytes(&k.result)));
-                Row::Kept(KeptRow { job, key, epoch: k.epoch, call: k.call, result })
-            }));
-            rows.extend(dossier.evidence.iter().map(|e| Row::Evidence(EvidenceRow::of(e))));
-            rows.extend(dossier.sessions.iter().map(|(session, name)| {
-                Row::Session(SessionRow { job, session: *session, name: name.clone() })
-            }));
-            let child = |child: &Child| Row::Child(ChildRow { job, child: child.clone() });
-            rows.extend(dossier.children.iter().map(child));
-        }
-        rows.extend(self.blobs.iter().map(|(digest, bytes)| {
+    /// All lines but the last, one after the other: together they are as large as the file.
+    fn rows(&self) -> impl Iterator<Item = Row> + '_ {
+        let jobs = self.jobs.iter().flat_map(|dossier| self.rows_of(dossier));
+        let blobs = self.blobs.iter().map(|(digest, bytes)| {
             let (digest, len) = (digest.to_string(), bytes.len() as u64);
             Row::Blob(BlobRow { digest, len, bytes: encode(bytes) })
-        }));
-        rows.extend(self.left_out.iter().cloned().map(Row::LeftOut));
-        rows
+        });
+        iter::once_with(|| Row::Export(self.opening.clone()))
+            .chain(jobs)
+            .chain(blobs)
+            .chain(self.left_out.iter().cloned().map(Row::LeftOut))
+    }
+
+    fn rows_of<'a>(&'a self, dossier: &'a Dossier) -> impl Iterator<Item = Row> + 'a {
+        let job = dossier.head.id;
+        let effects = iter::once_with(|| effects(dossier, &self.blobs)).flatten();
+        let kept = dossier.kept.iter().map(move |k| {
+            let (key, result) = (k.key.clone(), encode(&canonical::bytes(&k.result)));
+            Row::Kept(KeptRow { job, key, epoch: k.epoch, call: k.call, result })
+        });
+        let sessions = dossier.sessions.iter().map(move |(session, name)| {
+            Row::Session(SessionRow { job, session: *session, name: name.clone() })
+        });
+        let child = move |child: &Child| Row::Child(ChildRow { job, child: child.clone() });
+        iter::once_with(|| Row::Job(Box::new(HeadRow::of(&dossier.head))))
+            .chain(dossier.records.iter().map(|r| Row::Record(RecordRow::of(r))))
+            .chain(effects.map(|effect| Row::Effect(Shown(effect))))
+            .chain(kept)
+            .chain(dossier.evidence.iter().map(|e| Row::Evidence(EvidenceRow::of(e))))
+            .chain(sessions)
+            .chain(dossier.children.iter().map(child))
     }
 
     /// The lines before the last, and how many there are.
@@ -355,6 +385,23 @@ impl Export {
             lines += 1;
         }
         (out, lines)
+    }
+
+    /// Whether the bodies that are named come to more than this, each as often as it is named.
+    fn is_heavier_than(&self, most: u64) -> bool {
+        let of = |body: &Body| match body {
+            Body::Blob { digest, .. } => self.blobs.get(digest).map_or(0, |b| b.len() as u64),
+            Body::Inline(_) => 0,
+        };
+        let events = |d: &Dossier| -> u64 {
+            let records = d.records.iter().filter_map(|r| r.events().ok());
+            records.flatten().map(|e| of(&e.body)).fold(0, u64::saturating_add)
+        };
+        let evidence = |d: &Dossier| -> u64 {
+            d.evidence.iter().map(|e| of(&e.said.body)).fold(0, u64::saturating_add)
+        };
+        let jobs = self.jobs.iter().map(|d| events(d).saturating_add(evidence(d)));
+        jobs.fold(0, u64::saturating_add) > most
     }
 
     /// The file. A key signs it; the opening has to name it.
@@ -379,80 +426,142 @@ fn write(row: &Row, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
+/// What the end of a file says of the rest.
+pub(super) struct Seal<'a> {
+    /// All lines before the last, or all of them where the last is no end.
+    pub body: &'a [u8],
+    pub lines: u64,
+    /// Of the body.
+    pub digest: Hash,
+    pub end: Option<End>,
+}
+
+/// Finds the end of a file and interprets nothing else.
+pub(super) fn seal<'a>(bytes: &'a [u8], found: &mut Findings) -> Option<Seal<'a>> {
+    let Some(text) = bytes.strip_suffix(b"\n") else {
+        found.wrong(None, "the file does not end with a line end: it was cut off".into());
+        return None;
+    };
+    let at = text.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+    let last = &text[at..];
+    let end = match read(last) {
+        Ok(Row::End(end)) => Some(end),
+        _ => {
+            found.wrong(None, "the last line is missing: the file was cut off".into());
+            None
+        }
+    };
+    let body = if end.is_some() { &bytes[..at] } else { bytes };
+    let lines = body.iter().filter(|b| **b == b'\n').count() as u64;
+    if let Some(end) = &end {
+        let mut again = Vec::new();
+        write(&Row::End(end.clone()), &mut again);
+        if again.strip_suffix(b"\n") != Some(last) {
+            found.wrong(Some(place(lines)), "this line is not written as an end is".into());
+        }
+    }
+    Some(Seal { body, lines, digest: Hash::of(body), end })
+}
+
+/// The line behind so many.
+pub(super) fn place(lines: u64) -> usize {
+    usize::try_from(lines).unwrap_or(usize::MAX).saturating_add(1)
+}
+
+fn lines_of(body: &[u8]) -> impl Iterator<Item = &[u8]> {
+    body.split_inclusive(|b| *b == b'\n').map(|line| line.strip_suffix(b"\n").unwrap_or(line))
+}
+
+/// One line. What kind it is is looked at first, so that each field goes where it belongs at once: readers that find
+/// that out on the way keep all of a line in a form that is many times as large.
+fn read(line: &[u8]) -> Result<Row, String> {
+    #[derive(Deserialize)]
+    struct Kind {
+        line: String,
+    }
+    fn of<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
+        serde_json::from_slice(line).map_err(|e| e.to_string())
+    }
+    Ok(match of::<Kind>(line)?.line.as_str() {
+        "export" => Row::Export(of(line)?),
+        "job" => Row::Job(of(line)?),
+        "record" => Row::Record(of(line)?),
+        "effect" => Row::Effect(Shown(Value::Null)),
+        "kept" => Row::Kept(of(line)?),
+        "evidence" => Row::Evidence(of(line)?),
+        "session" => Row::Session(of(line)?),
+        "child" => Row::Child(of(line)?),
+        "blob" => Row::Blob(of(line)?),
+        "left_out" => Row::LeftOut(of(line)?),
+        "end" => Row::End(of(line)?),
+        other => return Err(format!("no line of a file is called {other:?}")),
+    })
+}
+
 /// What reading gave.
 #[derive(Default)]
 pub(super) struct Parsed {
     pub export: Option<Export>,
-    pub end: Option<End>,
-    /// Of everything before the last line.
-    pub digest: Option<Hash>,
-    pub lines: u64,
     /// The line of each record, by job and first version; of a head under version 0.
     pub places: BTreeMap<(EntityId, u64), usize>,
 }
 
-/// Reads a file, strictly. Whatever is wrong is noted with its line, and reading goes on.
-pub(super) fn parse(bytes: &[u8], tables: &Tables, problems: &mut Vec<Problem>) -> Parsed {
+/// Reads everything before the end, strictly. Whatever is wrong is noted with its line, and reading goes on until
+/// enough is wrong.
+pub(super) fn parse(body: &[u8], tables: &Tables, found: &mut Findings) -> Parsed {
     let mut parsed = Parsed::default();
-    let Some(text) = bytes.strip_suffix(b"\n") else {
-        problems.push(Problem::whole("the file does not end with a line end: it was cut off"));
-        return parsed;
-    };
-    let lines: Vec<&[u8]> = text.split(|b| *b == b'\n').collect();
-    // Behind the last line end but one.
-    let last = lines.last().map_or(0, |l| l.len()) + 1;
-    parsed.digest = Some(Hash::of(&bytes[..bytes.len() - last]));
-    parsed.lines = lines.len() as u64 - 1;
     let mut file = Draft::default();
-    for (i, line) in lines.iter().enumerate() {
-        let row = serde_json::from_slice::<Row>(line).map_err(|e| e.to_string());
-        let taken = row.and_then(|row| file.take(row, i + 1, tables, &mut parsed));
-        if let Err(why) = taken {
-            problems.push(Problem::at(i + 1, why));
+    for (i, line) in lines_of(body).enumerate() {
+        if let Err(why) = read(line).and_then(|row| file.take(row, i + 1, tables, &mut parsed)) {
+            found.wrong(Some(i + 1), why);
         }
-    }
-    match parsed.end {
-        None => problems.push(Problem::whole("the last line is missing: the file was cut off")),
-        Some(_) if !lines.last().is_some_and(|line| is_end(line)) => {
-            problems.push(Problem::whole("the line that ends the file is not the last one"));
+        if found.is_enough() {
+            return parsed;
         }
-        Some(_) => {}
     }
     let Some(opening) = file.opening else {
-        problems.push(Problem::at(1, "the line that says what this file is is missing".into()));
+        found.wrong(Some(1), "the line that says what this file is is missing".into());
         return parsed;
     };
     let export = Export { opening, jobs: file.jobs, blobs: file.blobs, left_out: file.left_out };
-    // The rule that covers every byte.
-    let (again, _) = export.body();
-    let again: Vec<&[u8]> =
-        again.strip_suffix(b"\n").unwrap_or(&again).split(|b| *b == b'\n').collect();
-    let body = &lines[..lines.len() - 1];
-    let differs = body.iter().zip(&again).position(|(a, b)| a != b);
-    if let Some(i) = differs.or((body.len() != again.len()).then(|| body.len().min(again.len()))) {
+    if export.is_heavier_than(EXPORT_BYTES_MAX) {
+        let says = format!(
+            "the blobs that events and evidence name, each as often as it is named, have more than {EXPORT_BYTES_MAX} bytes \
+             (EXPORT_BYTES_MAX): no server writes such a file"
+        );
+        found.wrong(None, says);
+        return parsed;
+    }
+    if let Some(line) = differs(body, &export) {
         let why =
             "this line is not what the rest of the file gives: changed, moved, doubled or dropped";
-        problems.push(Problem::at(i + 1, why.to_owned()));
-    }
-    if let (Some(end), Some(line)) = (&parsed.end, lines.last()) {
-        let mut again = Vec::new();
-        write(&Row::End(end.clone()), &mut again);
-        if again.strip_suffix(b"\n") != Some(*line) {
-            problems.push(Problem::at(lines.len(), "this line is not written as an end is".into()));
-        }
+        found.wrong(Some(line), why.to_owned());
     }
     parsed.export = Some(export);
     parsed
 }
 
-fn is_end(line: &[u8]) -> bool {
-    matches!(serde_json::from_slice::<Row>(line), Ok(Row::End(_)))
+/// The rule that covers every byte: the first line that is not the one that writing gives.
+fn differs(body: &[u8], export: &Export) -> Option<usize> {
+    let (mut lines, mut count) = (lines_of(body), 0);
+    let mut again = Vec::new();
+    for row in export.rows() {
+        count += 1;
+        again.clear();
+        write(&row, &mut again);
+        if lines.next() != again.strip_suffix(b"\n") {
+            return Some(count);
+        }
+    }
+    lines.next().map(|_| count + 1)
 }
 
 #[derive(Default)]
 struct Draft {
     opening: Option<Opening>,
     jobs: Vec<Dossier>,
+    /// Where each of them stands.
+    at: HashMap<EntityId, usize>,
     blobs: BTreeMap<Hash, Vec<u8>>,
     left_out: Vec<LeftOut>,
 }
@@ -470,6 +579,7 @@ impl Draft {
             Row::Job(row) => {
                 let head = row.head(tables)?;
                 parsed.places.insert((head.id, 0), line);
+                self.at.entry(head.id).or_insert(self.jobs.len());
                 self.jobs.push(Dossier {
                     head,
                     records: Vec::new(),
@@ -501,14 +611,17 @@ impl Draft {
             Row::Blob(row) => {
                 self.blobs.insert(hash("digest", &row.digest)?, decode("bytes", &row.bytes)?);
             }
-            Row::LeftOut(left) => self.left_out.push(left),
-            Row::End(end) => parsed.end = Some(end),
+            Row::LeftOut(left) if LEFT_OUT.contains(&left.what.as_str()) => {
+                self.left_out.push(left);
+            }
+            Row::LeftOut(left) => return Err(format!("{:?} is never left out", left.what)),
+            Row::End(_) => return Err("the line that ends the file is not the last one".into()),
         }
         Ok(())
     }
 
     fn of(&mut self, job: EntityId) -> Result<&mut Dossier, String> {
-        let dossier = self.jobs.iter_mut().find(|d| d.head.id == job);
+        let dossier = self.at.get(&job).and_then(|at| self.jobs.get_mut(*at));
         dossier.ok_or_else(|| format!("job {job} has no line of its own before this one"))
     }
 }

@@ -10,11 +10,12 @@ use crate::{
     view::stream,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashSet, VecDeque},
     sync::Arc,
 };
 use tenure_kernel::{
     error::StoreError,
+    evidence::Evidence,
     feed::Cursor,
     ids::{EntityId, SessionId},
     machine::{Machine as _, decode_event},
@@ -23,12 +24,13 @@ use tenure_kernel::{
     table::Class,
 };
 use tenure_steps::{
+    canonical,
     effects::{EffectName, Effects},
     events::{CallOutcome, StepEvent},
 };
 
 /// What is wanted.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Ask {
     /// Descendants too; else their ids and chain values.
     pub with_children: bool,
@@ -38,6 +40,20 @@ pub struct Ask {
     pub program: String,
     /// Id of the key that will sign it.
     pub signed_by: Option<String>,
+    /// The most that it may hold.
+    pub bytes_max: u64,
+}
+
+impl Default for Ask {
+    fn default() -> Self {
+        Ask {
+            with_children: false,
+            by: String::new(),
+            program: String::new(),
+            signed_by: None,
+            bytes_max: EXPORT_BYTES_MAX,
+        }
+    }
 }
 
 /// Why there is no export.
@@ -47,8 +63,8 @@ pub enum GatherError {
     #[error(transparent)]
     Load(#[from] LoadError),
     /// More than one file holds.
-    #[error("the export would hold more than {EXPORT_BYTES_MAX} bytes (EXPORT_BYTES_MAX)")]
-    TooLarge,
+    #[error("the export would hold more than {0} bytes (EXPORT_BYTES_MAX)")]
+    TooLarge(u64),
 }
 
 impl From<StoreError> for GatherError {
@@ -64,8 +80,9 @@ pub async fn gather(
     ask: Ask,
     effects: Option<&dyn Effects>,
 ) -> Result<Option<Export>, GatherError> {
+    let (blobs, left_out) = (BTreeMap::new(), BTreeSet::new());
     let mut gathering =
-        Gathering { store, effects, blobs: BTreeMap::new(), left_out: BTreeSet::new(), bytes: 0 };
+        Gathering { store, effects, blobs, left_out, bytes: 0, bytes_max: ask.bytes_max };
     let Some(first) = gathering.dossier(id).await? else { return Ok(None) };
     let (status, is_final) = (first.head.status, first.head.class() == Class::Final);
     let (mut jobs, mut seen) = (Vec::new(), BTreeSet::from([id]));
@@ -122,6 +139,7 @@ struct Gathering<'a> {
     blobs: BTreeMap<Hash, Vec<u8>>,
     left_out: BTreeSet<LeftOut>,
     bytes: u64,
+    bytes_max: u64,
 }
 
 impl Gathering<'_> {
@@ -131,7 +149,11 @@ impl Gathering<'_> {
 
     fn weigh(&mut self, bytes: usize) -> Result<(), GatherError> {
         self.bytes += bytes as u64;
-        if self.bytes > EXPORT_BYTES_MAX { Err(GatherError::TooLarge) } else { Ok(()) }
+        if self.bytes > self.bytes_max {
+            Err(GatherError::TooLarge(self.bytes_max))
+        } else {
+            Ok(())
+        }
     }
 
     async fn root(&self, id: EntityId) -> Result<Option<Root>, GatherError> {
@@ -154,15 +176,24 @@ impl Gathering<'_> {
         for record in &records {
             self.weigh(record.bytes.len())?;
         }
+        let unread = head.mail_count.saturating_sub(head.mail_read);
+        if unread > 0 {
+            let why = format!("messages that had come and were not read: {unread}");
+            self.leave_out("mail", id.to_string(), &why);
+        }
         let mut evidence = self.store.evidence(id).await?;
         evidence.sort_by(|a, b| {
             (a.at, &a.said.key, a.said.call).cmp(&(b.at, &b.said.key, b.said.call))
         });
+        for Evidence { said, .. } in &evidence {
+            self.weigh(
+                said.key.len() + said.who.len() + said.body.inline().map_or(0, <[u8]>::len),
+            )?;
+        }
         for digest in digests(&records, evidence.iter().map(|e| &e.said.body)) {
             self.blob(digest).await?;
         }
-        let (mut kept, mut children) = (Vec::new(), Vec::new());
-        let mut started: HashMap<(String, u32), u64> = HashMap::new();
+        let (mut calls, mut children) = (Calls::default(), Vec::new());
         for event in self.events(&records) {
             let Some(JobEvent::Step(step)) = self.read(&event) else { continue };
             match step {
@@ -173,9 +204,10 @@ impl Gathering<'_> {
                     let name = JobState::call_id(id, &key, call, (what, nth)).to_string();
                     let why = "what was asked and answered is in the job's records; how its worker was found is not";
                     self.leave_out("call", name, why);
+                    calls.elsewhere.insert((key, call));
                 }
                 StepEvent::ToolInvocationStarted { key, call, .. } => {
-                    started.insert((key, call), event.epoch);
+                    calls.started.push((key, event.epoch, call));
                 }
                 StepEvent::ToolInvocationFinished {
                     key,
@@ -183,14 +215,12 @@ impl Gathering<'_> {
                     outcome: CallOutcome::Success,
                     ..
                 } => {
-                    let epoch = started.get(&(key.clone(), call)).copied().unwrap_or(event.epoch);
-                    if let Some(one) = self.kept(key, epoch, call)? {
-                        kept.push(one);
-                    }
+                    calls.succeeded.insert((key, call));
                 }
                 _ => {}
             }
         }
+        let kept = self.kept(calls)?;
         let sessions = self.sessions(&records).await?;
         Ok(Some(Dossier { head, records, kept, evidence, sessions, children }))
     }
@@ -207,9 +237,10 @@ impl Gathering<'_> {
         decode_event::<Job>(&event.name, &body).ok().flatten()
     }
 
+    /// Takes a blob along. It weighs as often as it is named: so often does somebody read what it says.
     async fn blob(&mut self, digest: Hash) -> Result<(), GatherError> {
-        if self.blobs.contains_key(&digest) {
-            return Ok(());
+        if let Some(bytes) = self.blobs.get(&digest) {
+            return self.weigh(bytes.len());
         }
         match self.store.blob(digest).await? {
             Some(bytes) => {
@@ -223,12 +254,29 @@ impl Gathering<'_> {
         Ok(())
     }
 
-    fn kept(&mut self, key: String, epoch: u64, call: u32) -> Result<Option<Kept>, GatherError> {
-        let Some(effects) = self.effects else { return Ok(None) };
-        let found = effects.get(EffectName { key: &key, epoch, call }).map_err(|e| {
-            LoadError::Unreadable(format!("the effect store, call {call} of {key}: {e}"))
-        })?;
-        Ok(found.map(|result| Kept { key, epoch, call, result }))
+    /// Results of all calls in a separate effect store, recorded or not. A recorded one that is not there is named.
+    fn kept(&mut self, calls: Calls) -> Result<Vec<Kept>, GatherError> {
+        let Some(effects) = self.effects else { return Ok(Vec::new()) };
+        let mut kept = Vec::new();
+        for (key, epoch, call) in calls.started {
+            let found = effects.get(EffectName { key: &key, epoch, call }).map_err(|e| {
+                LoadError::Unreadable(format!("the effect store, call {call} of {key}: {e}"))
+            })?;
+            let of = (key, call);
+            match found {
+                Some(result) => {
+                    self.weigh(canonical::bytes(&result).len())?;
+                    kept.push(Kept { key: of.0, epoch, call, result });
+                }
+                // A worker elsewhere has no effect store.
+                None if calls.elsewhere.contains(&of) || !calls.succeeded.contains(&of) => {}
+                None => {
+                    let why = "the job has its result on record, and the effect store has none";
+                    self.leave_out("kept", Kept::name(&of.0, epoch, call), why);
+                }
+            }
+        }
+        Ok(kept)
     }
 
     async fn sessions(&self, records: &[Record]) -> Result<Vec<(SessionId, String)>, GatherError> {
@@ -246,8 +294,18 @@ impl Gathering<'_> {
     }
 }
 
-/// Digests of everything that lies beside the stream, each once.
-fn digests<'a>(records: &[Record], bodies: impl Iterator<Item = &'a Body>) -> BTreeSet<Hash> {
+/// The calls of a job, by key and number.
+#[derive(Default)]
+struct Calls {
+    /// With the epoch, in their order.
+    started: Vec<(String, u64, u32)>,
+    succeeded: HashSet<(String, u32)>,
+    /// Handed to workers that do not run the flow.
+    elsewhere: HashSet<(String, u32)>,
+}
+
+/// Digests of everything that lies beside the stream, each as often as it is named.
+fn digests<'a>(records: &[Record], bodies: impl Iterator<Item = &'a Body>) -> Vec<Hash> {
     let beside = bodies.filter_map(|b| match b {
         Body::Blob { digest, .. } => Some(*digest),
         Body::Inline(_) => None,

@@ -14,6 +14,9 @@
 //! whoever does not recompute the rest of it, the signature against everybody without the key. An unsigned file
 //! is no proof against a forger, and `tenure verify` says so.
 //!
+//! **A file is from anybody.** What it says is read in memory that its size bounds, and nothing of it is read at all
+//! where a key was named and did not sign it. Whatever of it is shown is one line of plain letters.
+//!
 //! | room | what it holds |
 //! |---|---|
 //! | `gather` | from a store to an [`Export`] |
@@ -28,7 +31,7 @@ mod file;
 mod gather;
 mod keys;
 
-pub use check::{Problem, Report, Signature, Trust, verify};
+pub use check::{NOTES_MAX, PROBLEMS_MAX, Problem, Report, Signature, Trust, verify};
 pub use gather::{Ask, GatherError, gather};
 pub use keys::{BadKey, PublicKey, SigningKey};
 
@@ -48,8 +51,11 @@ use tenure_steps::events::StepId;
 pub const FORMAT: &str = "tenure-export";
 /// Its version.
 pub const VERSION: u32 = 1;
-/// The most that one file may hold of records, evidence and blobs. It is put together in memory.
+/// The most that one file may hold of records, evidence, kept results and blobs, each blob as often as it is named. It
+/// is put together in memory, and so is what its events say.
 pub const EXPORT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// The largest file that is read or written: what [`EXPORT_BYTES_MAX`] can come to in base64, with the readable form beside it.
+pub const FILE_BYTES_MAX: u64 = 4 * EXPORT_BYTES_MAX;
 
 /// A job, and its children if they were asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,7 +72,6 @@ pub struct Export {
 
 /// What a file says about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct Opening {
     /// [`FORMAT`].
     pub format: String,
@@ -125,6 +130,13 @@ pub struct Kept {
     pub result: Value,
 }
 
+impl Kept {
+    /// What it is called where it is left out; as the effect store names it.
+    pub(crate) fn name(key: &str, epoch: u64, call: u32) -> String {
+        format!("{key}.{epoch}.{call}")
+    }
+}
+
 /// A child of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -151,13 +163,16 @@ pub struct Root {
     pub chain: String,
 }
 
+/// What can be left out.
+pub(crate) const LEFT_OUT: [&str; 7] =
+    ["blob", "call", "children", "job", "kept", "mail", "records"];
+
 /// Something that is not in the file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct LeftOut {
-    /// `blob`, `call`, `children`, `job` or `records`.
+    /// One of `LEFT_OUT`.
     pub what: String,
-    /// Its digest or id.
+    /// Its digest, id or name.
     pub name: String,
     /// Why.
     pub why: String,

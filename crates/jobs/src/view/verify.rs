@@ -6,11 +6,15 @@ use super::{
 };
 use crate::{
     drive::LoadError,
+    export::Kept,
     model::{Job, JobEvent, JobState, OwnEvent},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
 use tenure_kernel::{
     evidence::Evidence,
     head::Head,
@@ -104,7 +108,9 @@ pub async fn verify(
         Ok(lines) => Ok(lines),
     };
     let lines = lines.as_deref().map_err(Clone::clone);
-    let found = examine(&head, &records, lines, tables, effects);
+    let lost = BTreeSet::new();
+    let beside = effects.map(|effects| Beside { effects, lost: &lost });
+    let found = examine(&head, &records, lines, tables, beside.as_ref());
     let evidence = evidence(store, id).await?;
     let chain_root = root(&records).to_string();
     let Examined { checks, problems, events, execution_hash, .. } = found;
@@ -131,13 +137,19 @@ pub(crate) struct Examined {
     pub chain: Result<(), kernel_verify::Fault>,
 }
 
+/// A separate effect store, and the results that it is known to have lost (by [`Kept::name`]).
+pub(crate) struct Beside<'a> {
+    pub effects: &'a dyn Effects,
+    pub lost: &'a BTreeSet<&'a str>,
+}
+
 /// Checks a head and its history. Pure: the same for a store and for a file.
 pub(crate) fn examine(
     head: &Head,
     records: &[Record],
     lines: Result<&[Line], String>,
     tables: &Tables,
-    effects: Option<&dyn Effects>,
+    beside: Option<&Beside<'_>>,
 ) -> Examined {
     let mut found = Found::default();
     let says = "hashes recomputed from the stored bytes give the head's, transitions are legal, the head folds";
@@ -156,9 +168,9 @@ pub(crate) fn examine(
             let (checks, problems) = rules(&facts);
             found.checks.extend(checks);
             found.problems.extend(problems);
-            if let Some(effects) = effects {
+            if let Some(beside) = beside {
                 let says = "each result in the effect store is the recorded one, byte by byte";
-                found.check(EFFECTS, says, compare_effects(lines, effects));
+                found.check(EFFECTS, says, compare_effects(lines, beside));
             }
             execution_hash = execution(lines);
         }
@@ -220,11 +232,16 @@ pub(super) fn fact(line: &Line) -> Fact {
 }
 
 /// Results that the job itself recorded, against what lies in the effect store. A step that a probe, evidence
-/// or a person settled has no effect there, and a late put under an old name is evidence at most.
-fn compare_effects(lines: &[Line], effects: &dyn Effects) -> Option<String> {
+/// or a person settled has no effect there, nor has a call that a worker elsewhere made, and a late put under an old
+/// name is evidence at most.
+fn compare_effects(lines: &[Line], beside: &Beside<'_>) -> Option<String> {
     let mut started: HashMap<(String, u32), u64> = HashMap::new();
+    let mut handed: HashSet<(&str, u32)> = HashSet::new();
     for line in lines {
         match &line.read {
+            Some(JobEvent::Step(StepEvent::CallHanded { key, call, .. })) => {
+                handed.insert((key.as_str(), *call));
+            }
             Some(JobEvent::Step(StepEvent::ToolInvocationStarted { key, call, .. })) => {
                 started.insert((key.clone(), *call), line.event.epoch);
             }
@@ -238,11 +255,15 @@ fn compare_effects(lines: &[Line], effects: &dyn Effects) -> Option<String> {
             })) => {
                 let epoch = started.get(&(key.clone(), *call)).copied().unwrap_or(line.event.epoch);
                 let recorded = result.clone().unwrap_or_default();
-                let what = match effects.get(EffectName { key, epoch, call: *call }) {
+                let what = match beside.effects.get(EffectName { key, epoch, call: *call }) {
                     Ok(Some(kept)) if canonical::bytes(&kept) == canonical::bytes(&recorded) => {
                         continue;
                     }
                     Ok(Some(_)) => "has another result in the effect store".to_owned(),
+                    Ok(None) if handed.contains(&(key.as_str(), *call)) => continue,
+                    Ok(None) if beside.lost.contains(Kept::name(key, epoch, *call).as_str()) => {
+                        continue;
+                    }
                     Ok(None) => "has no result in the effect store".to_owned(),
                     Err(e) => format!("can not be compared: {e}"),
                 };

@@ -12,7 +12,7 @@ use axum::{
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;
-use tenure_jobs::export::{Ask, EXPORT_BYTES_MAX, GatherError, gather};
+use tenure_jobs::export::{Ask, FILE_BYTES_MAX, GatherError, gather};
 use tenure_kernel::ids::EntityId;
 use utoipa::IntoParams;
 
@@ -50,10 +50,15 @@ pub(super) async fn export(
         by: who(&caller, wanted.by),
         program: format!("tenure {}", app.options().about.version),
         signed_by: desk.signing_key().map(|key| key.public().id()),
+        ..Ask::default()
     };
     let gathered = gather(app.pipeline().store(), id, ask, desk.effects()).await?;
     let export = gathered.ok_or_else(|| find::absent(id))?;
     let file = export.to_bytes(desk.signing_key());
+    // Nobody could check it.
+    if file.len() as u64 > FILE_BYTES_MAX {
+        return Err(GatherError::TooLarge(FILE_BYTES_MAX).into());
+    }
     let headers = [
         (header::CONTENT_TYPE, "application/x-ndjson".to_owned()),
         (header::CONTENT_DISPOSITION, format!("attachment; filename=\"job-{id}.tenure\"")),
@@ -65,10 +70,10 @@ impl From<GatherError> for Problem {
     fn from(e: GatherError) -> Self {
         match e {
             GatherError::Load(e) => e.into(),
-            GatherError::TooLarge => {
+            GatherError::TooLarge(limit) => {
                 Problem::new(StatusCode::PAYLOAD_TOO_LARGE, ApiCode::PayloadTooLarge, e.to_string())
                     .field("children")
-                    .with("limit", EXPORT_BYTES_MAX)
+                    .with("limit", limit)
                     .with("setting", "EXPORT_BYTES_MAX")
                     .fix("this limit is fixed: export the children one by one")
             }

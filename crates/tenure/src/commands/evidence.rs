@@ -12,14 +12,15 @@ use crate::{
 };
 use reqwest::Method;
 use std::{
-    fmt::Write as _,
     fs,
-    io::Write as _,
+    io::{Read, Write as _},
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 use tenure_edge::TokioRuntime;
-use tenure_jobs::export::{self, BadKey, PublicKey, Report, Signature, SigningKey, Trust};
+use tenure_jobs::export::{
+    self, BadKey, FILE_BYTES_MAX, PROBLEMS_MAX, PublicKey, SigningKey, Trust,
+};
 use tenure_kernel::runtime::Runtime as _;
 
 /// What `evidence.key_file` names, if it names one.
@@ -110,20 +111,30 @@ pub async fn export(options: &cli::Export, json: bool) -> Result<String, Failure
 pub fn verify(file: &Path, options: &cli::Verify, json: bool) -> Result<String, Failure> {
     let unreadable =
         |e: std::io::Error| Failure::System(format!("{} can not be read: {e}", file.display()));
-    let bytes = fs::read(file).map_err(unreadable)?;
+    let opened = fs::File::open(file).map_err(unreadable)?;
+    let bytes = read_at_most(opened, FILE_BYTES_MAX).map_err(unreadable)?;
+    let bytes = bytes.ok_or_else(|| {
+        let path = file.display();
+        Failure::System(format!(
+            "{path} has more than {FILE_BYTES_MAX} bytes (FILE_BYTES_MAX), and no export has"
+        ))
+    })?;
     let key = options.key.as_deref().map(public_key).transpose()?;
     let trust = Trust { key, allow_unsigned: options.allow_unsigned };
     let report = export::verify(&bytes, &judge().tables, &trust);
     let said = match json {
         true => format!("{}\n", serde_json::json!(report)),
-        false => text(&report),
+        false => report.to_string(),
     };
     if report.ok {
         return Ok(said);
     }
     print!("{said}");
-    let n = report.problems.len();
-    let problems = if n == 1 { "1 problem".to_owned() } else { format!("{n} problems") };
+    let problems = match report.problems.len() {
+        1 => "1 problem".to_owned(),
+        n if n > PROBLEMS_MAX => format!("more than {PROBLEMS_MAX} problems"),
+        n => format!("{n} problems"),
+    };
     Err(Failure::Found(format!("{} is not to be trusted: {problems}", file.display())))
 }
 
@@ -136,30 +147,21 @@ fn public_key(given: &str) -> Result<PublicKey, Failure> {
     PublicKey::from_text(&text).map_err(|e| Failure::System(format!("--key {given}: {e}")))
 }
 
-fn text(report: &Report) -> String {
-    let mut out = report.account.clone().unwrap_or_default();
-    // Writing to a String can not fail.
-    for note in &report.notes {
-        let _ = writeln!(out, "note: {note}");
+/// All that there is; `None` where that is more. Not by the file's length: a pipe has none.
+fn read_at_most(from: impl Read, most: u64) -> std::io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::new();
+    from.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok(Some(bytes).filter(|b| b.len() as u64 <= most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_up_to_its_limit() {
+        assert_eq!(read_at_most(&b"1234"[..], 4).unwrap(), Some(b"1234".to_vec()));
+        assert_eq!(read_at_most(&b"12345"[..], 4).unwrap(), None);
+        assert_eq!(read_at_most(std::io::repeat(0), 4).unwrap(), None);
     }
-    for problem in &report.problems {
-        let _ = writeln!(out, "WRONG: {problem}");
-    }
-    let _ = match (&report.signature, report.ok) {
-        (_, false) => Ok(()),
-        (Signature::Good { key_id }, _) => {
-            writeln!(out, "intact, and signed with the key you gave ({key_id})")
-        }
-        (Signature::Unvouched { key_id }, _) => writeln!(
-            out,
-            "intact, and signed with key {key_id}; whose key that is you have to know: --key makes sure"
-        ),
-        (Signature::None | Signature::Bad, _) => {
-            writeln!(
-                out,
-                "intact, and not signed: anybody who can write such a file may have written it"
-            )
-        }
-    };
-    out
 }
