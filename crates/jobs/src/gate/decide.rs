@@ -185,6 +185,10 @@ impl<'a> Desk<'a> {
             Said::Set { limit, .. } if !(1..=limits::LIMIT_MAX).contains(&limit) => {
                 self.note(&format!("gate_set: {limit} is not between 1 and {}", limits::LIMIT_MAX));
             }
+            // Here, and not only where it is asked for: the operator's word may lie unread before this one.
+            Said::Set { by, by_operator: false, .. } if self.state.by_operator => {
+                self.note(&format!("gate_set: an operator set the limit; {by} is none"));
+            }
             // Less takes nothing away: grants wait until enough have come back.
             Said::Set { limit, by, by_operator, .. } => {
                 self.push(GateEvent::GateLimitSet { limit, by, by_operator });

@@ -526,6 +526,30 @@ fn a_larger_limit_grants_at_once_and_a_smaller_one_takes_nothing_away() {
     assert_eq!(world.state.as_ref().unwrap().limit, 1);
 }
 
+/// The operator's word may lie in the box when a tenant is asked whether there is one.
+#[test]
+fn what_an_operator_set_no_tenant_changes_also_where_both_words_are_read_at_once() {
+    let mut world = World::new();
+    world.submit(0, 0, Some(2));
+    world.settle(|_| 0);
+    let set = |world: &mut World, limit, by: &str, by_operator| {
+        let (name, by) = ("g".into(), by.to_owned());
+        world.mail(mail::SET, Body::json(&Said::Set { name, limit, by, by_operator }));
+    };
+    let state = |world: &World| {
+        let state = world.state.as_ref().unwrap();
+        (state.limit, state.set_by.clone().unwrap(), state.by_operator)
+    };
+    set(&mut world, 3, "tina", false);
+    set(&mut world, 1, "ops", true);
+    set(&mut world, LIMIT_MAX, "tina", false);
+    world.serve_gate();
+    assert_eq!(state(&world), (1, "ops".to_owned(), true));
+    set(&mut world, 4, "ops", true);
+    world.serve_gate();
+    assert_eq!(state(&world), (4, "ops".to_owned(), true), "an operator changes it");
+}
+
 #[test]
 fn a_gate_that_nobody_needs_is_vacant_and_wakes_with_the_next() {
     let mut world = World::new();
