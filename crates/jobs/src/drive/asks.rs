@@ -344,7 +344,8 @@ impl Run {
             flow: flow.clone(),
             version,
             input,
-            priority: 0,
+            // Its parent waits for it: behind what is less urgent, so would the parent.
+            priority: self.priority,
             must_end_in_ms: millis(bound.min(self.reach.shop.options.must_end_in)),
             takeovers_max: self.reach.shop.options.takeovers_max,
             terms: Terms::default(),

@@ -9,7 +9,7 @@ use std::{
     },
     time::Duration,
 };
-use tenure_jobs::{decide::mail, drive::JobOptions};
+use tenure_jobs::{decide::mail, drive::JobOptions, submit::Submission};
 use tenure_steps::{
     Approval, Class, Ctx, Either, FlowError, ToolError,
     events::{Verdict, WaitOutcome},
@@ -183,6 +183,30 @@ async fn children_run_beside_each_other_and_report_to_their_parent() {
         World::start(Flows::default().with(child).with(parent), Tools::default(), quick()).await;
     let job = world.submit("sum", json!(20)).await;
     assert_eq!(world.until(job, "completed").await.output, Some(json!(2870)));
+    world.check().await;
+}
+
+/// What waits for a child is as urgent as whoever waits for it, or it would wait behind what is less.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_child_is_as_urgent_as_its_parent() {
+    let leaf = FlowSpec::new("leaf", |_: Ctx, n: u64| async move { Ok(n) });
+    let middle = FlowSpec::new("middle", |ctx: Ctx, n: u64| async move {
+        Ok(ctx.child::<u64>("leaf", n).await?)
+    });
+    let top =
+        FlowSpec::new(
+            "top",
+            |ctx: Ctx, n: u64| async move { Ok(ctx.child::<u64>("middle", n).await?) },
+        );
+    let flows = Flows::default().with(leaf).with(middle).with(top);
+    let world = World::start(flows, Tools::default(), quick()).await;
+    let (flow, input) = ("top".to_owned(), json!(1));
+    let urgent = Submission { flow, input, priority: 9, ..Submission::default() };
+    let job = world.jobs.submit(urgent).await.unwrap().id;
+    world.until(job, "completed").await;
+    let child = tenure_jobs::JobState::child_id(job, 0);
+    let grandchild = tenure_jobs::JobState::child_id(child, 0);
+    assert_eq!((world.head(child).await.priority, world.head(grandchild).await.priority), (9, 9));
     world.check().await;
 }
 
