@@ -524,6 +524,31 @@ fn a_change_serves_what_has_come_and_keeps_what_was_dealt_with() {
     assert_eq!(world.next_timer(), Some(start + Duration::from_secs(7_200)));
 }
 
+/// The times behind those that one decision looks at go with the calendar; the job for all of them does not.
+#[test]
+fn a_pause_or_a_change_after_more_missed_times_than_one_decision_reaches_still_makes_up_once() {
+    let seconds = |n: usize| Duration::from_secs(n as u64);
+    for missed in [limits::WALK_MAX, limits::WALK_MAX + 1, 3 * limits::WALK_MAX] {
+        for paused in [true, false] {
+            let mut world = World::new();
+            let start = at("2026-01-01T00:00:00Z");
+            let every = Spec { cron: None, every_ms: Some(1_000), ..spec("", "UTC") };
+            world.set(Spec { end: Some(start + seconds(missed)), ..every.clone() }, start);
+            let now = start + seconds(missed) + Duration::from_secs(3_600);
+            let events = match paused {
+                true => {
+                    let state = world.state.clone().unwrap();
+                    let decision = decide::pause(&state, None, &world.cx(now)).unwrap();
+                    world.commit(decision, now, false)
+                }
+                false => world.set(every, now),
+            };
+            let last = missed.min(limits::WALK_MAX);
+            assert_eq!(fired(&events).0, [start + seconds(last)], "{missed}, {paused}");
+        }
+    }
+}
+
 #[test]
 fn times_that_pass_in_a_pause_are_not_missed_and_a_removed_schedule_can_be_set_again() {
     let mut world = World::new();

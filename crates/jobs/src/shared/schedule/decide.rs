@@ -196,8 +196,11 @@ fn due(state: &State, cx: &Cx, when: When) -> Result<Decision<Event>, Undecided>
     let fresh = late_after.take_while(|late| *late < cx.now).count();
     let (late, on_time) = come.split_at(fresh);
     let made_up: &[Timestamp] = match spec.missed {
-        // The latest is on time, or among those that this decision does not reach.
-        Missed::Once if on_time.is_empty() && !behind => &late[late.len().saturating_sub(1)..],
+        // Else the latest is on time, or among those that the next decision reaches. Where the calendar ends with this one,
+        // there is no next: the latest that it looked at stands for all.
+        Missed::Once if on_time.is_empty() && (!behind || when == When::NominalTime) => {
+            &late[late.len().saturating_sub(1)..]
+        }
         Missed::Skip | Missed::Once => &[],
         Missed::All if state.behind => &[],
         Missed::All => &late[..late.len().min(limits::CATCH_UP_MAX)],
