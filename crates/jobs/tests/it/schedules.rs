@@ -549,6 +549,47 @@ fn a_pause_or_a_change_after_more_missed_times_than_one_decision_reaches_still_m
     }
 }
 
+fn by_hand(world: &mut World, key: &str, now: Timestamp) -> Result<EntityId, decide::NotFired> {
+    let state = world.state.clone().unwrap();
+    let (job, decision) = decide::fire_by_hand(&state, Some(key), None, &world.cx(now))?;
+    world.commit(decision, now, false);
+    Ok(job)
+}
+
+#[test]
+fn a_job_that_is_open_is_never_forgotten_where_jobs_may_not_overlap() {
+    let mut world = World::new();
+    let start = at("2026-01-01T00:00:00Z");
+    let every =
+        Spec { cron: None, every_ms: Some(60_000), overlap: Overlap::Skip, ..spec("", "UTC") };
+    world.set(every.clone(), start);
+    let minute = |n: u64| start + Duration::from_secs(60 * n);
+    let ends = |world: &mut World, job, now| {
+        let decision = world.decide(&Input::Mail(&[ended(job, 1)]), now);
+        world.commit(decision, now, false);
+    };
+    let fire = |world: &mut World, n: u64| {
+        let decision = world.decide(&Input::Timer(decide::FIRE), minute(n));
+        fired(&world.commit(decision, minute(n), true)).0.len()
+    };
+    let fired_by_hand: Vec<EntityId> = (0..limits::OPEN_MAX)
+        .map(|n| by_hand(&mut world, &format!("k{n}"), start).unwrap())
+        .collect();
+    assert_eq!(by_hand(&mut world, "one more", start), Err(decide::NotFired::TooManyOpen));
+    assert_eq!(by_hand(&mut world, "k0", start), Ok(fired_by_hand[0]), "it is there already");
+    for job in &fired_by_hand[1..] {
+        ends(&mut world, *job, start);
+    }
+    assert_eq!(fire(&mut world, 1), 0, "the first is still open");
+    // That jobs may overlap for a while does not make it forget.
+    world.set(Spec { overlap: Overlap::Allow, ..every.clone() }, minute(1));
+    assert_eq!(fire(&mut world, 2), 1);
+    world.set(every, minute(2));
+    assert_eq!(fire(&mut world, 3), 0, "the first is still open");
+    ends(&mut world, fired_by_hand[0], minute(3));
+    assert_eq!(fire(&mut world, 4), 1);
+}
+
 #[test]
 fn times_that_pass_in_a_pause_are_not_missed_and_a_removed_schedule_can_be_set_again() {
     let mut world = World::new();

@@ -32,7 +32,7 @@ use tenure_jobs::{
     },
     terms::Terms,
 };
-use tenure_kernel::time::Timestamp;
+use tenure_kernel::{error::Code, time::Timestamp};
 use utoipa::{IntoParams, ToSchema};
 
 /// Times that a preview shows at most.
@@ -132,6 +132,10 @@ impl From<ScheduleError> for Problem {
             ScheduleError::Absent(name) => Problem::not_found(format!("schedule {name:?}"))
                 .field("name")
                 .fix("GET /v1/schedules lists them"),
+            ScheduleError::TooManyOpen(_) => {
+                Problem::new(StatusCode::CONFLICT, Code::LimitPassed, e.to_string())
+                    .fix("wait until one of `open` has ended, or cancel one")
+            }
             ScheduleError::Store(e) => e.into(),
         }
     }
@@ -310,7 +314,8 @@ pub(super) async fn resume(
     ),
     responses(
         (status = 202, description = "`job` will be there shortly; `Location` names it.", body = ScheduleFiredDocument),
-        (status = 404, body = ProblemDocument)
+        (status = 404, body = ProblemDocument),
+        (status = 409, description = "Its jobs may not overlap, and 16 are open.", body = ProblemDocument)
     )
 )]
 pub(super) async fn fire(

@@ -3,6 +3,7 @@
 use crate::jobs_support::{Answered, Jobs, start};
 use reqwest::Method;
 use serde_json::{Value, json};
+use tenure_jobs::shared::schedule::model::limits;
 use tenure_server::keys::Scope;
 
 async fn put(jobs: &Jobs, path: &str, body: Value) -> Answered {
@@ -58,6 +59,24 @@ async fn a_schedule_is_set_shown_fired_paused_and_removed() {
     assert_eq!(jobs.post(&format!("{path}/resume"), json!({})).await.body["status"], "active");
     assert_eq!(delete(&jobs, path).await, 204);
     assert_eq!((jobs.get(path).await.status, delete(&jobs, path).await), (404, 404));
+    jobs.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_whose_jobs_may_not_overlap_shows_the_open_ones_and_remembers_no_more_than_so_many()
+ {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let path = "/v1/schedules/nightly";
+    let body = json!({ "cron": "30 2 * * *", "flow": "listen", "input": "go", "overlap": "skip" });
+    assert_eq!(put(&jobs, path, body).await.status, 200);
+    for n in 0..limits::OPEN_MAX {
+        let fired = jobs.post(&format!("{path}/fire"), json!({ "key": format!("k{n}") })).await;
+        assert_eq!(fired.status, 202, "{:?}", fired.body);
+    }
+    let refused = jobs.post(&format!("{path}/fire"), json!({ "key": "one more" })).await;
+    assert_eq!((refused.status, refused.text("code")), (409, "limit_passed"));
+    assert_eq!(jobs.get(path).await.body["open"].as_array().map(Vec::len), Some(limits::OPEN_MAX));
     jobs.stop().await;
 }
 

@@ -344,6 +344,9 @@ fn shown(s: &ScheduleView) -> String {
     if let Some(why) = &s.attention {
         let _ = writeln!(text, "  attention {why}");
     }
+    for job in &s.open {
+        let _ = writeln!(text, "  open      {job}: until it has ended, times are skipped");
+    }
     for at in &s.next {
         let _ = writeln!(text, "  then      {}", second(*at));
     }

@@ -93,7 +93,7 @@ pub fn set(
     let next = if paused { None } else { calendar.after(cx.now) };
     decision = decision.timer(timer(cx.id, &spec, next, cx.now));
     let (name, spec, at) = (name.to_owned(), Box::new(spec), cx.now);
-    Ok(decision.and(Event::ScheduleSet { name, spec, at, next, by }))
+    Ok(decision.and(Event::ScheduleSet { name, spec, at, next, by, keeps_open: true }))
 }
 
 /// It creates nothing until it is resumed. What has come by now is served first.
@@ -128,14 +128,23 @@ pub fn remove(state: &State, by: Option<String>) -> Decision<Event> {
     Decision::event(Event::ScheduleRemoved { by, removals }).timer(TimerChange::clear(FIRE))
 }
 
+/// Why nothing is fired by hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotFired {
+    /// There is no such schedule any more.
+    Removed,
+    /// So many jobs are open whose end is awaited: one more could not be remembered, and the calendar would run beside it.
+    TooManyOpen,
+}
+
 /// A job now, whatever the calendar says. The same key names the same job.
 pub fn fire_by_hand(
     state: &State,
     key: Option<&str>,
     by: Option<String>,
     cx: &Cx,
-) -> Option<(EntityId, Decision<Event>)> {
-    let spec = state.spec.as_ref()?;
+) -> Result<(EntityId, Decision<Event>), NotFired> {
+    let spec = state.spec.as_ref().ok_or(NotFired::Removed)?;
     let (name, at) = match key {
         // The moment is part of an id: one that a repetition knows as well.
         Some(key) if state.removals == 0 => (format!("hand/{key}"), state.anchor),
@@ -144,11 +153,14 @@ pub fn fire_by_hand(
     };
     let job = EntityId::derived(cx.id, &name, at);
     if state.fires.iter().any(|f| f.job == job) {
-        return Some((job, Decision::default()));
+        return Ok((job, Decision::default()));
+    }
+    if spec.overlap == Overlap::Skip && state.open_at(cx.now).count() >= limits::OPEN_MAX {
+        return Err(NotFired::TooManyOpen);
     }
     let fire = Fire { nominal: cx.now, at: cx.now, job, by_hand: true };
     let event = Event::ScheduleFiredByHand { fire, until: until(spec, cx.now), by };
-    Some((job, Decision::event(event).send(creation(&state.name, spec, &fire, cx.id))))
+    Ok((job, Decision::event(event).send(creation(&state.name, spec, &fire, cx.id))))
 }
 
 fn calendar(spec: &Spec, anchor: Timestamp) -> Result<Calendar, Undecided> {

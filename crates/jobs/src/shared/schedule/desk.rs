@@ -2,7 +2,7 @@
 
 use super::{
     calendar::{BadCalendar, Calendar},
-    decide,
+    decide::{self, NotFired},
     model::{Schedule, Spec, State, limits},
     view::{ScheduleView, view},
 };
@@ -29,6 +29,9 @@ pub enum ScheduleError {
     /// There is none of this name.
     #[error("there is no schedule {0:?}")]
     Absent(String),
+    /// Its jobs may not overlap, and no more of them are remembered.
+    #[error("{max} jobs of the schedule {0:?} are open, and it remembers no more", max = limits::OPEN_MAX)]
+    TooManyOpen(String),
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -120,8 +123,11 @@ impl Schedules {
         // The decision is asked for until it is committed; what it said last is what was written.
         let job = std::sync::Mutex::new(None);
         self.known(tenant, name, |state, cx| {
-            let (id, decision) = decide::fire_by_hand(state, key, by.clone(), cx)
-                .ok_or_else(|| ScheduleError::Absent(name.to_owned()))?;
+            let (id, decision) =
+                decide::fire_by_hand(state, key, by.clone(), cx).map_err(|e| match e {
+                    NotFired::Removed => ScheduleError::Absent(name.to_owned()),
+                    NotFired::TooManyOpen => ScheduleError::TooManyOpen(name.to_owned()),
+                })?;
             *job.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(id);
             Ok(decision)
         })

@@ -19,7 +19,7 @@ pub mod limits {
     pub const SPEC_BYTES_MAX: usize = 10 * 1024;
     /// Fires that the head keeps.
     pub const FIRES_KEPT: usize = 20;
-    /// Open jobs that are remembered, where they may not overlap.
+    /// Open jobs that are remembered, where they may not overlap. At so many nothing is fired by hand.
     pub const OPEN_MAX: usize = 16;
     /// A fire that is served later than this was missed.
     pub const LATE_AFTER: Duration = Duration::from_secs(60);
@@ -194,6 +194,9 @@ pub enum Event {
         /// Who.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
+        /// Jobs that are open stay known, also while they may overlap; older events forgot them then.
+        #[serde(default, skip_serializing_if = "is_default")]
+        keeps_open: bool,
     },
     /// Nominal times have come.
     ScheduleFired {
@@ -295,7 +298,7 @@ impl Machine for Schedule {
 
     fn apply(state: &mut State, event: &Event) {
         match event {
-            Event::ScheduleSet { name, spec, at, next, .. } => {
+            Event::ScheduleSet { name, spec, at, next, keeps_open, .. } => {
                 state.name.clone_from(name);
                 if state.anchor == Timestamp::ZERO {
                     state.anchor = *at;
@@ -303,7 +306,7 @@ impl Machine for Schedule {
                 state.spec = Some((**spec).clone());
                 state.through = state.through.max(*at);
                 (state.next, state.behind) = (*next, false);
-                if spec.overlap == Overlap::Allow {
+                if spec.overlap == Overlap::Allow && !keeps_open {
                     state.open.clear();
                 }
             }
@@ -360,14 +363,15 @@ impl State {
         if let Some(until) = until {
             self.open.retain(|o| o.job != fire.job && o.until > fire.at);
             self.open.push(OpenJob { job: fire.job, until });
+            // Only in histories from before fires by hand were refused.
             if self.open.len() > limits::OPEN_MAX {
                 self.open.remove(0);
             }
         }
     }
 
-    /// Whether a job of an earlier fire is open, as far as is known.
-    pub fn overlaps(&self, now: Timestamp) -> bool {
-        self.open.iter().any(|o| o.until > now)
+    /// Jobs of earlier fires that are open, as far as is known.
+    pub fn open_at(&self, now: Timestamp) -> impl Iterator<Item = EntityId> {
+        self.open.iter().filter(move |o| o.until > now).map(|o| o.job)
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     calendar::Calendar,
-    model::{Fire, Spec, State},
+    model::{Fire, Overlap, Spec, State},
 };
 use serde::{Deserialize, Serialize};
 use tenure_kernel::{head::Head, ids::EntityId, time::Timestamp};
@@ -53,7 +53,10 @@ pub struct ShownFire {
 }
 
 pub(super) fn view(head: &Head, state: State, now: Timestamp, next: usize) -> Option<ScheduleView> {
-    let State { name, spec, anchor, open, fires, fired, skipped, .. } = state;
+    // While jobs may overlap nobody waits for their end, though it is still known whose was awaited before.
+    let awaited = state.spec.as_ref().is_some_and(|s| s.overlap == Overlap::Skip);
+    let open = state.open_at(now).filter(|_| awaited).collect();
+    let State { name, spec, anchor, fires, fired, skipped, .. } = state;
     let spec = spec?;
     let next = match Calendar::of(&spec, anchor) {
         Ok(calendar) if next > 0 => calendar.preview(now, next),
@@ -71,7 +74,7 @@ pub(super) fn view(head: &Head, state: State, now: Timestamp, next: usize) -> Op
         fired,
         skipped,
         fires: fires.into_iter().rev().map(shown).collect(),
-        open: open.into_iter().filter(|o| o.until > now).map(|o| o.job).collect(),
+        open,
         attention: head.attention.clone(),
     })
 }
