@@ -18,7 +18,8 @@ pub use read::{MailSays, finished, read_mail};
 use crate::{
     gate,
     model::{
-        EVIDENCE, Failure, HeldBack, JobEvent, JobState, NewJob, OwnEvent, RECHECK, UndoReport,
+        EVIDENCE, Failure, GATE_GIVEN_BACK, HeldBack, JobEvent, JobState, NewJob, OwnEvent,
+        RECHECK, UndoReport,
     },
 };
 use ends::{cancel, cancelled, lost_holder, must_end, undo_or_end};
@@ -133,7 +134,7 @@ pub fn create(new: NewJob, id: EntityId) -> Decision<JobEvent> {
 fn held_back_by(state: &JobState) -> Vec<String> {
     match (state.held_back, &state.terms.gate) {
         (HeldBack::Start, _) => vec!["start".to_owned()],
-        (HeldBack::Gate, Some(gate)) => vec![format!("gate:{}", gate.name)],
+        (HeldBack::Gate | HeldBack::Resume, Some(gate)) => vec![format!("gate:{}", gate.name)],
         _ => Vec::new(),
     }
 }
@@ -148,6 +149,12 @@ fn ask_gate(state: &JobState, id: EntityId) -> Option<Message> {
     };
     let to = Target::Create { id: gate.id?, kind: gate::Gate::TABLE.kind.into() };
     Some(Message { to, kind: gate::mail::ASK.into(), body: Body::json(&said) })
+}
+
+fn give_gate_back(state: &JobState, id: EntityId) -> Option<Message> {
+    let gate = state.terms.gate.as_ref()?.id?;
+    let said = gate::decide::Said::Release { job: id, paused: true };
+    Some(Message::mail(gate, gate::mail::RELEASE, Body::json(&said)))
 }
 
 /// Its time has come. With a gate it stands in the line from now on.
@@ -190,6 +197,11 @@ fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<Job
                     decision.timers.push(TimerChange::ClearAll);
                 }
             }
+            MailSays::GateNotNow => {
+                let park = OwnEvent::JobParked { why: GATE_GIVEN_BACK.into(), by: None };
+                push(&mut state, &mut decision, park.into());
+                decision.messages.extend(give_gate_back(&state, id));
+            }
             MailSays::GateClosed(why) => {
                 let gate = state.terms.gate.as_ref().map_or("", |g| g.name.as_str());
                 let failure = Failure {
@@ -230,7 +242,11 @@ fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<Job
                     if let JobEvent::Own(OwnEvent::JobResumed { .. }) = &event {
                         decision.timers.push(TimerChange::clear(timers::RECHECK));
                     }
+                    let gave_back = state.held_back == HeldBack::Resume;
                     push(&mut state, &mut decision, event);
+                    if gave_back && state.held_back == HeldBack::Gate {
+                        decision.messages.extend(ask_gate(&state, id));
+                    }
                 }
             }
         }

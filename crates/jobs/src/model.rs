@@ -290,6 +290,8 @@ pub enum HeldBack {
     Start,
     /// Its gate has not let it through.
     Gate,
+    /// Its turn at the gate came while it was paused. It gave the permit back, and asks again when it is resumed.
+    Resume,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -346,6 +348,8 @@ impl JobState {
     }
 }
 
+/// Why a paused job is parked anew: see [`HeldBack::Resume`].
+pub const GATE_GIVEN_BACK: &str = "gate_given_back";
 /// Who resumes a job that looks again by itself.
 pub const RECHECK: &str = "recheck";
 /// Who resumes a job about which something came to be known.

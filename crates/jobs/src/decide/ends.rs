@@ -77,10 +77,10 @@ pub fn finish(
     if let Some(parent) = state.parent {
         decision.messages.push(report(parent, &end));
     }
-    // Whoever has asked a gate has a permit, or a place in its line, or one on the way.
-    let asked = state.held_back != HeldBack::Start;
+    // Whoever has asked a gate has a permit, or a place in its line, or one on the way; unless it gave that back.
+    let asked = !matches!(state.held_back, HeldBack::Start | HeldBack::Resume);
     if let Some(gate) = state.terms.gate.as_ref().and_then(|g| g.id).filter(|_| asked) {
-        let said = gate::decide::Said::Release { job: id };
+        let said = gate::decide::Said::Release { job: id, paused: false };
         decision.messages.push(Message::mail(gate, gate::mail::RELEASE, Body::json(&said)));
     }
     if let Some(to) = state.terms.tell {

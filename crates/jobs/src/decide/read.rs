@@ -22,6 +22,8 @@ use tenure_steps::{
 /// The gate has let it through. Mail comes at least once, and a job may be over its gate already: then it is nothing.
 fn granted(state: &JobState) -> MailSays {
     match state.held_back {
+        // It would keep the permit, and everybody behind it, for as long as the pause takes.
+        HeldBack::Gate if state.paused => MailSays::GateNotNow,
         HeldBack::Gate => MailSays::Events(vec![OwnEvent::JobReady { why: "gate".into() }.into()]),
         _ => MailSays::Nothing("gate_granted: it does not wait for a gate".into()),
     }
@@ -42,6 +44,8 @@ pub enum MailSays {
     CallEnded(Box<CallMail>),
     /// A timer of this name fired while the job was held.
     Timer(String),
+    /// Its gate lets it through, and it can not go: it is paused.
+    GateNotNow,
     /// Its gate will never let it through, for this reason.
     GateClosed(String),
     /// Nothing, for this reason.

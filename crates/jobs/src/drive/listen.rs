@@ -94,6 +94,7 @@ impl Run {
             }
             // A job that runs is past its gate.
             MailSays::Nothing(why) | MailSays::GateClosed(why) => self.note(&why),
+            MailSays::GateNotNow => self.note("gate_granted: it does not wait for a gate"),
             MailSays::Evidence(key) => {
                 self.note(&format!("evidence: for {key}"));
                 let stuck: Vec<StepId> = self.stuck.iter().map(|s| s.step.clone()).collect();

@@ -58,10 +58,13 @@ pub enum Said {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         by_operator: bool,
     },
-    /// A job is over.
+    /// A job is over, or does not want its permit now.
     Release {
         /// Which.
         job: EntityId,
+        /// It is not over: it was paused when its turn came, and asks again when it goes on.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        paused: bool,
     },
 }
 
@@ -193,7 +196,8 @@ impl<'a> Desk<'a> {
             Said::Set { limit, by, by_operator, .. } => {
                 self.push(GateEvent::GateLimitSet { limit, by, by_operator });
             }
-            Said::Release { job } => self.release(job, "it ended"),
+            Said::Release { job, paused: false } => self.release(job, "it ended"),
+            Said::Release { job, paused: true } => self.release(job, "it is paused"),
         }
         self.settle();
     }

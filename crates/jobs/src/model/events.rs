@@ -34,7 +34,7 @@ pub enum OwnEvent {
     },
     /// Nothing but long waits is left, somebody paused it, or it starts much later.
     JobParked {
-        /// `pause`, `wait` or `start`.
+        /// `pause`, `wait` or `start`; `gate_given_back` where its turn at the gate came in a pause.
         why: String,
         /// Who paused it.
         #[serde(default, skip_serializing_if = "Option::is_none")]

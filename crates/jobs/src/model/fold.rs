@@ -2,8 +2,8 @@
 //! when, so nothing here may look at anything else.
 
 use super::{
-    EVIDENCE, HeldBack, JobState, OpenCall, OpenChild, OpenTimer, OpenWait, OwnEvent, RECHECK,
-    limits, small,
+    EVIDENCE, GATE_GIVEN_BACK, HeldBack, JobState, OpenCall, OpenChild, OpenTimer, OpenWait,
+    OwnEvent, RECHECK, limits, small,
 };
 use tenure_steps::{
     events::{CallOutcome, ResultType, StepEvent, TimerWhy, ValueKind, Verdict, WaitOutcome, What},
@@ -167,6 +167,9 @@ impl JobState {
             }
             OwnEvent::JobParked { why, .. } => {
                 self.paused |= why == "pause";
+                if why == GATE_GIVEN_BACK {
+                    self.held_back = HeldBack::Resume;
+                }
                 self.pausing &= !self.paused;
             }
             OwnEvent::PauseAsked { .. } => self.pausing = true,
@@ -176,6 +179,9 @@ impl JobState {
                 // Only a person takes back what a person asked for.
                 if by != RECHECK && by != EVIDENCE {
                     (self.paused, self.pausing) = (false, false);
+                    if self.held_back == HeldBack::Resume {
+                        self.held_back = HeldBack::Gate;
+                    }
                 }
                 self.attention = None;
             }

@@ -5,6 +5,7 @@ mod types;
 pub use types::{Bar, BarKind, BarState, Lane, Lease, LeaseEnd, Mark, MarkKind, Timeline};
 
 use super::{CallView, EventView, JobDetail, StepView};
+use crate::model::GATE_GIVEN_BACK;
 use tenure_kernel::{table::kernel_events as ke, time::Timestamp};
 use tenure_steps::{events::StepId, flow::queue_of};
 
@@ -159,6 +160,9 @@ fn mark(event: &EventView) -> Option<Mark> {
         }
         "job_attention" => (MarkKind::Divergence, text("why")),
         "job_parked" if text("why") == "pause" => (MarkKind::Pause, format!("paused{}", by())),
+        "job_parked" if text("why") == GATE_GIVEN_BACK => {
+            (MarkKind::Pause, "gave its turn at the gate back: it is paused".to_owned())
+        }
         "job_resumed" => (MarkKind::Pause, format!("resumed{}", by())),
         "job_cancelling" => (MarkKind::Cancel, format!("cancel{}", by())),
         "job_continued" => (MarkKind::Continued, "started afresh".to_owned()),

@@ -105,7 +105,7 @@ impl World {
         job.0 = Job::Over;
         // The kernel's forced end has no messages.
         if !forced && !self.deaf {
-            let said = Said::Release { job: id };
+            let said = Said::Release { job: id, paused: false };
             self.post(id, Message::mail(self.gate, mail::RELEASE, Body::json(&said)));
         }
     }
@@ -374,7 +374,10 @@ fn walk(limit: u32, steps: &[Step], priorities: bool) -> Result<World, String> {
                     let said = Said::Ask { name: "g".into(), job: id, priority, limit: None };
                     world.mail(mail::ASK, Body::json(&said));
                     if what == Job::Over {
-                        world.mail(mail::RELEASE, Body::json(&Said::Release { job: id }));
+                        world.mail(
+                            mail::RELEASE,
+                            Body::json(&Said::Release { job: id, paused: false }),
+                        );
                     }
                 }
             }
@@ -563,7 +566,7 @@ fn a_gate_that_nobody_needs_is_vacant_and_wakes_with_the_next() {
     world.idle_timer();
     assert!(world.is_vacant() && world.timers.is_empty());
     // A late word wakes it too, and the clock runs again.
-    world.mail(mail::RELEASE, Body::json(&Said::Release { job: job(0) }));
+    world.mail(mail::RELEASE, Body::json(&Said::Release { job: job(0), paused: false }));
     world.retire();
     assert_eq!(world.left, 0, "mail waits");
     world.settle(|_| 0);

@@ -8,7 +8,7 @@ use tenure_jobs::{
     Job, JobEvent, JobState,
     decide::{AskMail, ChildMail, ResolveMail, SignalMail, create, mail, timers},
     gate,
-    model::{HeldBack, NewJob, OwnEvent, TABLE, Terms},
+    model::{GATE_GIVEN_BACK, HeldBack, NewJob, OwnEvent, TABLE, Terms},
     terms::GateTerm,
 };
 use tenure_kernel::{
@@ -118,6 +118,8 @@ struct Walk {
     commits: u64,
     asked: usize,
     released: usize,
+    /// How often its turn at the gate came in a pause.
+    given_back: usize,
 }
 
 fn step(n: u8) -> StepId {
@@ -157,7 +159,8 @@ impl Walk {
         let asked = decision.messages.iter().filter(|m| m.kind == gate::mail::ASK).count();
         let now = 1_000_000;
         let written = judge.commit(None, &commit, Timestamp::from_micros(now)).unwrap();
-        Walk { judge, head: written.head, replayed: state, now, commits: 1, asked, released: 0 }
+        let (head, released, given_back) = (written.head, 0, 0);
+        Walk { judge, head, replayed: state, now, commits: 1, asked, released, given_back }
     }
 
     fn state(&self) -> JobState {
@@ -206,6 +209,8 @@ impl Walk {
             panic!("{input:?} in {:?} was answered {answer:?}", self.head.status)
         });
         events.iter().for_each(|e| Job::apply(&mut self.replayed, e));
+        let gave_back = |e: &&JobEvent| matches!(e, JobEvent::Own(OwnEvent::JobParked { why, .. }) if why == GATE_GIVEN_BACK);
+        self.given_back += events.iter().filter(gave_back).count();
         self.head = written.head;
         self.asked += asked;
         self.released += released;
@@ -442,9 +447,13 @@ impl Walk {
             assert!(self.head.timers.get(timers::START).is_some(), "nothing will start it");
         }
         let gated = self.state().terms.gate.is_some() && held_back != HeldBack::Start;
-        assert_eq!(self.asked, usize::from(gated), "a gate is asked once");
-        let over = self.head.class() == Class::Final;
-        assert_eq!(self.released, usize::from(gated && over), "and released once, at the end");
+        let stands = gated && held_back != HeldBack::Resume && self.head.class() != Class::Final;
+        // Once, and once more for every time that its turn came in a pause.
+        let passed_over = usize::from(gated) * self.given_back;
+        let asks = usize::from(gated) + passed_over - usize::from(held_back == HeldBack::Resume);
+        assert_eq!(self.asked, asks, "a gate is asked once");
+        let released = self.asked - usize::from(stands);
+        assert_eq!(self.released, released, "and released as often, when it does not stand there");
         if self.held() {
             assert!(["running", "cancelling"].contains(&status.name()));
         } else {
@@ -627,4 +636,28 @@ fn a_job_that_ends_over_a_saga_says_how_many_steps_are_left() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// It would keep everybody behind it from passing, for as long as the pause takes.
+#[test]
+fn a_paused_job_gives_its_turn_at_the_gate_back_and_asks_again_when_it_is_resumed() {
+    let gate = Some(Box::new(GateTerm { name: "g".into(), ..GateTerm::default() }));
+    let mut walk = Walk::new(Terms { gate, ..Terms::default() });
+    let stands = |walk: &Walk| (walk.head.status.name(), walk.state().held_back);
+    let granted = |walk: &mut Walk| walk.mail(gate::mail::GRANTED, Body::json(&json!({})));
+    let ask = |walk: &mut Walk, kind| walk.mail(kind, Body::json(&AskMail::default()));
+    ask(&mut walk, mail::PAUSE);
+    granted(&mut walk);
+    assert_eq!(stands(&walk), ("parked", HeldBack::Resume));
+    assert_eq!((walk.asked, walk.released), (1, 1));
+    // A permit that it has no right to changes nothing.
+    granted(&mut walk);
+    assert_eq!((stands(&walk), walk.released), (("parked", HeldBack::Resume), 1));
+    ask(&mut walk, mail::RESUME);
+    assert_eq!(stands(&walk), ("waiting", HeldBack::Gate));
+    assert_eq!((walk.asked, walk.released), (2, 1));
+    walk.check();
+    granted(&mut walk);
+    assert_eq!(stands(&walk), ("queued", HeldBack::No));
+    walk.check();
 }

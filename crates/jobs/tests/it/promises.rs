@@ -15,7 +15,9 @@ use tenure_jobs::{
     JobState,
     decide::{SignalMail, mail},
     drive::{JobOptions, Probe, Shop, points},
+    gate::gate_id,
     submit::{Submission, SubmitError},
+    terms::{GateTerm, Terms},
 };
 use tenure_kernel::{
     ids::{EntityId, MailId},
@@ -540,5 +542,44 @@ async fn a_signal_right_before_a_park_takes_no_timer_away() {
     let state = world.until(job, "completed").await;
     assert_eq!(state.output, Some(json!("awake")));
     assert_eq!(world.count(job, "signal_kept").await, 1);
+    world.check().await;
+}
+
+/// Three jobs at a gate for one: the second is paused when its turn comes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_paused_job_does_not_keep_a_gate_from_those_behind_it() {
+    let flow = FlowSpec::new("waits", |ctx: Ctx, _: Value| async move {
+        Ok(ctx.wait_signal::<u32>("n").await?)
+    });
+    let world = World::start(Flows::default().with(flow), Tools::default(), quick()).await;
+    let submit = async || {
+        let gate = GateTerm { name: "narrow".into(), limit: Some(1), id: None };
+        let terms = Terms { gate: Some(Box::new(gate)), ..Terms::default() };
+        let (flow, tenant) = ("waits".to_owned(), "t".to_owned());
+        let submission = Submission { flow, tenant, terms, ..Submission::default() };
+        world.jobs.submit(submission).await.unwrap().id
+    };
+    let passes = async |job| {
+        world.until_state(job, "it passes the gate", |s| s.waits_for("n").is_some()).await;
+    };
+    let line = gate_id("t", "narrow");
+    let first = submit().await;
+    passes(first).await;
+    let second = submit().await;
+    world.until_seen_times(line, "gate_asked", 2).await;
+    let third = submit().await;
+    world.until_seen_times(line, "gate_asked", 3).await;
+    world.ask(second, mail::PAUSE).await;
+    world.until_paused(second).await;
+    world.signal(first, "n", json!(1)).await;
+    world.until(first, "completed").await;
+    passes(third).await;
+    // Resumed, it stands in the line again.
+    world.ask(second, mail::RESUME).await;
+    world.until_seen_times(line, "gate_asked", 4).await;
+    world.signal(third, "n", json!(1)).await;
+    passes(second).await;
+    world.signal(second, "n", json!(1)).await;
+    world.until(second, "completed").await;
     world.check().await;
 }
