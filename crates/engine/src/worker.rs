@@ -304,7 +304,9 @@ impl Worker {
         // Queues that are worth a look: those that were rung, or gave all that was asked for; once per tick, all.
         let mut look: BTreeMap<usize, bool> = (0..self.queues.len()).map(|i| (i, false)).collect();
         let mut next_look = rt.mono() + self.keeper.config().tick;
-        let mut turn = 0;
+        // Whose turn it is: the queue behind the one that gave something last, and the ear behind the one that was heard last.
+        // Counted in rounds instead, a queue would have its turn as often as there are names, with and without work.
+        let (mut turn, mut hear) = (0, 0);
         while !stop.asked() {
             // Here, and not where the nap ends: whoever rings without a break would put it off.
             if rt.mono() >= next_look {
@@ -313,11 +315,8 @@ impl Worker {
                 }
                 next_look = rt.mono() + self.keeper.config().tick;
             }
-            // From another one each time, or a backlog in the first starves the others.
-            turn += 1;
-            let from = turn % self.queues.len().max(1);
             let (first_ones, rest): (Vec<usize>, Vec<usize>) =
-                look.keys().partition(|i| **i >= from);
+                look.keys().partition(|i| **i >= turn);
             for i in first_ones.into_iter().chain(rest) {
                 if self.slots.free() == 0 || !self.keeper.live() {
                     // Something may wait there and no slot can be kept for it: what is born now stands behind it.
@@ -327,23 +326,29 @@ impl Worker {
                     break;
                 }
                 let rung = look.remove(&i).unwrap_or(false);
-                if !self.claim_from(&mut claimer, &self.queues[i], rung).await {
+                let found = self.claim_from(&mut claimer, &self.queues[i], rung).await;
+                if found.some {
+                    turn = i + 1;
+                }
+                if !found.all {
                     look.insert(i, false);
                 }
             }
             if !look.is_empty() && self.slots.free() > 0 && self.keeper.live() {
                 // A backlog does not make it deaf: a tenant whose first work comes now is found by its ring, and would
                 // else wait for the next look at all groups while the backlog of another is worked off.
-                let rang = first(any(&mut ears, from), std::future::ready(())).await;
+                let rang = first(any(&mut ears, hear), std::future::ready(())).await;
                 if let First::Left(i) = rang {
                     look.insert(i, true);
+                    hear = i + 1;
                 }
                 continue;
             }
             let nap = rt.sleep(next_look.saturating_sub(rt.mono()));
-            match stop.unless(first(any(&mut ears, from), first(self.slots.freed(), nap))).await {
+            match stop.unless(first(any(&mut ears, hear), first(self.slots.freed(), nap))).await {
                 Some(First::Left(i)) => {
                     look.insert(i, true);
+                    hear = i + 1;
                 }
                 Some(First::Right(_)) | None => {}
             }
@@ -368,37 +373,45 @@ impl Worker {
     }
 }
 
+/// What one look into a queue found.
+struct Found {
+    /// Something.
+    some: bool,
+    /// All that there was.
+    all: bool,
+}
+
 impl Worker {
-    /// Claims from one queue into free slots. Whether that emptied it.
-    async fn claim_from(&self, claimer: &mut Claimer, queue: &str, rung: bool) -> bool {
+    /// Claims from one queue into free slots.
+    async fn claim_from(&self, claimer: &mut Claimer, queue: &str, rung: bool) -> Found {
         // Taken before they are filled, so that nobody else starts something in them meanwhile. Not all of them:
         // a submission should find one, also while this worker looks around.
         let mut free = self.slots.take_half();
         if free.is_empty() {
             self.slots.heard(queue);
-            return false;
+            return Found { some: false, all: false };
         }
         let asked = free.len();
         let claimed = claimer.claim(queue, asked, rung).await;
         tracing::trace!(queue, asked, got = ?claimed.as_ref().map(Vec::len), "asked for work");
         match claimed {
             Ok(claimed) => {
-                let emptied = claimed.len() < asked;
-                self.slots.saw(queue, emptied);
+                let (some, all) = (!claimed.is_empty(), claimed.len() < asked);
+                self.slots.saw(queue, all);
                 // A claim never gives more than was asked for.
                 let left = free.split_off(claimed.len().min(asked));
                 for (fresh, slot) in claimed.into_iter().zip(free) {
                     self.slots.start(slot, Held::new(self.keeper.clone(), fresh));
                 }
                 give_back(left);
-                emptied
+                Found { some, all }
             }
             Err(e) => {
                 tracing::warn!(error = %e, queue, "no claim");
                 self.slots.saw(queue, false);
                 give_back(free);
                 // Not again before the tick: a store that is away is not asked in a circle.
-                true
+                Found { some: false, all: true }
             }
         }
     }

@@ -67,15 +67,29 @@ impl Ran {
     }
 }
 
-async fn wind(node: &Node, tenant: &str, count: usize) {
+/// What the worker serves, and where the jobs stand.
+struct Ground {
+    queues: Vec<String>,
+    many: &'static str,
+    few: &'static str,
+    slots: usize,
+}
+
+impl Ground {
+    fn one_queue() -> Self {
+        Ground { queues: vec!["clocks".into()], many: "clocks", few: "clocks", slots: SLOTS }
+    }
+}
+
+async fn wind(node: &Node, tenant: &str, queue: &str, count: usize) {
     let rt = node.pipeline.rt();
     let room = Arc::new(Semaphore::new(AT_ONCE));
     let failed = Arc::new(Mutex::new(None));
     for _ in 0..count {
         let one = room.clone().acquire_owned().await.unwrap();
         let (pipeline, tenant, failed) = (node.pipeline.clone(), tenant.to_owned(), failed.clone());
+        let order = Body::json(&Order { queue: Some(queue.to_owned()), ..Order::default() });
         rt.spawn(Box::pin(async move {
-            let order = Body::json(&Order::default());
             let made = create(&pipeline, &machines(), "clock", &tenant, &order).await;
             if let Err(e) = made {
                 *failed.lock().unwrap() = Some(e.to_string());
@@ -88,13 +102,13 @@ async fn wind(node: &Node, tenant: &str, count: usize) {
 }
 
 /// How many of a long queue run before the last of the few that come behind it, and how long those take.
-async fn overtaken(store: Arc<dyn Store>, many: usize) -> (usize, Duration) {
+async fn overtaken(store: Arc<dyn Store>, many: usize, ground: Ground) -> (usize, Duration) {
     let mut node = quiet_node(store).await;
-    wind(&node, "many", many).await;
+    wind(&node, "many", ground.many, many).await;
     let (keeper, _session) = session(&node).await;
     let counts = Arc::new(Counts { pass: Semaphore::new(0), ran: watch::Sender::default() });
     let handler = Arc::new(Counting(counts.clone()));
-    let worker = Worker::new(keeper.clone(), vec!["clocks".into()], SLOTS, handler);
+    let worker = Worker::new(keeper.clone(), ground.queues, ground.slots, handler);
     let (stopper, stop) = stopper();
     let (end, mut ended) = watch::channel(false);
     let rt = node.pipeline.rt().clone();
@@ -113,7 +127,7 @@ async fn overtaken(store: Arc<dyn Store>, many: usize) -> (usize, Duration) {
     counts.pass.add_permits(first);
     let before = until(&mut ran, "many", first).await.of("many");
     let begin = rt.mono();
-    wind(&node, "few", FEW).await;
+    wind(&node, "few", ground.few, FEW).await;
     counts.pass.add_permits(many - first + FEW);
     let after = until(&mut ran, "few", FEW).await;
     let took = rt.mono() - begin;
@@ -128,7 +142,7 @@ const BOUND: usize = 2 * FEW + 2 * SLOTS;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_with_many_thousand_does_not_delay_the_ten_of_another() {
-    let (overtook, _) = overtaken(store(), 2_000).await;
+    let (overtook, _) = overtaken(store(), 2_000, Ground::one_queue()).await;
     assert!(overtook <= BOUND, "memory: {overtook} of the many before the ten");
     let asked = std::env::var(JOBS).ok().map(|n| n.parse().expect("a number of jobs"));
     let many = asked.unwrap_or(5_000);
@@ -137,10 +151,19 @@ async fn a_tenant_with_many_thousand_does_not_delay_the_ten_of_another() {
         Arc::new(SqliteStore::open(dir.path(), judge, Arc::new(SystemClock), 1).unwrap())
     };
     let (alone, crowded) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let (_, alone) = overtaken(open(&alone), 0).await;
-    let (overtook, took) = overtaken(open(&crowded), many).await;
+    let (_, alone) = overtaken(open(&alone), 0, Ground::one_queue()).await;
+    let (overtook, took) = overtaken(open(&crowded), many, Ground::one_queue()).await;
     println!(
         "the ten took {took:?} behind {many} others, {alone:?} alone; {overtook} others went first"
     );
     assert!(overtook <= BOUND, "SQLite: {overtook} of the many before the ten");
+}
+
+/// A worker listens to a queue for every flow, name and set of labels that it has; most of them are empty.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_queue_takes_turns_with_the_first_however_many_names_are_listened_to() {
+    let queues = (0..32).map(|i| format!("q{i:02}")).collect();
+    let ground = Ground { queues, many: "q00", few: "q01", slots: 1 };
+    let (overtook, _) = overtaken(store(), 1_000, ground).await;
+    assert!(overtook <= BOUND, "{overtook} of the many before the ten");
 }

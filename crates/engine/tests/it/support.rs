@@ -42,6 +42,8 @@ pub struct Order {
     pub child_key: Option<String>,
     /// Ends by itself only when time is up, with a body that no store takes.
     pub huge_end: bool,
+    /// Its queue; `clocks` if nobody says.
+    pub queue: Option<String>,
 }
 
 /// What a clock keeps.
@@ -156,7 +158,8 @@ impl Machine for Clock {
                 };
                 let mut made =
                     Decision::event(Event::Wound { order: order.clone() }).must_end_in(end);
-                made.placement = Some(Placement { queue: "clocks".into(), priority: 0 });
+                let queue = order.queue.clone().unwrap_or_else(|| "clocks".into());
+                made.placement = Some(Placement { queue, priority: 0 });
                 for (name, guard) in &order.timers {
                     let after = Duration::from_millis(1);
                     made = made.timer(TimerChange::Set {
