@@ -334,8 +334,12 @@ impl Store for Counting {
         self.told("claim", self.store.claim(request))
     }
 
-    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
-        self.told("ready_groups", self.store.ready_groups(queue))
+    fn ready_groups(
+        &self,
+        queue: &str,
+        below: Option<i16>,
+    ) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
+        self.told("ready_groups", self.store.ready_groups(queue, below))
     }
 
     fn ready_queues(

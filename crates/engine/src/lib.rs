@@ -19,6 +19,7 @@ pub mod meter;
 pub mod node;
 pub mod outside;
 pub mod pipeline;
+pub mod rota;
 pub mod serve;
 pub mod session;
 pub mod slots;

@@ -2,7 +2,9 @@
 //!
 //! A store can not order by deficit, because it is kept per server. So the planner turns "give me n"
 //! into a list of index probes, one or two per (priority, tenant) group with ready work, and the store
-//! runs them in order until it has n. Cost: probes, whatever the history.
+//! runs them in order until it has n. Cost: probes, whatever the history. A claim looks at the groups of the highest
+//! priorities only ([`limits::READY_GROUPS_MAX`]), and further down where those gave too little: whoever uses very many
+//! priorities makes no claim of others slow.
 //!
 //! Each group has a *floor*: the ready time up to which this server has emptied it. While somebody
 //! holds an old snapshot open, Postgres keeps the index entries of claimed rows; scanning from the
@@ -67,6 +69,20 @@ pub struct ClaimAnswer {
     pub found: Vec<usize>,
 }
 
+/// Below which priority the next page of groups begins; none where this was the last.
+pub fn next_page(groups: &[(i16, String)]) -> Option<i16> {
+    let lowest = groups.iter().map(|(priority, _)| *priority).min();
+    lowest.filter(|_| groups.len() >= limits::READY_GROUPS_MAX)
+}
+
+/// Cuts groups, the highest priority first, where a page ends.
+pub fn cut_page(groups: &mut Vec<(i16, String)>) {
+    if let Some((last, _)) = groups.get(limits::READY_GROUPS_MAX - 1) {
+        let end = groups.partition_point(|(priority, _)| priority >= last);
+        groups.truncate(end);
+    }
+}
+
 #[derive(Debug, Default)]
 struct Group {
     floor: Timestamp,
@@ -81,7 +97,10 @@ pub struct Planner {
 
 impl Planner {
     /// Sets which groups have ready work, as a scan of the queue found them, and forgets the floors.
-    pub fn refresh(&mut self, groups: Vec<(i16, String)>) {
+    /// Of more than a page it takes one.
+    pub fn refresh(&mut self, mut groups: Vec<(i16, String)>) {
+        groups.sort_unstable_by(|a, b| (b.0, &a.1).cmp(&(a.0, &b.1)));
+        cut_page(&mut groups);
         let mut old = std::mem::take(&mut self.groups);
         let mut fresh = Vec::new();
         for (priority, tenant) in groups {
@@ -94,15 +113,15 @@ impl Planner {
             }
         }
         // A newcomer starts level with the least served, or it would have the queue to itself.
+        let mut least = BTreeMap::new();
+        for ((priority, _), group) in &self.groups {
+            let least = least.entry(*priority).or_insert(group.served);
+            *least = group.served.min(*least);
+        }
         for key in fresh {
-            let served = self.least_served(key.0);
+            let served = least.get(&key.0).copied().unwrap_or(0);
             self.groups.insert(key, Group { floor: Timestamp::ZERO, served });
         }
-    }
-
-    fn least_served(&self, priority: Reverse<i16>) -> u64 {
-        let same = self.groups.iter().filter(|((p, _), _)| *p == priority);
-        same.map(|(_, g)| g.served).min().unwrap_or(0)
     }
 
     /// Whether no group is known.
@@ -115,13 +134,13 @@ impl Planner {
     pub fn plan(&self, n: usize) -> Vec<Probe> {
         let n = n.min(limits::CLAIM_MAX);
         let mut probes = Vec::new();
-        let mut priorities: Vec<_> = self.groups.keys().map(|(p, _)| *p).collect();
-        priorities.dedup();
-        for priority in priorities {
-            let mut tenants: Vec<_> =
-                self.groups.iter().filter(|((p, _), _)| *p == priority).collect();
+        let all: Vec<_> = self.groups.iter().collect();
+        for of_one_priority in all.chunk_by(|a, b| a.0.0 == b.0.0) {
+            let mut tenants = of_one_priority.to_vec();
             tenants.sort_by_key(|(_, g)| g.served);
-            let shares = fair_shares(&tenants.iter().map(|(_, g)| g.served).collect::<Vec<_>>(), n);
+            // Of those who were served least, n share n.
+            let served: Vec<_> = tenants.iter().take(n).map(|(_, g)| g.served).collect();
+            let shares = fair_shares(&served, n);
             let probe = |key: &(Reverse<i16>, String), g: &Group, want| Probe {
                 priority: key.0.0,
                 tenant: key.1.clone(),
@@ -186,7 +205,52 @@ mod tests {
         assert_eq!(wants, expected);
     }
 
+    #[test]
+    fn a_plan_is_short_however_many_priorities_there_are() {
+        let mut planner = Planner::default();
+        let mut groups: Vec<_> = (0..30_000).map(|p| (p, "a".to_owned())).collect();
+        groups.extend((0..300).map(|t| (29_990, format!("t{t:03}"))));
+        planner.refresh(groups);
+        let probes = planner.plan(1);
+        assert!(probes.len() <= 2 * (limits::READY_GROUPS_MAX + 301), "{}", probes.len());
+        assert_eq!(probes[0].priority, 29_999);
+        let lowest = probes.last().map(|p| (p.priority, probes.iter().any(|p| p.tenant == "t299")));
+        assert_eq!(lowest, Some((29_990, true)), "all tenants of a priority, or none");
+    }
+
+    #[test]
+    fn a_page_ends_with_the_priority_in_which_it_is_full() {
+        let full = i16::try_from(limits::READY_GROUPS_MAX).unwrap();
+        let page = |groups: Vec<(i16, String)>| {
+            let mut cut = groups;
+            cut_page(&mut cut);
+            (cut.len(), next_page(&cut))
+        };
+        let one_each = |n: i16| (0..n).rev().map(|p| (p, "a".to_owned())).collect::<Vec<_>>();
+        assert_eq!(page(one_each(full - 1)), (limits::READY_GROUPS_MAX - 1, None));
+        assert_eq!(page(one_each(full)), (limits::READY_GROUPS_MAX, Some(0)));
+        assert_eq!(page(one_each(full + 1)), (limits::READY_GROUPS_MAX, Some(1)));
+        let mut wide = one_each(full);
+        wide.extend((0..9).map(|t| (0, format!("t{t}"))));
+        wide.push((-1, "a".to_owned()));
+        assert_eq!(
+            page(wide),
+            (limits::READY_GROUPS_MAX + 9, Some(0)),
+            "none of a priority is left out"
+        );
+        assert_eq!(page(Vec::new()), (0, None));
+    }
+
     proptest! {
+        #[test]
+        fn only_those_served_least_have_a_share(mut served in prop::collection::vec(0u64..9, 1..12), n in 0usize..8) {
+            served.sort_unstable();
+            let first = served.iter().take(n).copied().collect::<Vec<_>>();
+            let (all, few) = (fair_shares(&served, n), fair_shares(&first, n));
+            prop_assert_eq!(all.iter().sum::<usize>(), few.iter().sum::<usize>());
+            prop_assert!(all.iter().zip(few.iter().chain(std::iter::repeat(&0))).all(|(a, b)| a == b));
+        }
+
         #[test]
         fn shares_level_the_deficits(mut served in prop::collection::vec(0u64..50, 1..8), n in 0usize..60) {
             served.sort_unstable();

@@ -44,6 +44,9 @@ pub const MAIL_PER_DECISION_MAX: usize = 256;
 pub const OUTBOX_BATCH_MAX: usize = 256;
 /// Entities claimed by one call.
 pub const CLAIM_MAX: usize = 256;
+/// Groups of ready work after which no further priority is looked at. One priority is never cut, or a tenant late in the
+/// alphabet would starve: so there are at most as many more as there are tenants.
+pub const READY_GROUPS_MAX: usize = 256;
 /// Entities one worker session may name in a renewal.
 pub const HOLDS_MAX: usize = 16_384;
 /// Outbox lanes of a store. Fixed for its life: a source never changes its lane.

@@ -159,8 +159,14 @@ pub trait Store: Send + Sync {
     /// Claims from a queue.
     fn claim(&self, request: ClaimRequest) -> BoxFuture<'_, Result<ClaimAnswer, StoreError>>;
 
-    /// The (priority, tenant) groups with ready work.
-    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>>;
+    /// The (priority, tenant) groups with ready work, the highest priorities first: all tenants of a priority, and no
+    /// further priority once there are [`crate::limits::READY_GROUPS_MAX`]. With `below` only priorities below it: what comes
+    /// behind (see [`crate::claims::next_page`]).
+    fn ready_groups(
+        &self,
+        queue: &str,
+        below: Option<i16>,
+    ) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>>;
 
     /// The names of queues with ready work, in order of their bytes, behind `after`. Costs as many steps in an index as
     /// there are names, however much waits in each.

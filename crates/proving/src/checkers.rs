@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use tenure_kernel::{
+    claims::next_page,
     error::StoreError,
     feed::Cursor,
     head::Head,
@@ -64,13 +65,29 @@ async fn check(
         }
     }
     for (queue, groups) in queues {
-        let ready: BTreeSet<_> = store.ready_groups(&queue).await?.into_iter().collect();
+        let ready = ready_groups(store, &queue).await?;
         if ready != groups {
             found.push(format!("queue {queue:?}: ready says {ready:?}, the heads say {groups:?}"));
         }
     }
     check_outbox(store, &streams, &boxes, found).await?;
     check_feed(store, &streams, found).await
+}
+
+/// All groups of a queue, page by page.
+async fn ready_groups(
+    store: &dyn Store,
+    queue: &str,
+) -> Result<BTreeSet<(i16, String)>, StoreError> {
+    let (mut all, mut below) = (BTreeSet::new(), None);
+    loop {
+        let page = store.ready_groups(queue, below).await?;
+        below = next_page(&page);
+        all.extend(page);
+        if below.is_none() {
+            return Ok(all);
+        }
+    }
 }
 
 /// The bodies of a stream that lie beside it.

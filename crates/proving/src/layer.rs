@@ -37,8 +37,12 @@ pub trait Layer: Send + Sync {
     }
 
     /// See [`Store::ready_groups`].
-    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
-        self.under().ready_groups(queue)
+    fn ready_groups(
+        &self,
+        queue: &str,
+        below: Option<i16>,
+    ) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
+        self.under().ready_groups(queue, below)
     }
 
     /// See [`Store::head`].
@@ -97,8 +101,12 @@ impl<L: Layer> Store for Layered<L> {
         self.0.pulse(request)
     }
 
-    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
-        self.0.ready_groups(queue)
+    fn ready_groups(
+        &self,
+        queue: &str,
+        below: Option<i16>,
+    ) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
+        self.0.ready_groups(queue, below)
     }
 
     fn ready_queues(

@@ -164,8 +164,15 @@ impl Store for RemoteStore {
         })
     }
 
-    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
-        let path = format!("v1/worker/ready?{}", query(&[("queue", queue)]));
+    fn ready_groups(
+        &self,
+        queue: &str,
+        below: Option<i16>,
+    ) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
+        let below = below.map(|b| b.to_string());
+        let mut asked = vec![("queue", queue)];
+        asked.extend(below.as_deref().map(|b| ("below", b)));
+        let path = format!("v1/worker/ready?{}", query(&asked));
         Box::pin(async move {
             let answer: Option<wire::ReadyAnswer> = self.http.get(&path, &self.words).await?;
             let groups = answer.map(|a| a.groups).unwrap_or_default();

@@ -24,7 +24,7 @@ use std::{
 };
 use tenure_kernel::{
     batch::{self, Facts, HeadWrite, Needs, Peek, Writes},
-    claims::{ClaimAnswer, ClaimRequest, Claimed, Probe},
+    claims::{ClaimAnswer, ClaimRequest, Claimed, Probe, cut_page},
     error::StoreError,
     evidence::Evidence,
     feed::{Cursor, FeedPage, Lost},
@@ -313,13 +313,19 @@ impl Store for MemoryStore {
         self.call("claim", true, move |s| s.run_claim(&request))
     }
 
-    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
+    fn ready_groups(
+        &self,
+        queue: &str,
+        below: Option<i16>,
+    ) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
         let queue = queue.to_owned();
         self.read("ready_groups", move |rows, _, _| {
             let ready = rows.heads.values().filter(|h| h.ready_at.is_some() && h.queue == queue);
+            let ready = ready.filter(|h| below.is_none_or(|below| h.priority < below));
             let mut groups: Vec<_> = ready.map(|h| (h.priority, h.tenant.clone())).collect();
             groups.sort_unstable_by(|a, b| (b.0, &a.1).cmp(&(a.0, &b.1)));
             groups.dedup();
+            cut_page(&mut groups);
             Ok(groups)
         })
     }

@@ -25,14 +25,9 @@ use crate::{
     words::{EndStatus, Fault},
 };
 use serde_json::{Value, json};
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
-use tenure_engine::pipeline::Pipeline;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use tenure_engine::{claimer::Asked, pipeline::Pipeline, rota::Rota};
 use tenure_kernel::{
-    claims::{ClaimRequest, Planner},
     commit::{Birth, Commit, CommitAnswer, Expect, TenureChange},
     error::StoreError,
     head::Head,
@@ -160,18 +155,14 @@ pub async fn targets_of(
 pub struct Far {
     pipeline: Pipeline,
     jobs: Arc<dyn Jobs>,
-    planners: Mutex<HashMap<String, Planner>>,
+    /// Which target, and which tenant of it, comes next.
+    rota: Rota,
 }
 
 impl Far {
     /// One that makes jobs of calls like this.
     pub fn new(pipeline: Pipeline, jobs: Arc<dyn Jobs>) -> Self {
-        Far { pipeline, jobs, planners: Mutex::default() }
-    }
-
-    fn planners(&self) -> MutexGuard<'_, HashMap<String, Planner>> {
-        // Nothing panics under this lock.
-        self.planners.lock().unwrap_or_else(PoisonError::into_inner)
+        Far { pipeline, jobs, rota: Rota::default() }
     }
 
     /// Claims up to `n` turns of these targets, of those tenants that the asker sees, and begins their steps.
@@ -183,23 +174,25 @@ impl Far {
         sees: impl Fn(&str) -> bool + Send + Sync,
     ) -> Result<Vec<Handed>, StoreError> {
         let (mut handed, mut bytes) = (Vec::new(), 0);
-        // From another one each time, or a backlog of the first starves the others: their turns would end undispatched.
-        let random = self.pipeline.rt().random() % targets.len().max(1) as u64;
-        let first = usize::try_from(random).unwrap_or(0);
-        for target in targets.iter().cycle().skip(first).take(targets.len()) {
+        // Where a backlog of the first starves the others, their turns would end undispatched.
+        for target in self.rota.order(session, targets, self.pipeline.rt().random()) {
             let queue = queue_of(target);
             let mut slice = SLICE_FIRST;
             while handed.len() < n && bytes < POLL_BYTES {
                 let limit = slice.min(n - handed.len());
-                let claimed = match self.claim((session, lease), &queue, limit, &sees).await {
+                let asked = Asked { session, lease, queue: queue.clone(), limit };
+                let claimed = match self.rota.claim(&self.pipeline, &asked, &sees).await {
                     Ok(claimed) => claimed,
                     // What there is already is somebody's: it is handed out.
                     Err(_) if !handed.is_empty() => return Ok(handed),
                     Err(e) => return Err(e),
                 };
                 let is_last = claimed.len() < limit;
-                for head in claimed {
-                    if let Some(begun) = self.hand_out(session, head).await {
+                if !claimed.is_empty() {
+                    self.rota.gave(session, target);
+                }
+                for one in claimed {
+                    if let Some(begun) = self.hand_out(session, one.head).await {
                         bytes += serde_json::to_vec(&begun).map_or(0, |b| b.len());
                         handed.push(begun);
                     }
@@ -211,36 +204,6 @@ impl Far {
             }
         }
         Ok(handed)
-    }
-
-    /// Claims up to `limit` turns of a queue.
-    async fn claim(
-        &self,
-        (session, lease): (SessionId, Duration),
-        queue: &str,
-        limit: usize,
-        sees: &(impl Fn(&str) -> bool + Send + Sync),
-    ) -> Result<Vec<Head>, StoreError> {
-        let store = self.pipeline.store();
-        let groups = store.ready_groups(queue).await?;
-        if !groups.iter().any(|(_, tenant)| sees(tenant)) {
-            return Ok(Vec::new());
-        }
-        let mut probes = {
-            let mut planners = self.planners();
-            let planner = planners.entry(queue.to_owned()).or_default();
-            planner.refresh(groups);
-            planner.plan(limit)
-        };
-        probes.retain(|p| sees(&p.tenant));
-        let (id, queue) = (self.pipeline.commit_id(), queue.to_owned());
-        let request = ClaimRequest { id, session, lease, queue: queue.clone(), probes, limit };
-        let answer = store.claim(request).await?;
-        self.pipeline.meter().claims.add(answer.claimed.len() as u64);
-        if let Some(planner) = self.planners().get_mut(&queue) {
-            planner.settle(&answer.claimed);
-        }
-        Ok(answer.claimed.into_iter().map(|c| c.head).collect())
     }
 
     /// Begins the step of a turn that was just claimed. One that can not be begun is given back.

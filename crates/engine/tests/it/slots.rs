@@ -235,11 +235,15 @@ impl Layer for Slow {
         &*self.0
     }
 
-    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
+    fn ready_groups(
+        &self,
+        queue: &str,
+        below: Option<i16>,
+    ) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
         let queue = queue.to_owned();
         Box::pin(async move {
             tokio::task::yield_now().await;
-            self.0.ready_groups(&queue).await
+            self.0.ready_groups(&queue, below).await
         })
     }
 }

@@ -18,9 +18,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tenure_engine::{due::ring_checks_of, pipeline::Pipeline};
+use tenure_engine::{claimer::Asked, due::ring_checks_of, pipeline::Pipeline, rota::Rota};
 use tenure_kernel::{
-    claims::{ClaimRequest, Planner},
     commit::{Birth, Commit, CommitAnswer, Expect, MailStance, Refusal, TenureChange},
     error::StoreError,
     evidence::{EvidenceAnswer, NewEvidence},
@@ -114,7 +113,8 @@ impl Taken {
 /// Hands calls out, in the order of all claims: priority, tenant by deficit, time. One for each server.
 #[derive(Default)]
 pub struct Counter {
-    planners: Mutex<HashMap<String, Planner>>,
+    /// Which tool, and which tenant of it, comes next.
+    rota: Rota,
     /// What sessions were opened with. It stands in their first event, so it never changes.
     tools: Mutex<HashMap<SessionId, Arc<[String]>>>,
 }
@@ -148,11 +148,6 @@ impl Counter {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn planners(&self) -> MutexGuard<'_, HashMap<String, Planner>> {
-        // Nothing panics under this lock.
-        self.planners.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Claims up to `n` calls of these tools, of those tenants that the asker sees. What was claimed and is not handed
     /// out, because reading it failed or there is enough for one answer, goes back to the queue.
     pub async fn take(
@@ -161,45 +156,24 @@ impl Counter {
         (session, lease): (SessionId, Duration),
         tools: &[String],
         n: usize,
-        sees: impl Fn(&str) -> bool + Send,
+        sees: impl Fn(&str) -> bool + Send + Sync,
     ) -> Result<Vec<Taken>, StoreError> {
         let (mut taken, mut bytes) = (Vec::new(), 0);
-        // From another one each time, or a backlog of the first starves the others.
-        let turn = usize::try_from(pipeline.rt().random() % tools.len().max(1) as u64).unwrap_or(0);
-        for tool in tools.iter().cycle().skip(turn).take(tools.len()) {
+        for tool in self.rota.order(session, tools, pipeline.rt().random()) {
             if taken.len() >= n || bytes >= limits::POLL_BYTES {
                 break;
             }
-            let queue = queue_of(tool);
-            let groups = match pipeline.store().ready_groups(&queue).await {
-                Ok(groups) => groups,
+            let asked = Asked { session, lease, queue: queue_of(tool), limit: n - taken.len() };
+            let found = match self.rota.claim(pipeline, &asked, &sees).await {
+                Ok(found) => found,
                 // What there is already is somebody's: it is handed out.
                 Err(_) if !taken.is_empty() => break,
                 Err(e) => return Err(e),
             };
-            if !groups.iter().any(|(_, tenant)| sees(tenant)) {
-                continue;
+            if !found.is_empty() {
+                self.rota.gave(session, tool);
             }
-            let limit = n - taken.len();
-            let mut probes = {
-                let mut planners = self.planners();
-                let planner = planners.entry(queue.clone()).or_default();
-                planner.refresh(groups);
-                planner.plan(limit)
-            };
-            probes.retain(|p| sees(&p.tenant));
-            let id = pipeline.commit_id();
-            let request = ClaimRequest { id, session, lease, queue: queue.clone(), probes, limit };
-            let answer = match pipeline.store().claim(request).await {
-                Ok(answer) => answer,
-                Err(_) if !taken.is_empty() => break,
-                Err(e) => return Err(e),
-            };
-            pipeline.meter().claims.add(answer.claimed.len() as u64);
-            if let Some(planner) = self.planners().get_mut(&queue) {
-                planner.settle(&answer.claimed);
-            }
-            for claimed in answer.claimed {
+            for claimed in found {
                 // Only calls stand in these queues; what else did would be somebody's mistake, and lapses.
                 if claimed.head.kind() != Call::TABLE.kind {
                     continue;

@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 use tenure_kernel::{
+    claims::next_page,
     error::StoreError,
     head::Head,
     ids::{EntityId, SessionId},
@@ -129,12 +130,22 @@ pub async fn queues(
         complete &= asked.len() <= ASKED_MAX;
     }
     for name in asked.into_iter().take(ASKED_MAX) {
-        for (priority, whose) in store.ready_groups(&name).await? {
-            // Whoever has nothing there does not learn that there is such a queue.
-            if tenant.is_none_or(|mine| mine == whose) {
-                names.insert(name.clone());
-                let of_queue = groups.entry(name.clone()).or_default();
-                of_queue.entry((whose, priority)).or_insert((1, None));
+        let mut below = None;
+        loop {
+            let page = store.ready_groups(&name, below).await?;
+            below = next_page(&page);
+            for (priority, whose) in page {
+                // Whoever has nothing there does not learn that there is such a queue.
+                if tenant.is_none_or(|mine| mine == whose) {
+                    names.insert(name.clone());
+                    let of_queue = groups.entry(name.clone()).or_default();
+                    of_queue.entry((whose, priority)).or_insert((1, None));
+                }
+            }
+            // What stands behind a page is not shown, except to whoever has nothing in it.
+            if below.is_none() || groups.contains_key(&name) {
+                complete &= below.is_none();
+                break;
             }
         }
     }

@@ -3,9 +3,10 @@
 use super::world::{LONG, World};
 use std::collections::BTreeSet;
 use tenure_kernel::{
-    claims::{ClaimAnswer, ClaimRequest, Planner, Probe},
+    claims::{ClaimAnswer, ClaimRequest, Planner, Probe, next_page},
     commit::{CommitAnswer, Refusal},
     ids::SessionId,
+    limits,
     store::{Answer, Op},
     time::Timestamp,
 };
@@ -42,7 +43,7 @@ pub async fn claims_go_by_priority_then_by_ready_time(world: &World) {
     }
     let session = world.session(LONG).await;
     let mut planner = Planner::default();
-    planner.refresh(world.store().ready_groups("order").await.expect("groups"));
+    planner.refresh(world.store().ready_groups("order", None).await.expect("groups"));
     let answer = claim(world, session, "order", &mut planner, 10).await;
     made.sort_by_key(|(priority, _)| std::cmp::Reverse(*priority));
     let expected: Vec<_> = made.iter().map(|(_, id)| *id).collect();
@@ -57,7 +58,7 @@ pub async fn claims_go_by_priority_then_by_ready_time(world: &World) {
         );
         world.verify(head.id).await;
     }
-    assert!(world.store().ready_groups("order").await.expect("groups").is_empty());
+    assert!(world.store().ready_groups("order", None).await.expect("groups").is_empty());
     let nothing = claim(world, session, "order", &mut planner, 10).await;
     assert!(nothing.claimed.is_empty());
 }
@@ -90,6 +91,34 @@ pub async fn queues_with_ready_work_are_found_one_after_the_other(world: &World)
     assert!(behind("found/", 0).await.is_empty());
 }
 
+/// However many priorities somebody uses: a look gives whole priorities, the highest, and goes on below them.
+pub async fn groups_come_in_pages_of_whole_priorities(world: &World) {
+    let full = i16::try_from(limits::READY_GROUPS_MAX).expect("it fits");
+    for priority in 0..full - 1 {
+        world.specimen_in("made_queued", "many", "pages", priority).await;
+    }
+    let page = async |below| world.store().ready_groups("pages", below).await.expect("groups");
+    let all = page(None).await;
+    assert_eq!((all.len(), next_page(&all)), (limits::READY_GROUPS_MAX - 1, None));
+    // The page is full in the middle of a priority, which it gives as a whole.
+    for tenant in ["a", "many", "z"] {
+        world.specimen_in("made_queued", tenant, "pages", -1).await;
+    }
+    world.specimen_in("made_queued", "z", "pages", i16::MIN).await;
+    world.specimen_in("made_queued", "few", "pages", -2).await;
+    let first = page(None).await;
+    let highest: Vec<i16> = first.iter().map(|(priority, _)| *priority).collect();
+    assert!(highest.is_sorted_by(|a, b| a >= b), "{highest:?}");
+    assert_eq!((first.len(), next_page(&first)), (limits::READY_GROUPS_MAX + 2, Some(-1)));
+    let mut last: Vec<_> = first[first.len() - 3..].iter().map(|(_, t)| t.as_str()).collect();
+    last.sort_unstable();
+    assert_eq!(last, ["a", "many", "z"]);
+    let second = page(Some(-1)).await;
+    assert_eq!(second, [(-2, "few".to_owned()), (i16::MIN, "z".to_owned())]);
+    assert_eq!(next_page(&second), None);
+    assert!(page(Some(i16::MIN)).await.is_empty());
+}
+
 /// A tenant with much work does not keep one with little waiting.
 pub async fn tenants_share_a_queue_by_deficit(world: &World) {
     for _ in 0..12 {
@@ -98,7 +127,7 @@ pub async fn tenants_share_a_queue_by_deficit(world: &World) {
     for _ in 0..3 {
         world.specimen_in("made_queued", "small", "fair", 0).await;
     }
-    let mut groups = world.store().ready_groups("fair").await.expect("groups");
+    let mut groups = world.store().ready_groups("fair", None).await.expect("groups");
     groups.sort();
     assert_eq!(groups, [(0, "big".to_owned()), (0, "small".to_owned())]);
     let session = world.session(LONG).await;
@@ -156,7 +185,7 @@ pub async fn blocked_resting_final_and_held_are_never_claimed(world: &World) {
     let other = world.session(LONG).await;
     let holder = world.claim(held, other, LONG).await;
     let named = queue("made_named").await;
-    assert!(world.store().ready_groups("never").await.expect("groups").is_empty());
+    assert!(world.store().ready_groups("never", None).await.expect("groups").is_empty());
     let probe = Probe { priority: 0, tenant: "t".into(), floor: Timestamp::ZERO, want: 10 };
     let answer = world.store().claim(request(world, session, "never", vec![probe], 10)).await;
     assert!(answer.expect("claim").claimed.is_empty());
@@ -204,7 +233,7 @@ pub async fn claimers_of_one_queue_never_share_an_entity(world: &World) {
                 while left.load(SeqCst) > 0 {
                     assert!(rt.mono().saturating_sub(start).as_secs() < 20, "work is left over");
                     let mut planner = Planner::default();
-                    planner.refresh(store.ready_groups("shared").await.expect("groups"));
+                    planner.refresh(store.ready_groups("shared", None).await.expect("groups"));
                     let asked = ClaimRequest {
                         id: tenure_kernel::ids::CommitId::new(rt.random(), rt.random()),
                         session,
@@ -242,7 +271,7 @@ pub async fn a_claim_brings_unread_mail(world: &World) {
     assert_eq!(noted.mail_waiting, 2);
     let session = world.session(LONG).await;
     let mut planner = Planner::default();
-    planner.refresh(world.store().ready_groups("mailed").await.expect("groups"));
+    planner.refresh(world.store().ready_groups("mailed", None).await.expect("groups"));
     let answer = claim(world, session, "mailed", &mut planner, 1).await;
     let mail: Vec<_> = answer.claimed[0].mail.iter().map(|m| (m.seq, m.id.0.as_str())).collect();
     assert_eq!(mail, [(2, "two"), (3, "three")]);

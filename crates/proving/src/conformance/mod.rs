@@ -62,6 +62,7 @@ macro_rules! with_conformance_cases {
             carry: senders_and_a_lane_deliver_each_message_once_in_order;
             claims: claims_go_by_priority_then_by_ready_time;
             claims: queues_with_ready_work_are_found_one_after_the_other;
+            claims: groups_come_in_pages_of_whole_priorities;
             claims: tenants_share_a_queue_by_deficit;
             claims: a_claim_keeps_its_limit_and_says_what_each_probe_found;
             claims: blocked_resting_final_and_held_are_never_claimed;

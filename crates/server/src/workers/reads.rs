@@ -13,7 +13,7 @@ use axum::{
     response::IntoResponse,
 };
 use serde::Deserialize;
-use tenure_kernel::{ids::EntityId, limits};
+use tenure_kernel::{claims::next_page, ids::EntityId, limits};
 use tenure_remote::wire::{self, Digest, PAGE_BYTES_MAX, PAGE_MAX, Page};
 use utoipa::IntoParams;
 use utoipa_axum::{router::OpenApiRouter, routes};
@@ -64,9 +64,12 @@ async fn now(State(app): State<App>, caller: Caller) -> Result<Json<wire::NowAns
 struct OfQueue {
     /// The queue.
     queue: String,
+    /// Only priorities below this: what comes behind a page of 256 groups or more.
+    below: Option<i16>,
 }
 
-/// The groups of a queue that have ready work.
+/// The groups of a queue that have ready work, of those tenants that the caller sees: whole priorities, the highest first,
+/// until there are 256.
 #[utoipa::path(
     get, path = "/v1/worker/ready", tag = "worker", params(OfQueue),
     responses((status = 200, body = wire::ReadyAnswer))
@@ -74,19 +77,33 @@ struct OfQueue {
 async fn ready(
     State(app): State<App>,
     caller: Caller,
-    Params(OfQueue { queue }): Params<OfQueue>,
+    Params(OfQueue { queue, mut below }): Params<OfQueue>,
 ) -> Result<Json<wire::ReadyAnswer>, Problem> {
     caller.need(Scope::Worker)?;
-    let mut groups = app.pipeline().store().ready_groups(&queue).await?;
-    app.tray().saw(&queue, groups.is_empty());
-    for group in app.tray().groups(&queue) {
-        if !groups.contains(&group) {
-            groups.push(group);
+    let (top, mut mine) = (below, Vec::new());
+    loop {
+        let page = app.pipeline().store().ready_groups(&queue, below).await?;
+        if below.is_none() {
+            app.tray().saw(&queue, page.is_empty());
+        }
+        below = next_page(&page);
+        mine.extend(page.into_iter().filter(|(_, tenant)| caller.sees(tenant)));
+        // What others have there may fill pages in which there is nothing for this caller.
+        if below.is_none() || mine.len() >= limits::READY_GROUPS_MAX {
+            break;
         }
     }
-    let mine = groups.into_iter().filter(|(_, tenant)| caller.sees(tenant));
-    let groups = mine.map(|(priority, tenant)| wire::Group { priority, tenant }).collect();
-    Ok(Json(wire::ReadyAnswer { groups }))
+    // Those further down belong to a later page.
+    let lies = |priority| {
+        top.is_none_or(|top| priority < top) && below.is_none_or(|lowest| priority >= lowest)
+    };
+    for group in app.tray().groups(&queue) {
+        if lies(group.0) && caller.sees(&group.1) && !mine.contains(&group) {
+            mine.push(group);
+        }
+    }
+    let groups = mine.into_iter().map(|(priority, tenant)| wire::Group { priority, tenant });
+    Ok(Json(wire::ReadyAnswer { groups: groups.collect() }))
 }
 
 /// Where an entity stands.

@@ -4,11 +4,12 @@ use super::support::{Outside, config, options, start, start_at, work_over};
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tenure_engine::session::Keeper;
 use tenure_kernel::{
-    claims::{ClaimRequest, Probe},
+    claims::{ClaimRequest, Probe, next_page},
     commit::{Birth, Commit, CommitAnswer, Expect, MailStance, Refusal, TenureChange, UniqueKey},
     error::StoreError,
     evidence::{EvidenceAnswer, NewEvidence},
     ids::{CommitId, EntityId, MailId},
+    limits,
     mail::{MailAnswer, NewMail},
     outbox::{Message, Target},
     sessions::{Opening, Renewal, RenewalAnswer, lane_id},
@@ -42,6 +43,28 @@ async fn commit(store: &dyn Store, commit: Commit) -> CommitAnswer {
     }
 }
 
+/// Pages of groups that are not the caller's do not hide those behind them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_many_priorities_of_another_tenant_hide_no_work() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    let key = server.key(Some("mine"), &[Scope::Worker]).await;
+    let full = i16::try_from(limits::READY_GROUPS_MAX).unwrap();
+    for priority in 1..=full + 1 {
+        server.urgent_errand("theirs", priority).await;
+    }
+    server.errand("mine").await;
+    let mine = server.remote(Some(&key)).ready_groups("errands", None).await.unwrap();
+    assert_eq!(mine, [(0, "mine".to_owned())]);
+    // Who sees all gets them page by page.
+    let all = server.remote(None);
+    let first = all.ready_groups("errands", None).await.unwrap();
+    assert_eq!((first.len(), next_page(&first)), (limits::READY_GROUPS_MAX, Some(2)));
+    let second = all.ready_groups("errands", Some(2)).await.unwrap();
+    assert_eq!(second, [(1, "theirs".to_owned()), (0, "mine".to_owned())]);
+    server.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_belongs_to_another_tenant_is_not_there() {
     let dir = tempfile::tempdir().unwrap();
@@ -60,7 +83,7 @@ async fn what_belongs_to_another_tenant_is_not_there() {
     assert!(store.mail(theirs, 0, 9).await.unwrap().is_empty());
     assert!(store.evidence(theirs).await.unwrap().is_empty());
     assert!(store.session(foreign.id()).await.unwrap().is_none());
-    assert_eq!(store.ready_groups("errands").await.unwrap(), [(0, "mine".to_owned())]);
+    assert_eq!(store.ready_groups("errands", None).await.unwrap(), [(0, "mine".to_owned())]);
 
     let mail =
         NewMail { to: theirs, id: MailId("m".into()), kind: "cancel".into(), body: nothing() };

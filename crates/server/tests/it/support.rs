@@ -208,7 +208,12 @@ impl Running {
 
     /// Makes an errand.
     pub async fn errand(&self, tenant: &str) -> EntityId {
-        let order = errand::order(QUEUE, 0);
+        self.urgent_errand(tenant, 0).await
+    }
+
+    /// One of this priority.
+    pub async fn urgent_errand(&self, tenant: &str, priority: i16) -> EntityId {
+        let order = errand::order(QUEUE, priority);
         create(self.app.pipeline(), &machines(), "errand", tenant, &order).await.unwrap()
     }
 

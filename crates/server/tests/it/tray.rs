@@ -298,7 +298,7 @@ impl Claimant {
         let queue = known.queues().remove(0);
         let ears = [Topic::Session(keeper.id()), Topic::Queue(queue.clone())]
             .map(|topic| remote.bell().listen(topic));
-        assert!(remote.store().ready_groups(&queue).await.unwrap().is_empty());
+        assert!(remote.store().ready_groups(&queue, None).await.unwrap().is_empty());
         server.until_asked().await;
         Claimant { remote, keeper, queue, _ears: ears }
     }

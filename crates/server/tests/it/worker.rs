@@ -201,7 +201,7 @@ async fn what_is_read_over_the_wire_is_what_the_store_has() {
     assert_eq!(there.mail(id, 0, 1_000).await.unwrap(), here.mail(id, 0, 1_000).await.unwrap());
     assert_eq!(there.mail(id, 7, 300).await.unwrap(), here.mail(id, 7, 300).await.unwrap());
     assert_eq!(there.stream(id, 1, 1_000).await.unwrap(), here.stream(id, 1, 1_000).await.unwrap());
-    assert_eq!(there.ready_groups("errands").await.unwrap(), [(0, "t".to_owned())]);
+    assert_eq!(there.ready_groups("errands", None).await.unwrap(), [(0, "t".to_owned())]);
     assert!(there.now().await.unwrap() >= head.changed_at);
     let large = vec![7; limits::BLOB_BYTES_MAX];
     let digest = there.put_blob(large.clone()).await.unwrap();

@@ -54,12 +54,14 @@ const UNREAD: &str = "SELECT n.entity, m.seq, m.id, m.kind, m.body, m.at
     ORDER BY n.entity, m.seq";
 
 const READY_GROUPS: &str = "WITH RECURSIVE g AS (
-    (SELECT priority, tenant FROM ready WHERE queue = $1 ORDER BY priority, tenant LIMIT 1)
+    (SELECT priority, tenant, 1 AS nth FROM ready WHERE queue = $1 AND priority < $2::integer
+        ORDER BY priority DESC, tenant DESC LIMIT 1)
     UNION ALL
-    SELECT n.priority, n.tenant FROM g, LATERAL (
+    SELECT n.priority, n.tenant, g.nth + 1 FROM g, LATERAL (
         SELECT priority, tenant FROM ready
-        WHERE queue = $1 AND (priority, tenant) > (g.priority, g.tenant)
-        ORDER BY priority, tenant LIMIT 1) n)
+        WHERE queue = $1 AND (priority, tenant) < (g.priority, g.tenant)
+        ORDER BY priority DESC, tenant DESC LIMIT 1) n
+    WHERE n.priority = g.priority OR g.nth < $3::integer)
     SELECT priority, tenant FROM g";
 
 const READY_QUEUES: &str = "WITH RECURSIVE q AS (
@@ -93,12 +95,17 @@ pub(super) async fn claim(store: &Inner, request: ClaimRequest) -> Result<ClaimA
     }
 }
 
-/// The (priority, tenant) groups with ready work, by stepping from group to group in the index.
+/// A page of the (priority, tenant) groups with ready work, by stepping from group to group in the index: backwards,
+/// because it has the lowest priority first.
 pub(super) async fn ready_groups(
     store: &Inner,
     queue: &str,
+    below: Option<i16>,
 ) -> Result<Vec<(i16, String)>, StoreError> {
-    let found = store.query(READY_GROUPS, &[&queue]).await?;
+    // No priority is as high as what comes behind the highest.
+    let below = below.map_or(i32::from(i16::MAX) + 1, i32::from);
+    let full = i32::try_from(limits::READY_GROUPS_MAX).unwrap_or(i32::MAX);
+    let found = store.query(READY_GROUPS, &[&queue, &below, &full]).await?;
     found.iter().map(|row| Ok((rows::get(row, 0)?, rows::get(row, 1)?))).collect()
 }
 

@@ -253,9 +253,13 @@ impl Store for PostgresStore {
         Box::pin(claim::claim(&self.inner, request))
     }
 
-    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
+    fn ready_groups(
+        &self,
+        queue: &str,
+        below: Option<i16>,
+    ) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
         let queue = queue.to_owned();
-        Box::pin(async move { claim::ready_groups(&self.inner, &queue).await })
+        Box::pin(async move { claim::ready_groups(&self.inner, &queue, below).await })
     }
 
     fn ready_queues(

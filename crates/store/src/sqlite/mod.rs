@@ -392,9 +392,13 @@ impl Store for SqliteStore {
         self.write(move |w| w.claim(&request))
     }
 
-    fn ready_groups(&self, queue: &str) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
+    fn ready_groups(
+        &self,
+        queue: &str,
+        below: Option<i16>,
+    ) -> BoxFuture<'_, Result<Vec<(i16, String)>, StoreError>> {
         let queue = queue.to_owned();
-        self.read_near(move |c| read::ready_groups(c, &queue))
+        self.read_near(move |c| read::ready_groups(c, &queue, below))
     }
 
     fn ready_queues(

@@ -26,20 +26,25 @@ use tenure_kernel::{
     time::Timestamp,
 };
 
-/// The groups of a queue, by stepping from one to the next in the index.
-pub(super) fn ready_groups(conn: &Connection, queue: &str) -> Result<Vec<(i16, String)>, Trouble> {
-    let mut first = conn.prepare_cached("SELECT priority, tenant FROM ready WHERE queue = ?1 ORDER BY priority DESC, tenant LIMIT 1")?;
+/// A page of the groups of a queue, by stepping from one to the next in the index.
+pub(super) fn ready_groups(
+    conn: &Connection,
+    queue: &str,
+    below: Option<i16>,
+) -> Result<Vec<(i16, String)>, Trouble> {
     let mut next = conn.prepare_cached("SELECT priority, tenant FROM ready WHERE queue = ?1 AND priority = ?2 AND tenant > ?3 ORDER BY tenant LIMIT 1")?;
     let mut lower = conn.prepare_cached("SELECT priority, tenant FROM ready WHERE queue = ?1 AND priority < ?2 ORDER BY priority DESC, tenant LIMIT 1")?;
     let pair = |r: &rusqlite::Row<'_>| Ok((r.get::<_, i16>(0)?, r.get::<_, String>(1)?));
     let mut groups = Vec::new();
-    let mut group = first.query_row([queue], pair).optional()?;
+    // No priority is as high as what comes behind the highest.
+    let top = below.map_or(i32::from(i16::MAX) + 1, i32::from);
+    let mut group = lower.query_row(params![queue, top], pair).optional()?;
     while let Some((priority, tenant)) = group {
         group = next.query_row(params![queue, priority, tenant], pair).optional()?;
-        if group.is_none() {
+        groups.push((priority, tenant));
+        if group.is_none() && groups.len() < limits::READY_GROUPS_MAX {
             group = lower.query_row(params![queue, priority], pair).optional()?;
         }
-        groups.push((priority, tenant));
     }
     Ok(groups)
 }

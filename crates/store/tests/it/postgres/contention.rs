@@ -193,7 +193,7 @@ async fn every_ready_entity_is_claimed_once_by_a_crowd() {
     let stores = [db.store().await, db.store().await];
     let births = (0..300).map(|_| op(birth(entity(), None))).collect();
     committed(stores[0].apply(births).await.unwrap());
-    assert_eq!(stores[1].ready_groups("main").await.unwrap(), [(0, "acme".to_owned())]);
+    assert_eq!(stores[1].ready_groups("main", None).await.unwrap(), [(0, "acme".to_owned())]);
     let crowd = (0..6).map(|n| {
         let store = &stores[n % 2];
         async move {
@@ -212,7 +212,7 @@ async fn every_ready_entity_is_claimed_once_by_a_crowd() {
     assert_eq!(claimed.len(), 300);
     assert_eq!(claimed.iter().collect::<HashSet<_>>().len(), 300);
     assert_eq!(db.ask("SELECT count(*) FROM ready").await, 0);
-    assert_eq!(stores[0].ready_groups("main").await.unwrap(), []);
+    assert_eq!(stores[0].ready_groups("main", None).await.unwrap(), []);
 }
 
 #[tokio::test]
