@@ -375,6 +375,15 @@ impl Store for Counting {
         self.told("due", self.store.due(lanes, overdue, limit))
     }
 
+    fn latest_due(
+        &self,
+        lanes: Vec<u16>,
+        by: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>> {
+        self.told("latest_due", self.store.latest_due(lanes, by, limit))
+    }
+
     fn next_due(
         &self,
         lanes: Vec<u16>,

@@ -5,7 +5,9 @@
 //! lanes it holds at once and those of others only when they are overdue by two ticks.
 //!
 //! Fair: a round is bounded, longest due first, and a failing entity pushes itself back with backoff,
-//! so dead items can not starve live ones.
+//! so dead items can not starve live ones. A round that is full has a backlog before it, maybe a million starts that
+//! one tenant wanted at nine. Then those that came due last are served beside it: a signal, or a schedule of somebody
+//! else a second later, does not wait for its end.
 
 use crate::{
     config::EngineConfig,
@@ -16,6 +18,7 @@ use crate::{
 };
 use futures_util::future::join_all;
 use std::{
+    collections::HashSet,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -24,7 +27,7 @@ use tenure_kernel::{
     error::StoreError,
     head::Head,
     housekeeping::PulseRequest,
-    ids::SessionId,
+    ids::{EntityId, SessionId},
     limits,
     rules::{self, Tallies, Tally},
     runtime::{First, first},
@@ -178,7 +181,8 @@ impl DueLoop {
             return false;
         }
         let store = self.server.pipeline.store();
-        let (now, heads) = match store.due(lanes, overdue, limits::DUE_BATCH_MAX).await {
+        let (now, mut heads) = match store.due(lanes.clone(), overdue, limits::DUE_BATCH_MAX).await
+        {
             Ok(found) => found,
             Err(e) => {
                 tracing::warn!(error = %e, "what is due could not be read");
@@ -188,10 +192,26 @@ impl DueLoop {
         let early = |h: &&Head| h.due.zip(unrung).is_some_and(|(due, next)| due < next);
         self.server.pipeline.meter().bells_missed.add(heads.iter().filter(early).count() as u64);
         let full = heads.len() == limits::DUE_BATCH_MAX;
+        if full {
+            self.add_latest(&mut heads, lanes, now - overdue).await;
+        }
         let served = join_all(heads.iter().map(|head| self.visit(head, now, judge))).await;
         // A round that moved nothing must not spin.
         let moved = served.iter().any(|moved| *moved);
         moved && (full || !served.is_empty())
+    }
+
+    async fn add_latest(&self, heads: &mut Vec<Head>, lanes: Vec<u16>, by: Timestamp) {
+        let store = self.server.pipeline.store();
+        match store.latest_due(lanes, by, limits::DUE_LATEST_MAX).await {
+            Ok(mut latest) => {
+                // Twice in one round it would lose to itself.
+                let known: HashSet<EntityId> = heads.iter().map(|h| h.id).collect();
+                latest.retain(|h| !known.contains(&h.id));
+                heads.extend(latest);
+            }
+            Err(e) => tracing::warn!(error = %e, "what came due last could not be read"),
+        }
     }
 
     async fn visit(&self, head: &Head, now: Timestamp, judge: Judgement) -> bool {

@@ -38,6 +38,8 @@ pub const BATCH_OPS_MAX: usize = 512;
 pub const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Heads served by the due loop in one round.
 pub const DUE_BATCH_MAX: usize = 256;
+/// Heads that came due last, served beside those in a round that is full.
+pub const DUE_LATEST_MAX: usize = 64;
 /// Mail handed to one decision.
 pub const MAIL_PER_DECISION_MAX: usize = 256;
 /// Outbox rows delivered in one round.

@@ -197,6 +197,15 @@ pub trait Store: Send + Sync {
         limit: usize,
     ) -> BoxFuture<'_, Result<(Timestamp, Vec<Head>), StoreError>>;
 
+    /// Heads in these lanes that were due by then, those first that came due last: what stands at the other end of a
+    /// long backlog.
+    fn latest_due(
+        &self,
+        lanes: Vec<u16>,
+        by: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>>;
+
     /// The earliest `due` in these lanes, with the store's time: how long the loop may sleep.
     fn next_due(
         &self,

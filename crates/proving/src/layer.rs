@@ -142,6 +142,15 @@ impl<L: Layer> Store for Layered<L> {
         self.0.under().due(lanes, overdue, limit)
     }
 
+    fn latest_due(
+        &self,
+        lanes: Vec<u16>,
+        by: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>> {
+        self.0.under().latest_due(lanes, by, limit)
+    }
+
     fn next_due(
         &self,
         lanes: Vec<u16>,

@@ -222,6 +222,15 @@ impl Store for RemoteStore {
         refused("serve what is due")
     }
 
+    fn latest_due(
+        &self,
+        _lanes: Vec<u16>,
+        _by: Timestamp,
+        _limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>> {
+        refused("serve what is due")
+    }
+
     fn next_due(
         &self,
         _lanes: Vec<u16>,

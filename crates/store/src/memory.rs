@@ -390,6 +390,21 @@ impl Store for MemoryStore {
         })
     }
 
+    fn latest_due(
+        &self,
+        lanes: Vec<u16>,
+        by: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>> {
+        self.read("latest_due", move |rows, _, _| {
+            let late = |h: &&Arc<Head>| h.due.is_some_and(|d| d <= by);
+            let mut found: Vec<_> =
+                rows.heads.values().filter(late).filter(|h| lanes.contains(&h.lane())).collect();
+            found.sort_by_key(|h| std::cmp::Reverse((h.due, h.id)));
+            Ok(found.into_iter().take(limit).map(|h| Head::clone(h)).collect())
+        })
+    }
+
     fn next_due(
         &self,
         lanes: Vec<u16>,

@@ -1,6 +1,6 @@
 //! A tenant with a long queue does not delay another one's few: claims go by deficit, not by who came first.
 
-use crate::support::{Clock, Event, Order, machines, quiet_node, session, store};
+use crate::support::{Clock, Event, Order, machines, quiet_node, session, store, until};
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
@@ -14,7 +14,13 @@ use tenure_engine::{
     worker::{Handler, Held, Worker},
 };
 use tenure_kernel::{
-    judge::Judge, machine::Decision, runtime::BoxFuture, store::Store, stream::Body,
+    head::Head,
+    judge::Judge,
+    limits,
+    machine::Decision,
+    runtime::BoxFuture,
+    store::{HeadFilter, Store},
+    stream::Body,
 };
 use tenure_store::sqlite::SqliteStore;
 use tokio::sync::{Semaphore, watch};
@@ -166,4 +172,30 @@ async fn a_second_queue_takes_turns_with_the_first_however_many_names_are_listen
     let ground = Ground { queues, many: "q00", few: "q01", slots: 1 };
     let (overtook, _) = overtaken(store(), 1_000, ground).await;
     assert!(overtook <= BOUND, "{overtook} of the many before the ten");
+}
+
+/// Nobody serves while a tenant's many timers come due, and then one of another. A signal to a blocked job, or a schedule,
+/// stands there as this one does.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_due_behind_a_long_backlog_does_not_wait_for_its_end() {
+    let store = store();
+    let mut node = quiet_node(store.clone()).await;
+    node.stop().await;
+    let order = Body::json(&Order { timers: vec![("t".into(), false)], ..Order::default() });
+    let due = async |tenant| create(&node.pipeline, &machines(), "clock", tenant, &order).await;
+    for _ in 0..5_000 {
+        due("many").await.unwrap();
+    }
+    let few = due("few").await.unwrap();
+    let struck = |head: &Head| head.version > 1;
+    assert!(!struck(&store.head(few).await.unwrap().unwrap()), "nobody serves");
+    let mut node = quiet_node(store.clone()).await;
+    let served = until(&*store, few, "it is served", struck).await.changed_at;
+    node.stop().await;
+    let filter = HeadFilter { tenant: Some("many".into()), ..HeadFilter::default() };
+    let heads = store.heads(filter, 5_000).await.unwrap();
+    let before = heads.iter().filter(|h| struck(h) && h.changed_at < served).count();
+    // A server that holds no lane yet serves what is overdue by two ticks, a round each tick: so it may have begun.
+    let bound = 5 * (limits::DUE_BATCH_MAX + limits::DUE_LATEST_MAX);
+    assert!(before <= bound, "{before} of the many before it");
 }

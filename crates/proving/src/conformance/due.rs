@@ -82,6 +82,37 @@ pub async fn due_gives_the_longest_due_first_within_lanes_and_limit(world: &Worl
     assert_eq!(late.first(), Some(&expected[0]), "the one that was due that long ago");
 }
 
+/// From the other end of a backlog: what came due last first, within the same bounds.
+pub async fn what_came_due_last_is_found_from_the_other_end(world: &World) {
+    let mut ids = Vec::new();
+    for micros in [2_000, 3_000, 1_000] {
+        ids.push(timed(world, Duration::from_micros(micros)).await);
+    }
+    let blocked = world.specimen("made_blocked").await;
+    let later = timed(world, LONG).await;
+    let mut by_due = Vec::new();
+    for id in ids {
+        by_due.push((world.head(id).await.due.expect("a timer is due"), id));
+    }
+    by_due.sort();
+    let expected: Vec<_> = by_due.iter().rev().map(|(_, id)| *id).collect();
+    let latest = async |lanes: Vec<u16>, by: Timestamp, limit: usize| -> Vec<EntityId> {
+        let heads = world.store().latest_due(lanes, by, limit).await.expect("latest");
+        heads.iter().map(|h| h.id).collect()
+    };
+    let by = by_due[2].0;
+    assert_eq!(latest(all_lanes(), by, 100).await, expected);
+    assert_eq!(latest(all_lanes(), by, 2).await, expected[..2]);
+    assert_eq!(latest(all_lanes(), by_due[0].0, 9).await, expected[2..], "a moment counts itself");
+    assert!(latest(all_lanes(), by, 0).await.is_empty() && latest(vec![], by, 9).await.is_empty());
+    let lane = lane_of(expected[0]);
+    assert!(latest(vec![lane], by, 9).await.iter().all(|id| lane_of(*id) == lane));
+    let heads = world.store().latest_due(all_lanes(), by, 1).await.expect("latest");
+    assert_eq!(heads[0], world.head(expected[0]).await, "whole heads");
+    let all = latest(all_lanes(), Timestamp::MAX, 100).await;
+    assert!(all.contains(&blocked) && all.contains(&later), "also what rests, and what must end");
+}
+
 /// The loop may sleep until the earliest due of its lanes.
 pub async fn next_due_is_the_earliest_of_the_lanes(world: &World) {
     let (now, none) = world.store().next_due(all_lanes()).await.expect("next");

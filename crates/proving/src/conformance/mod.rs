@@ -79,6 +79,7 @@ macro_rules! with_conformance_cases {
             commits: moments_are_exact_to_the_microsecond;
             commits: names_and_bodies_come_back_at_their_limits;
             due: due_gives_the_longest_due_first_within_lanes_and_limit;
+            due: what_came_due_last_is_found_from_the_other_end;
             due: next_due_is_the_earliest_of_the_lanes;
             due: a_touch_counts_only_for_the_head_it_saw;
             due: no_touch_postpones_the_deadline_or_unread_mail;

@@ -296,6 +296,15 @@ impl Store for PostgresStore {
         Box::pin(read::due(&self.inner, lanes, overdue, limit))
     }
 
+    fn latest_due(
+        &self,
+        lanes: Vec<u16>,
+        by: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>> {
+        Box::pin(read::latest_due(&self.inner, lanes, by, limit))
+    }
+
     fn next_due(
         &self,
         lanes: Vec<u16>,

@@ -124,6 +124,16 @@ const DUE: &str = concat!(
         ORDER BY h.due, h.id LIMIT $3) h ON true
     ORDER BY h.due, h.id"
 );
+const LATEST_DUE: &str = concat!(
+    "SELECT ",
+    head_columns!(),
+    " FROM unnest($1::smallint[]) AS l(lane), LATERAL (
+            SELECT * FROM heads
+            WHERE heads.lane = l.lane AND heads.due IS NOT NULL AND heads.due <= $2
+                AND heads.kind = ANY($4::text[])
+            ORDER BY heads.due DESC LIMIT $3) h
+        ORDER BY h.due DESC, h.id DESC LIMIT $3"
+);
 const MAIL: &str = "SELECT seq, id, kind, body, at FROM mail
     WHERE entity = $1 AND seq > $2 ORDER BY seq LIMIT $3";
 // A commit is found by any of its versions: the row that holds `from` may start before it.
@@ -284,6 +294,19 @@ pub(super) async fn due(
 ) -> Result<(Timestamp, Vec<Head>), StoreError> {
     let overdue = i64::try_from(overdue.as_micros()).unwrap_or(i64::MAX);
     earliest_due(store, lanes, overdue, limit).await
+}
+
+/// What can not be read is left out, and not made up for: the next look is at others.
+pub(super) async fn latest_due(
+    store: &Inner,
+    lanes: Vec<u16>,
+    by: Timestamp,
+    limit: usize,
+) -> Result<Vec<Head>, StoreError> {
+    let lanes: Vec<i16> = lanes.into_iter().map(rows::lane).collect();
+    let values = (by.as_micros(), rows::limit(limit), store.kinds());
+    let found = store.query(LATEST_DUE, &[&lanes, &values.0, &values.1, &values.2]).await?;
+    Ok(found.iter().filter_map(|row| readable(store, row, 0)).collect())
 }
 
 pub(super) async fn next_due(

@@ -439,6 +439,16 @@ impl Store for SqliteStore {
         self.read(move |c| Ok((now, read::due(c, &tables, &lanes, now - overdue, limit)?)))
     }
 
+    fn latest_due(
+        &self,
+        lanes: Vec<u16>,
+        by: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>> {
+        let tables = self.tables.clone();
+        self.read(move |c| read::latest_due(c, &tables, &lanes, by, limit))
+    }
+
     fn next_due(
         &self,
         lanes: Vec<u16>,
@@ -575,8 +585,10 @@ mod tests {
         let looks = [
             (read::outbox_sql(&lanes, false), "outbox_inside"),
             (read::outbox_sql(&lanes, true), "outbox_wire"),
-            (read::due_sql(&lanes, &kinds), "heads_due"),
-            (read::due_sql(&all_lanes, &kinds), "heads_due"),
+            (read::due_sql(&lanes, &kinds, "ASC"), "heads_due"),
+            (read::due_sql(&all_lanes, &kinds, "ASC"), "heads_due"),
+            (read::due_sql(&lanes, &kinds, "DESC"), "heads_due"),
+            (read::due_sql(&all_lanes, &kinds, "DESC"), "heads_due"),
             (health::OPEN.to_owned(), "heads_due"),
             (health::outbox_sql(false), "outbox_inside"),
             (health::outbox_sql(true), "outbox_wire"),

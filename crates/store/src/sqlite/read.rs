@@ -251,7 +251,17 @@ pub(super) fn due(
     by: Timestamp,
     limit: usize,
 ) -> Result<Vec<Head>, Trouble> {
-    earliest_due(conn, tables, lanes, by, limit)
+    in_order_of_due(conn, tables, lanes, by, limit, "ASC")
+}
+
+pub(super) fn latest_due(
+    conn: &Connection,
+    tables: &Tables,
+    lanes: &[u16],
+    by: Timestamp,
+    limit: usize,
+) -> Result<Vec<Head>, Trouble> {
+    in_order_of_due(conn, tables, lanes, by, limit, "DESC")
 }
 
 pub(super) fn next_due(
@@ -260,28 +270,29 @@ pub(super) fn next_due(
     lanes: &[u16],
 ) -> Result<Option<Timestamp>, Trouble> {
     // The whole head: one that `due` passes over must not keep the loop awake.
-    let first = earliest_due(conn, tables, lanes, Timestamp::MAX, 1)?;
+    let first = due(conn, tables, lanes, Timestamp::MAX, 1)?;
     Ok(first.into_iter().next().and_then(|h| h.due))
 }
 
-fn earliest_due(
+fn in_order_of_due(
     conn: &Connection,
     tables: &Tables,
     lanes: &[u16],
     by: Timestamp,
     limit: usize,
+    order: &str,
 ) -> Result<Vec<Head>, Trouble> {
     // A list without members is no condition that the named index could serve.
     if lanes.is_empty() || tables.iter().next().is_none() {
         return Ok(Vec::new());
     }
-    let mut q = conn.prepare_cached(&due_sql(lanes, tables))?;
+    let mut q = conn.prepare_cached(&due_sql(lanes, tables, order))?;
     readable(q.query([by.as_micros()])?, tables, limit)
 }
 
 /// The index is named, and the plus keeps the kinds out of the choice: the planner would else walk the index over
 /// kinds, which has all of history in it, and sort what it finds.
-pub(super) fn due_sql(lanes: &[u16], tables: &Tables) -> String {
+pub(super) fn due_sql(lanes: &[u16], tables: &Tables, order: &str) -> String {
     let lanes = if lanes.len() == usize::from(limits::LANES) {
         String::new()
     } else {
@@ -289,7 +300,7 @@ pub(super) fn due_sql(lanes: &[u16], tables: &Tables) -> String {
     };
     let kinds = known_kinds(tables);
     format!(
-        "SELECT {HEAD} FROM heads INDEXED BY heads_due WHERE due <= ?1 {lanes} AND +kind IN ({kinds}) ORDER BY due"
+        "SELECT {HEAD} FROM heads INDEXED BY heads_due WHERE due <= ?1 {lanes} AND +kind IN ({kinds}) ORDER BY due {order}"
     )
 }
 
