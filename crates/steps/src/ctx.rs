@@ -426,7 +426,7 @@ impl Ctx {
         let (id, desk) = (self.next(), self.desk.clone());
         let (place, ctx) = (self.place(Location::caller()), self.clone());
         async move {
-            let (won, others) = {
+            let (won, mut others) = {
                 let (mut a, mut b) = (pin!(a), pin!(b));
                 let won = poll_fn(|cx| {
                     if let Poll::Ready(x) = a.as_mut().poll(cx) {
@@ -437,8 +437,10 @@ impl Ctx {
                 .await;
                 (won, desk.swap_left(Left::default()))
             };
-            // Both are dropped by now: this is what the loser could not leave as it was.
-            let behind = desk.swap_left(others);
+            // Both are dropped by now: this is what the loser could not leave as it was, and what its sagas had let go of
+            // before.
+            let behind = desk.swap_left(Left::default()).with_begun(&mut others);
+            desk.swap_left(others);
             let left = matches!(won, Either::Left(_));
             let winner = if left { 0 } else { 1 };
             let recorded = desk.value(&id, ValueKind::Race, "", &place, |_| Value::from(winner));

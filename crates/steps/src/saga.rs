@@ -26,7 +26,6 @@ use crate::{
     flow::{FlowError, StepError},
     tool::Class,
 };
-use futures_util::future::join_all;
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 use std::{
@@ -103,35 +102,99 @@ fn registered(done: &Done) -> Vec<(u64, Undo)> {
 #[derive(Default)]
 pub(crate) struct Left {
     /// What has begun: it goes on to its end.
-    running: Vec<BoxFuture<'static, ()>>,
+    running: Vec<GoesOn>,
     /// What is undone then.
     sagas: Vec<Done>,
+}
+
+/// Something that has begun, and whose it is: a saga that ends waits for what is its own and for nothing else. What undoes
+/// several sagas is nobody's.
+struct GoesOn {
+    of: Option<Done>,
+    work: BoxFuture<'static, ()>,
+}
+
+impl GoesOn {
+    fn is_of(&self, saga: &Done) -> bool {
+        self.of.as_ref().is_some_and(|of| Arc::ptr_eq(of, saga))
+    }
 }
 
 impl Left {
     pub(crate) fn is_empty(&self) -> bool {
         self.running.is_empty() && self.sagas.is_empty()
     }
+
+    /// Takes what has begun of these sagas out of what was let go of before, in its order.
+    fn take_begun(&mut self, of: &[Done]) -> Vec<GoesOn> {
+        let is_theirs = |goes_on: &mut GoesOn| of.iter().any(|saga| goes_on.is_of(saga));
+        self.running.extract_if(.., is_theirs).collect()
+    }
+
+    fn add(&mut self, mut more: Left) {
+        self.running.append(&mut more.running);
+        self.sagas.append(&mut more.sagas);
+    }
+
+    /// Adds what its sagas had let go of before they were let go of themselves.
+    pub(crate) fn with_begun(mut self, earlier: &mut Left) -> Left {
+        self.running.splice(0..0, earlier.take_begun(&self.sagas));
+        self
+    }
 }
 
-/// Brings what was let go of to its end: waits for what has begun, and undoes everything, the last first.
-pub(crate) fn undo_left(ctx: Ctx, left: Left) -> Unbroken<()> {
-    let desk = ctx.desk.clone();
-    let work = Box::pin(async move {
-        join_all(left.running).await;
-        let mut undos: Vec<(u64, Undo)> = left.sagas.iter().flat_map(registered).collect();
-        undos.sort_by_key(|(n, _)| *n);
-        let undos: Vec<Undo> = undos.into_iter().map(|(_, undo)| undo).collect();
-        // One that fails is on record as a step that failed.
-        ctx.undo_all(&undos).await;
-    });
-    // Also where it is let go of before its first poll: what it has to do is there already.
-    Unbroken { desk, work: Some(work), begun: true, stops: None }
+/// Brings what was let go of to its end: waits for what has begun, then undoes everything, the last first. Let go of
+/// itself, also before its first poll, it leaves what it had to do, each piece to its owner.
+pub(crate) struct ToEnd {
+    ctx: Ctx,
+    left: Left,
+    undoing: Option<BoxFuture<'static, ()>>,
+}
+
+pub(crate) fn undo_left(ctx: Ctx, left: Left) -> ToEnd {
+    ToEnd { ctx, left, undoing: None }
+}
+
+impl Future for ToEnd {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        this.left.running.retain_mut(|begun| begun.work.as_mut().poll(cx).is_pending());
+        if !this.left.running.is_empty() {
+            return Poll::Pending;
+        }
+        let undoing = this.undoing.get_or_insert_with(|| {
+            let sagas = std::mem::take(&mut this.left.sagas);
+            let mut undos: Vec<(u64, Undo)> = sagas.iter().flat_map(registered).collect();
+            undos.sort_by_key(|(n, _)| *n);
+            let undos: Vec<Undo> = undos.into_iter().map(|(_, undo)| undo).collect();
+            let ctx = this.ctx.clone();
+            // One that fails is on record as a step that failed.
+            Box::pin(async move { drop(ctx.undo_all(&undos).await) })
+        });
+        let polled = undoing.as_mut().poll(cx);
+        if polled.is_ready() {
+            this.undoing = None;
+        }
+        polled
+    }
+}
+
+impl Drop for ToEnd {
+    fn drop(&mut self) {
+        let mut left = std::mem::take(&mut self.left);
+        left.running.extend(self.undoing.take().map(|work| GoesOn { of: None, work }));
+        // Where the flow is over it is dropped here, and not under the desk's lock.
+        let mut left = Some(left);
+        self.ctx.desk.leave(|to| left.take().into_iter().for_each(|left| to.add(left)));
+    }
 }
 
 /// Something that, once it has begun, goes on when the flow lets go of it: see `Left`.
 pub(crate) struct Unbroken<T: Send + 'static> {
     desk: Arc<Desk>,
+    of: Done,
     work: Option<BoxFuture<'static, T>>,
     begun: bool,
     /// The step that is asked to stop then.
@@ -139,8 +202,9 @@ pub(crate) struct Unbroken<T: Send + 'static> {
 }
 
 impl<T: Send + 'static> Unbroken<T> {
-    fn new(desk: Arc<Desk>, work: BoxFuture<'static, T>, stops: Option<StepId>) -> Self {
-        Unbroken { desk, work: Some(work), begun: false, stops }
+    fn new(saga: &Saga, work: BoxFuture<'static, T>, stops: Option<StepId>) -> Self {
+        let (desk, of) = (saga.ctx.desk.clone(), saga.done.clone());
+        Unbroken { desk, of, work: Some(work), begun: false, stops }
     }
 }
 
@@ -164,9 +228,10 @@ impl<T: Send + 'static> Drop for Unbroken<T> {
         if let Some(step) = &self.stops {
             self.desk.stop_step(step);
         }
-        let goes_on: BoxFuture<'static, ()> = Box::pin(async move {
+        let work: BoxFuture<'static, ()> = Box::pin(async move {
             work.await;
         });
+        let goes_on = GoesOn { of: Some(self.of.clone()), work };
         // Where the flow is over it is dropped here, and not under the desk's lock.
         let mut goes_on = Some(goes_on);
         self.desk.leave(|left| left.running.extend(goes_on.take()));
@@ -258,7 +323,7 @@ impl<O: DeserializeOwned + Send + 'static> IntoFuture for SagaStep<O> {
     fn into_future(self) -> Self::IntoFuture {
         let SagaStep { saga, step, undo } = self;
         let of = step.id().clone();
-        let (desk, stops) = (saga.ctx.desk.clone(), undo.is_some().then(|| of.clone()));
+        let (whose, stops) = (saga.clone(), undo.is_some().then(|| of.clone()));
         let work: BoxFuture<'static, Self::Output> = Box::pin(async move {
             // A result that does not fit its type fails the step, and nobody can say what would undo it.
             let output = step.await?;
@@ -272,7 +337,7 @@ impl<O: DeserializeOwned + Send + 'static> IntoFuture for SagaStep<O> {
         });
         match stops {
             None => work,
-            stops => Box::pin(Unbroken::new(desk, work, stops)),
+            stops => Box::pin(Unbroken::new(&whose, work, stops)),
         }
     }
 }
@@ -337,7 +402,8 @@ impl Ctx {
             let said = running.await;
             // Steps that its own code let go of belong to it all the same.
             let mut begun = Left::default();
-            saga.ctx.desk.leave(|left| begun.running.append(&mut left.running));
+            let mine = std::slice::from_ref(&saga.done);
+            saga.ctx.desk.leave(|left| begun.running = left.take_begun(mine));
             if !begun.is_empty() {
                 undo_left(saga.ctx.clone(), begun).await;
             }
@@ -346,7 +412,7 @@ impl Ctx {
                     unfinished.0 = None;
                     let (ctx, undos) = (saga.ctx.clone(), saga.done());
                     let undoing = Box::pin(async move { ctx.undo_all(&undos).await });
-                    let became = Unbroken::new(saga.ctx.desk.clone(), undoing, None).await;
+                    let became = Unbroken::new(&saga, undoing, None).await;
                     Err(error.and_then(&became.words()))
                 }
                 well => {

@@ -3,7 +3,7 @@
 use crate::support::{self, Outside, Said, World};
 use serde_json::{Value, json};
 use std::{
-    future::Future as _,
+    future::{Future as _, IntoFuture as _},
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -33,6 +33,11 @@ fn quick() -> JobOptions {
 }
 
 /// A tool by the name of its call, and permits.
+/// A tool that does not hear that it should stop is awaited all the same.
+fn patient() -> JobOptions {
+    JobOptions { stop_grace: Duration::from_secs(60), ..quick() }
+}
+
 type Gate = (String, Arc<Semaphore>);
 
 /// What happened, in order; each key counted.
@@ -146,8 +151,58 @@ async fn careless(ctx: Ctx, _: Value) -> Result<Value, FlowError> {
 }
 
 fn flows() -> Flows {
+/// Begins a step, and lets go of it at a signal.
+async fn let_go(saga: &Saga, n: u64) -> Result<(), FlowError> {
+    let beside = saga.beside();
+    let booked = beside.tool::<Value>("book", json!({"n": n}));
+    let booked = booked.undo("unbook", |v: &Value| json!({"n": v["n"]})).into_future();
+    let go = saga.wait_signal::<Value>("go");
+    match futures_util::future::select(booked, go).await {
+        futures_util::future::Either::Left((booked, _)) => drop(booked?),
+        futures_util::future::Either::Right((go, _)) => drop(go?),
+    }
+    Ok(())
+}
+
+/// Two sagas beside each other. The first lets go of a step and then fails; the second ends well in between.
+async fn neighbours(ctx: Ctx, _: Value) -> Result<Value, FlowError> {
+    let (one, two) = (ctx.branch(), ctx.branch());
+    let first = one.saga(|s: Saga| async move {
+        let_go(&s, 1).await?;
+        let _: Value = s.wait_signal("fail").await?;
+        Err::<(), _>(FlowError::failed("no"))
+    });
+    let second = two.saga(|s: Saga| async move {
+        let booked = s.tool("book", json!({"n": 3}));
+        let _: Value = booked.undo("unbook", |v: &Value| json!({"n": v["n"]})).await?;
+        let _: Value = s.wait_signal("end").await?;
+        Ok(())
+    });
+    let (first, second) = ctx.join(first, second).await;
+    second?;
+    first.map(|()| Value::Null)
+}
+
+/// A saga that has let go of a step and then loses a race.
+async fn twice_lost(ctx: Ctx, _: Value) -> Result<Value, FlowError> {
+    let (beside, clock) = (ctx.branch(), ctx.branch());
+    let saga = beside.saga(|s: Saga| async move {
+        let_go(&s, 1).await?;
+        let _: Value = s.wait_signal("never").await?;
+        Ok(())
+    });
+    match ctx.race(saga, clock.wait_signal::<Value>("end")).await {
+        Either::Left(lost) => lost?,
+        Either::Right(_) => {}
+    }
+    let _: Value = ctx.tool("book", json!({"n": 9})).await?;
+    Ok(json!("done"))
+}
+
     let flows = Flows::default().with(FlowSpec::new("trip", trip)).with(plan::flow());
     flows.with(FlowSpec::new("against", against)).with(FlowSpec::new("careless", careless))
+    let flows = flows.with(FlowSpec::new("neighbours", neighbours));
+    let flows = flows.with(FlowSpec::new("twice_lost", twice_lost));
 }
 
 async fn world(town: &Town, options: JobOptions) -> World {
@@ -266,6 +321,48 @@ async fn a_flow_that_lets_go_of_a_saga_ends_when_it_is_undone() {
 }
 
 async fn cancelled(world: &World, job: EntityId) -> (JobState, Value) {
+/// What a saga let go of is its own: another one that ends meanwhile has nothing to do with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_a_saga_let_go_of_is_not_taken_along_by_another_saga() {
+    for replay_always in [false, true] {
+        let town = Town::default();
+        let gate = town.gate("1");
+        let world = world(&town, JobOptions { replay_always, ..patient() }).await;
+        let job = world.submit("neighbours", Value::Null).await;
+        world.until_seen_times(job, "tool_invocation_started", 2).await;
+        for (n, key) in [(1, "go"), (2, "end"), (3, "fail")] {
+            world.signal(job, key, Value::Null).await;
+            world.until_seen_times(job, "wait_completed", n).await;
+        }
+        gate.add_permits(5);
+        world.until(job, "failed").await;
+        let mut said = town.said();
+        said.retain(|s| s != "3");
+        assert_eq!(said, there_and_back(1), "{}", world.story(job).await);
+        world.check().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_that_was_let_go_of_before_its_saga_lost_a_race_is_undone_before_the_winner_goes_on()
+{
+    for replay_always in [false, true] {
+        let town = Town::default();
+        let gate = town.gate("1");
+        let world = world(&town, JobOptions { replay_always, ..patient() }).await;
+        let job = world.submit("twice_lost", Value::Null).await;
+        world.until_seen(job, "tool_invocation_started").await;
+        for (n, key) in [(1, "go"), (2, "end")] {
+            world.signal(job, key, Value::Null).await;
+            world.until_seen_times(job, "wait_completed", n).await;
+        }
+        gate.add_permits(5);
+        assert_eq!(world.until(job, "completed").await.output, Some(json!("done")));
+        assert_eq!(town.said(), lost(1), "{}", world.story(job).await);
+        world.check().await;
+    }
+}
+
     let state = world.until(job, "cancelled").await;
     let story = world.story(job).await;
     let last = story.lines().rev().find(|l| l.contains("job_cancelled")).unwrap().to_owned();
