@@ -583,6 +583,11 @@ impl Submitter {
             None => where_it_failed(&loaded),
         };
         let taken = view::taken_over(store, origin, &cut).await?;
+        // What is to be undone goes from a job that ended without undoing it to its one retry, and to nobody else.
+        let hands_on = retries && before.is_none() && head.status.name() != "completed";
+        if let Some(step) = taken.undoes.as_ref().filter(|_| !hands_on) {
+            return Err(undone_by_another(&head, step));
+        }
         // A flow that failed by itself: its code runs again over everything that is recorded.
         let by_itself = loaded.state.failure.is_some() || taken.settled;
         if taken.step.0 == AFTER_ALL && !by_itself {
@@ -592,11 +597,11 @@ impl Submitter {
         }
         let (flow, version) = (loaded.state.flow.clone(), version.unwrap_or(loaded.state.version));
         let version = self.version_of(&head.tenant, &flow, Some(version)).await?;
-        let keys = match (key, &before) {
-            (Some(key), _) => vec![fork_key(&head.tenant, key, origin, before.as_ref(), version)],
-            (None, None) if retries => vec![retry_key(origin, version)],
-            (None, _) => Vec::new(),
-        };
+        let mut keys = Vec::new();
+        keys.extend(key.map(|k| fork_key(&head.tenant, k, origin, before.as_ref(), version)));
+        if retries && before.is_none() && (key.is_none() || taken.undoes.is_some()) {
+            keys.push(retry_key(origin, version));
+        }
         let new = NewJob {
             flow,
             version,
@@ -626,6 +631,24 @@ impl Submitter {
             other => other,
         }
     }
+}
+
+/// Why a fork may not go on from a step that somebody else would undo.
+fn undone_by_another(origin: &Head, step: &StepId) -> SubmitError {
+    let job = origin.id;
+    let why = match (origin.class(), origin.status.name()) {
+        (Class::Final, "completed") => {
+            "that job is complete, and nobody takes back what it did".to_owned()
+        }
+        (Class::Final, _) => {
+            format!("only the retry of that job takes this over (`tenure job retry {job}`)")
+        }
+        _ => "that job undoes it itself if it fails or is cancelled".to_owned(),
+    };
+    SubmitError::BadOrigin(format!(
+        "the new job would have to undo step {step} of job {job} if it failed, and {why}: fork it before step \
+         {step}, to do that step anew"
+    ))
 }
 
 /// Where a retry begins: with the step that failed, or at which the flow diverged.

@@ -7,6 +7,10 @@
 //! happen again. What is left out is asked for anew, under another key, because the key names the job. Hence two
 //! things are refused: to leave out a call of which nobody knows whether it happened, and to try a job again whose
 //! flow went on after the failure and did more; somebody has to say that this may be done again, by naming a step.
+//!
+//! With a step that is to be undone if its job does not complete, a fork takes over that duty. One effect has one job that
+//! undoes it, so only a job that has ended without undoing hands it on, and only to one other: its retry. Everybody else
+//! forks before the first such step, and does it anew.
 
 mod order;
 
@@ -14,7 +18,7 @@ use self::order::Order;
 use super::stream::{self, Line};
 use crate::{
     drive::LoadError,
-    model::{JobEvent, JobState, OwnEvent},
+    model::{Job, JobEvent, JobState, OwnEvent},
     submit::{AFTER_ALL, SubmitError, copy},
 };
 use serde_json::Value;
@@ -22,12 +26,14 @@ use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
 };
-use tenure_kernel::{ids::EntityId, store::Store, stream::Body};
+use tenure_kernel::{
+    ids::EntityId, machine::Machine as _, store::Store, stream::Body, time::Timestamp,
+};
 use tenure_steps::{
     events::{
         CallEnd, CallOutcome, ResultType, SettledBy, StepEvent, StepId, ValueKind, Verdict, What,
     },
-    history::{Call, Shape},
+    history::{Call, History, Shape},
     saga::Undo,
     tool::Class,
 };
@@ -53,6 +59,8 @@ pub struct TakenOver {
     pub step: StepId,
     /// A call was open at the end of which it is known what became of it: by its answer, or somebody has said so later.
     pub settled: bool,
+    /// The first step that the new job would have to undo if it did not complete.
+    pub undoes: Option<StepId>,
 }
 
 /// The step events that a fork takes over.
@@ -82,7 +90,20 @@ pub async fn taken_over(
         events: taken.iter().map(|e| copy(&first_run(e, run))).collect(),
         step: first.unwrap_or_else(|| StepId(AFTER_ALL.into())),
         settled,
+        undoes: to_undo(&taken, &order),
     })
+}
+
+/// The first of the steps that whoever has these events would have to undo: what undoes it is registered and it belongs to
+/// nothing that is complete, or the flow registers it when it hears of the step again.
+fn to_undo(taken: &[StepEvent], order: &Order) -> Option<StepId> {
+    let (mut state, mut history) = (JobState::default(), History::default());
+    for event in taken {
+        Job::apply(&mut state, &event.clone().into());
+        history.apply(event, Timestamp::ZERO, 0);
+    }
+    let registered = history.undos.into_iter().map(|undo| undo.of);
+    registered.chain(state.unheard).min_by_key(|step| order.began(step))
 }
 
 fn left_out(order: &Order, cut: &Cut) -> HashSet<StepId> {

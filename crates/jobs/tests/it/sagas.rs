@@ -19,6 +19,7 @@ use tenure_jobs::{
 use tenure_kernel::ids::EntityId;
 use tenure_steps::{
     Ctx, Either, FlowError, Saga, ToolError,
+    events::StepId,
     flow::{FlowSpec, Flows},
     tool::{ToolCtx, ToolSpec, Tools},
 };
@@ -32,12 +33,12 @@ fn quick() -> JobOptions {
     }
 }
 
-/// A tool by the name of its call, and permits.
 /// A tool that does not hear that it should stop is awaited all the same.
 fn patient() -> JobOptions {
     JobOptions { stop_grace: Duration::from_secs(60), ..quick() }
 }
 
+/// A tool by the name of its call, and permits.
 type Gate = (String, Arc<Semaphore>);
 
 /// What happened, in order; each key counted.
@@ -67,7 +68,7 @@ impl Town {
         ToolSpec::new(tool, move |ctx: ToolCtx, v: Value| {
             let town = town.clone();
             async move {
-                let name = format!("{}{}", if tool == "unbook" { "un" } else { "" }, v["n"]);
+                let name = format!("{}{}", if tool == "book" { "" } else { "un" }, v["n"]);
                 let gate = town.gate.lock().unwrap().clone().filter(|g| g.0 == name);
                 if let Some((_, gate)) = gate {
                     gate.acquire().await.map_err(ToolError::permanent)?.forget();
@@ -150,7 +151,6 @@ async fn careless(ctx: Ctx, _: Value) -> Result<Value, FlowError> {
     Ok(json!("done"))
 }
 
-fn flows() -> Flows {
 /// Begins a step, and lets go of it at a signal.
 async fn let_go(saga: &Saga, n: u64) -> Result<(), FlowError> {
     let beside = saga.beside();
@@ -199,10 +199,11 @@ async fn twice_lost(ctx: Ctx, _: Value) -> Result<Value, FlowError> {
     Ok(json!("done"))
 }
 
+fn flows() -> Flows {
     let flows = Flows::default().with(FlowSpec::new("trip", trip)).with(plan::flow());
-    flows.with(FlowSpec::new("against", against)).with(FlowSpec::new("careless", careless))
     let flows = flows.with(FlowSpec::new("neighbours", neighbours));
     let flows = flows.with(FlowSpec::new("twice_lost", twice_lost));
+    flows.with(FlowSpec::new("against", against)).with(FlowSpec::new("careless", careless))
 }
 
 async fn world(town: &Town, options: JobOptions) -> World {
@@ -320,7 +321,6 @@ async fn a_flow_that_lets_go_of_a_saga_ends_when_it_is_undone() {
     world.check().await;
 }
 
-async fn cancelled(world: &World, job: EntityId) -> (JobState, Value) {
 /// What a saga let go of is its own: another one that ends meanwhile has nothing to do with it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_that_a_saga_let_go_of_is_not_taken_along_by_another_saga() {
@@ -363,6 +363,7 @@ async fn a_step_that_was_let_go_of_before_its_saga_lost_a_race_is_undone_before_
     }
 }
 
+async fn cancelled(world: &World, job: EntityId) -> (JobState, Value) {
     let state = world.until(job, "cancelled").await;
     let story = world.story(job).await;
     let last = story.lines().rev().find(|l| l.contains("job_cancelled")).unwrap().to_owned();
@@ -501,6 +502,114 @@ async fn a_job_that_was_undone_is_submitted_anew_and_not_tried_again() {
     let job = world.submit("trip", json!(1)).await;
     world.until(job, "failed").await;
     world.jobs.fork(job, None, None, None).await.unwrap();
+}
+
+/// A step of a plan that books, and what undoes it.
+fn booking(input: Value, after: &[&str], undo: &str) -> Value {
+    json!({"tool": "book", "input": input, "after": after,
+           "undo": {"tool": undo, "input": {"n": "${{ output.n }}"}}})
+}
+
+/// The call of a step of a plan.
+async fn step_of(world: &World, job: EntityId, name: &str) -> StepId {
+    let detail = tenure_jobs::view::detail(&world.store, job).await.unwrap().unwrap();
+    let is_it = |s: &&tenure_jobs::view::StepView| s.place == name && s.kind == "tool";
+    detail.steps.iter().find(is_it).unwrap().step.clone()
+}
+
+/// A fork before this step is refused, and told before which step it may be, and in which words.
+async fn no_fork(world: &World, job: EntityId, before: &StepId, instead: &StepId, why: &str) {
+    let refused = world.jobs.fork(job, Some(before.clone()), None, None).await.unwrap_err();
+    let SubmitError::BadOrigin(said) = refused else { panic!("{refused}") };
+    let instead = format!("fork it before step {instead},");
+    assert!(said.contains(&instead) && said.contains(why), "{said}");
+}
+
+fn times(said: &[String], word: &str) -> usize {
+    said.iter().filter(|s| *s == word).count()
+}
+
+/// Both would cancel the same flight, or one would complete with a flight that the other has cancelled.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_does_not_take_over_what_its_origin_may_still_undo() {
+    let town = Town::default();
+    let gate = town.gate("2");
+    let world = world(&town, quick()).await;
+    let plan = json!({"version": 1, "on_failure": "undo", "steps": {
+        "flight": booking(json!({"n": 1}), &[], "unbook"),
+        "hotel": booking(json!({"n": 2, "fails": 2}), &["flight"], "unbook")}});
+    let job = world.submit(plan::FLOW, json!({"plan": plan})).await;
+    world.until_seen_times(job, "tool_invocation_started", 2).await;
+    let (flight, hotel) =
+        (step_of(&world, job, "flight").await, step_of(&world, job, "hotel").await);
+    no_fork(&world, job, &hotel, &flight, "undoes it itself").await;
+    // Nor from where the flow would say again what undoes it.
+    let registered = StepId(flight.0.replace(".1", ".2"));
+    no_fork(&world, job, &registered, &flight, "undoes it itself").await;
+    let fork = world.jobs.fork(job, Some(flight), None, None).await.unwrap().id;
+    gate.add_permits(9);
+    for job in [job, fork] {
+        world.until(job, "failed").await;
+    }
+    let said = town.said();
+    assert_eq!((times(&said, "1"), times(&said, "un1")), (2, 2), "each its own: {said:?}");
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_completed_job_did_is_not_undone_by_its_fork() {
+    let town = Town::default();
+    let world = world(&town, quick()).await;
+    let plan = json!({"version": 1, "on_failure": "undo", "steps": {
+        "flight": booking(json!({"n": 1}), &[], "unbook"),
+        "notify": {"tool": "book", "input": {"n": 2}, "after": ["flight"]}}});
+    let job = world.submit(plan::FLOW, json!({"plan": plan})).await;
+    world.until(job, "completed").await;
+    let (flight, notify) =
+        (step_of(&world, job, "flight").await, step_of(&world, job, "notify").await);
+    no_fork(&world, job, &notify, &flight, "is complete").await;
+    let fork = world.jobs.fork(job, Some(flight), None, None).await.unwrap().id;
+    world.until(fork, "completed").await;
+    // What belongs to a saga that is complete is nobody's to undo: such a job can be forked behind it.
+    let job = world.submit("trip", Value::Null).await;
+    world.until(job, "parked").await;
+    let wait = world.state(job).await.waits[0].step.clone();
+    let fork = world.jobs.fork(job, Some(wait), None, None).await.unwrap().id;
+    world.until(fork, "parked").await;
+    world.cancel(fork).await;
+    world.until(fork, "cancelled").await;
+    assert!(!town.said().iter().any(|s| s.starts_with("un")), "{:?}", town.said());
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_failed_job_has_not_undone_is_taken_over_by_its_one_retry_and_by_nobody_else() {
+    let town = Town::default();
+    let first = world(&town, quick()).await;
+    let plan = json!({"version": 1, "on_failure": "undo", "steps": {
+        "flight": booking(json!({"n": 1}), &[], "give_back"),
+        "hotel": booking(json!({"n": 2, "fails": 2}), &["flight"], "give_back")}});
+    let job = first.submit(plan::FLOW, json!({"plan": plan})).await;
+    // Nobody has the tool that undoes.
+    let failure = first.until(job, "failed").await.failure.unwrap();
+    assert!(failure.error.contains("could not be undone"), "{failure:?}");
+    let World { store, node, mut crew, .. } = first;
+    crew.stop().await;
+    drop(node);
+    let tools = town.tools().with(town.tool("give_back"));
+    let world = World::on(store, flows(), tools, quick()).await;
+    let (flight, hotel) =
+        (step_of(&world, job, "flight").await, step_of(&world, job, "hotel").await);
+    no_fork(&world, job, &hotel, &flight, "only the retry").await;
+    let retry = world.jobs.fork(job, None, None, None).await.unwrap().id;
+    for key in [None, Some("k"), Some("l")] {
+        let again = world.jobs.fork_once(job, None, None, None, key).await.unwrap();
+        assert_eq!((again.id, again.existed), (retry, true), "{key:?}");
+    }
+    no_fork(&world, job, &hotel, &flight, "only the retry").await;
+    world.until(retry, "failed").await;
+    assert_eq!(town.said(), there_and_back(1), "{}", world.story(retry).await);
+    world.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
