@@ -11,7 +11,7 @@ mod stop;
 
 pub use settle::{LeftUnknown, dead_letters, discard, left_unknown, resolve};
 pub use signal::signal;
-pub(crate) use stop::was_asked;
+pub(crate) use stop::was_asked_by;
 pub use stop::{cancel, pause, pause_once, resume, resume_once};
 
 use crate::view::JobView;

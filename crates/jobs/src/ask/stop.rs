@@ -5,11 +5,18 @@ use super::{
     send::{finished, look, send, words},
 };
 use crate::decide::{AskMail, mail};
+use serde_json::Value;
 use std::sync::Arc;
 use tenure_engine::pipeline::Pipeline;
 use tenure_kernel::{
-    error::StoreError, head::Head, ids::EntityId, limits as kernel_limits, mail::kinds,
-    store::Store, stream::Body, table::Class,
+    error::StoreError,
+    head::Head,
+    ids::EntityId,
+    limits as kernel_limits,
+    mail::{Mail, kinds},
+    store::Store,
+    stream::Body,
+    table::Class,
 };
 
 /// Asks a job to end.
@@ -125,16 +132,35 @@ async fn resuming(
 }
 
 /// Whether mail under this id has come before, read or not.
-pub(crate) async fn was_asked(
+async fn was_asked(
     store: &Arc<dyn Store>,
     head: &Head,
     id: Option<&str>,
 ) -> Result<bool, StoreError> {
+    let Some(id) = id else { return Ok(false) };
+    has_mail(store, head, |m| m.id.0 == id).await
+}
+
+/// Whether mail in this name has come before, whatever it asks for.
+pub(crate) async fn was_asked_by(
+    store: &Arc<dyn Store>,
+    head: &Head,
+    by: &str,
+) -> Result<bool, StoreError> {
+    let says = |m: &Mail| serde_json::from_slice::<Value>(m.body.inline().unwrap_or_default());
+    has_mail(store, head, |m| says(m).is_ok_and(|body| body["by"] == by)).await
+}
+
+async fn has_mail(
+    store: &Arc<dyn Store>,
+    head: &Head,
+    is_it: impl Fn(&Mail) -> bool,
+) -> Result<bool, StoreError> {
     const PAGE: usize = 200;
-    let (Some(id), mut after) = (id, 0) else { return Ok(false) };
+    let mut after = 0;
     loop {
         let mail = store.mail(head.id, after, PAGE).await?;
-        if mail.iter().any(|m| m.id.0 == id) {
+        if mail.iter().any(&is_it) {
             return Ok(true);
         }
         match mail.last() {

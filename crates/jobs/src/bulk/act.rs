@@ -1,6 +1,9 @@
 //! Asks each of a list of jobs. Asked again by the same bulk job, each has been asked before, and counts as done.
 
-use super::{Action, Order, Reasons};
+use super::{
+    Action, Order, Reasons,
+    find::{stands, state_of},
+};
 use crate::{
     ask::{self, AskError, ResolveAsk, SignalAsk},
     decide::AskMail,
@@ -9,7 +12,11 @@ use crate::{
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use tenure_engine::pipeline::Pipeline;
-use tenure_kernel::{error::StoreError, ids::EntityId, limits::clip};
+use tenure_kernel::{
+    error::StoreError,
+    ids::EntityId,
+    limits::{NAME_BYTES_MAX, clip},
+};
 
 /// What became of a page.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -51,6 +58,13 @@ pub async fn act(
     Ok(acted)
 }
 
+/// In whose name a bulk job asks. However long the name is, the job's id is whole: a repetition knows itself by it.
+fn said_by(order: &Order, bulk: EntityId) -> String {
+    let job = format!(" (bulk {bulk})");
+    let who = order.by.as_deref().unwrap_or("somebody");
+    format!("{}{job}", clip(who, NAME_BYTES_MAX - job.len()))
+}
+
 async fn one(
     pipeline: &Pipeline,
     jobs: &Submitter,
@@ -59,18 +73,20 @@ async fn one(
     tenant: &str,
     id: EntityId,
 ) -> Result<One, StoreError> {
-    // Between the page that named it and this there may have been a crash, and an hour. What has changed since the
-    // preview is left alone, unless it was this very ask that changed it.
-    let head = pipeline.store().head(id).await?;
+    // Between the page that named it and this there may have been a crash, and an hour. What does not stand any more as it
+    // was shown is left alone, unless it was this very ask that changed it.
+    let store = pipeline.store();
+    let head = store.head(id).await?;
     let Some(head) = head.filter(|h| h.tenant == tenant) else {
         return Ok(One::Skipped("not_found"));
     };
-    let name = format!("bulk/{bulk}");
-    if order.is_outdated(&head) && !ask::was_asked(pipeline.store(), &head, Some(&name)).await? {
-        return Ok(One::Skipped(super::find::CHANGED));
+    let (name, said) = (format!("bulk/{bulk}"), said_by(order, bulk));
+    if let Err(why) = stands(store, order, &head, &state_of(&head)?).await? {
+        return Ok(match ask::was_asked_by(store, &head, &said).await? {
+            true => One::Done,
+            false => One::Skipped(why),
+        });
     }
-    let said = format!("{} (bulk {bulk})", order.by.as_deref().unwrap_or("somebody"));
-    let said = clip(&said, tenure_kernel::limits::NAME_BYTES_MAX).to_owned();
     let by = Some(said.clone());
     let mine = Some(tenant);
     let why = |why: &Option<String>| AskMail { by: by.clone(), why: why.clone() };

@@ -2,6 +2,7 @@
 
 use super::{Action, LOOKED_AT_MAX, Order, PAGE, PREVIEW_LOOKED_AT_MAX, PREVIEW_SHOWN, Reasons};
 use crate::{
+    drive::LoadError,
     model::{Job, JobState},
     view::{self, JobView},
 };
@@ -46,7 +47,7 @@ pub struct Preview {
 
 /// Ids of jobs are times, not exactly those of their births; whatever was born by the horizon has one within this.
 const SKEW: Duration = Duration::from_secs(600);
-/// Why a job is left alone that is not as it was when it was shown.
+/// Why a job is left alone that was not shown, or is not as it was when it was.
 pub(super) const CHANGED: &str = "changed_since_preview";
 /// Heads that are read at once.
 const READ: usize = 200;
@@ -75,11 +76,7 @@ pub async fn find(
             found.looked += 1;
             let state = state_of(head)?;
             if order.names(head, &state) {
-                let fits = match order.is_outdated(head) {
-                    true => Err(CHANGED),
-                    false => fits(&order.action, head, &state),
-                };
-                match fits {
+                match stands(store, order, head, &state).await? {
                     Ok(()) => found.jobs.push(head.id),
                     Err(why) => *found.skipped.entry(why.to_owned()).or_default() += 1,
                 }
@@ -95,7 +92,33 @@ pub async fn find(
     }
 }
 
-fn state_of(head: &Head) -> Result<JobState, StoreError> {
+/// Whether a job is to be asked: it is named, the action fits it, and both were so when it was shown. A word for why not.
+pub(super) async fn stands(
+    store: &Arc<dyn Store>,
+    order: &Order,
+    head: &Head,
+    state: &JobState,
+) -> Result<Result<(), &'static str>, StoreError> {
+    if !order.names(head, state) || order.is_outdated(head) {
+        return Ok(Err(CHANGED));
+    }
+    if let Err(why) = fits(&order.action, head, state) {
+        return Ok(Err(why));
+    }
+    if !order.has_to_look_back(head) {
+        return Ok(Ok(()));
+    }
+    let then = view::as_of(store, head.id, order.horizon).await.map_err(|e| match e {
+        LoadError::Store(e) => e,
+        LoadError::Unreadable(why) => StoreError::Corrupt(why),
+    })?;
+    let shown = |(head, state): &(Head, JobState)| {
+        order.names(head, state) && fits(&order.action, head, state).is_ok()
+    };
+    Ok(then.filter(shown).map(|_| ()).ok_or(CHANGED))
+}
+
+pub(super) fn state_of(head: &Head) -> Result<JobState, StoreError> {
     decode_state::<Job>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))
 }
 

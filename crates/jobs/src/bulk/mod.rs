@@ -1,10 +1,11 @@
 //! One ask for many jobs: cancel, pause, resume, retry, signal, resolve or discard everything that a filter names.
 //!
 //! It is shown first ([`preview`]) and then done, by a job of its own ([`flow`]): it survives restarts, can be watched
-//! and cancelled, and its output is the account. What is shown and what is done are the same because both go by one
-//! [`Order`], which names a *horizon*: nothing that was created after the preview is touched. What says something about
-//! a job as it was seen (it is to be tried again, it may go on, this is what became of its effect) is not done to a job
-//! that has changed since: a person who looked at three jobs has said nothing about the fourth.
+//! and cancelled, and its output is the account. Nothing is done to a job that was not shown, because both go by one
+//! [`Order`], which names a *horizon*, the moment of the preview: only jobs are asked that the filter named, and the action
+//! fitted, at that moment, as their histories say, and does still. A person who looked at three waiting jobs has said
+//! nothing about those that came to wait before the yes. What says something about a job as it was seen (it is to be tried
+//! again, it may go on, this is what became of its effect) is not done to one that has changed at all.
 //!
 //! Each page is two steps, and that is what keeps a repetition from doing anything twice: `bulk.find` records *which*
 //! jobs, `bulk.act` asks each of them under an id that follows from the bulk job. Road not taken: one step that finds
@@ -161,7 +162,7 @@ fn is_false(b: &bool) -> bool {
 
 impl Order {
     /// Whether the action rests on what the job looked like in the preview, and it has changed since. To cancel, pause
-    /// or signal is right for whatever the filter names when it is done: a running job changes with every step.
+    /// or signal does not: a running job changes with every step, and is the job that was shown all the same.
     pub fn is_outdated(&self, head: &Head) -> bool {
         let rests_on_a_look = matches!(
             self.action,
@@ -171,6 +172,15 @@ impl Order {
                 | Action::Discard {}
         );
         rests_on_a_look && head.changed_at > self.horizon
+    }
+
+    /// Whether a job that is named and fits now may not have been shown, because it has changed since. What a filter says
+    /// about flow and time never changes, and what can be cancelled could be cancelled before.
+    pub(crate) fn has_to_look_back(&self, head: &Head) -> bool {
+        let Filter { status, attention, reason, .. } = &self.filter;
+        let names_for_ever = status.is_empty() && !attention && reason.is_none();
+        let fits_for_ever = matches!(self.action, Action::Cancel { .. });
+        head.changed_at > self.horizon && !(names_for_ever && fits_for_ever)
     }
 
     /// Whether a job is one of those that are meant.

@@ -9,10 +9,12 @@
 //! | [`verify()`] | whether anybody touched the history, and whether it keeps the rules |
 //! | [`replay()`] | whether the flow's code still leads through the history |
 //! | [`taken_over`] | what a fork takes over |
+//! | [`as_of`] | where a job stood at a moment |
 
 pub(crate) mod detail;
 mod fork;
 mod handed;
+mod past;
 pub mod queues;
 mod replay;
 mod rules;
@@ -25,6 +27,7 @@ mod why;
 
 pub use detail::{CallView, JobDetail, StepView, detail};
 pub use fork::{Cut, TakenOver, taken_over};
+pub use past::as_of;
 pub use queues::{GroupView, QueueView, ServedBy, queues};
 pub use replay::{Replayed, replay};
 pub use rules::{Fact, rules};

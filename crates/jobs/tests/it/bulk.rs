@@ -16,10 +16,16 @@ use tenure_steps::{
     flow::{FlowSpec, Flows},
     tool::{ToolCtx, ToolSpec, Tools},
 };
+use tokio::sync::Semaphore;
 
 fn flows() -> Flows {
     Flows::default()
         .with(FlowSpec::new("waits", |ctx: Ctx, _: Value| async move {
+            let a: Value = ctx.wait_signal("a").await?;
+            Ok(a)
+        }))
+        .with(FlowSpec::new("works", |ctx: Ctx, _: Value| async move {
+            let _: Value = ctx.tool("enter", json!(1)).await?;
             let a: Value = ctx.wait_signal("a").await?;
             Ok(a)
         }))
@@ -32,13 +38,24 @@ fn flows() -> Flows {
 struct Office {
     world: World,
     house: Crew,
+    /// The flow `works` waits here in its first step.
+    door: Arc<Semaphore>,
 }
 
 async fn office() -> Office {
     let broken = ToolSpec::new("broken", |_: ToolCtx, _: Value| async move {
         Err::<Value, _>(ToolError::permanent("it is broken"))
     });
-    let tools = Tools::default().with(broken.idempotent());
+    let door = Arc::new(Semaphore::new(0));
+    let here = door.clone();
+    let enter = ToolSpec::new("enter", move |_: ToolCtx, v: Value| {
+        let door = here.clone();
+        async move {
+            door.acquire().await.map_err(ToolError::permanent)?.forget();
+            Ok(v)
+        }
+    });
+    let tools = Tools::default().with(broken.idempotent()).with(enter.idempotent());
     let world = World::start(flows(), tools, JobOptions::default()).await;
     let pipeline = &world.node.pipeline;
     let shop = Shop::new(
@@ -55,7 +72,7 @@ async fn office() -> Office {
     let house =
         Crew::start_as("house", pipeline.clone(), Arc::new(config()), Arc::new(shop), options);
     let house = house.await.unwrap();
-    Office { world, house }
+    Office { world, house, door }
 }
 
 impl Office {
@@ -200,6 +217,52 @@ async fn what_has_changed_since_it_was_shown_is_left_alone() {
         (&json!(2), &json!(1))
     );
     assert!(world.state(jobs[2]).await.paused);
+    office.close().await;
+}
+
+/// A preview of three that wait. A fourth, which is older, comes to wait before the yes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_came_into_the_filter_after_the_preview_is_not_asked() {
+    let office = office().await;
+    let (world, tenant) = (&office.world, "mine".to_owned());
+    let submission = Submission { flow: "works".into(), tenant, ..Submission::default() };
+    let late = world.jobs.submit(submission).await.unwrap().id;
+    world.until_seen(late, "tool_invocation_started").await;
+    office.waiting("mine", 3).await;
+    let filter = Filter { status: vec!["parked".into()], ..Filter::default() };
+    let order = office.order(Action::Cancel { why: None }, filter).await;
+    assert_eq!(bulk::preview(&world.store, &order, "mine").await.unwrap().count, 3);
+    office.door.add_permits(1);
+    world.until(late, "parked").await;
+    let (_, account) = office.run("mine", &order).await;
+    assert_eq!(account["done"], 3, "{account}");
+    assert_eq!(account["skipped"]["changed_since_preview"], 1, "{account}");
+    assert_eq!(world.head(late).await.status.name(), "parked");
+    office.close().await;
+}
+
+/// It was paused when it was shown, so there was nothing to pause; then somebody let it go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_the_action_fits_only_since_the_preview_is_not_asked() {
+    let office = office().await;
+    let jobs = office.waiting("mine", 3).await;
+    let (world, by) = (&office.world, tenure_jobs::decide::AskMail::default());
+    let pipeline = &world.node.pipeline;
+    tenure_jobs::ask::pause(pipeline, jobs[0], None, by.clone()).await.unwrap();
+    world.until_paused(jobs[0]).await;
+    let order = office.order(Action::Pause { why: None }, parked()).await;
+    let shown = bulk::preview(&world.store, &order, "mine").await.unwrap();
+    assert_eq!((shown.count, shown.skipped["already"]), (2, 1));
+    tenure_jobs::ask::resume(pipeline, jobs[0], None, by).await.unwrap();
+    world.until_seen_times(jobs[0], "job_parked", 3).await;
+    // Named by a page, and looked at again when its turn comes.
+    let bulk_job = (EntityId::fixed(77, 10), "mine");
+    let acted = bulk::act(pipeline, &world.jobs, &order, bulk_job, &jobs[..1]).await.unwrap();
+    assert_eq!((acted.done, acted.skipped["changed_since_preview"]), (0, 1));
+    let (_, account) = office.run("mine", &order).await;
+    assert_eq!(account["done"], 2, "{account}");
+    assert_eq!(account["skipped"]["changed_since_preview"], 1, "{account}");
+    assert!(!world.state(jobs[0]).await.paused);
     office.close().await;
 }
 

@@ -1,6 +1,6 @@
 //! One ask for many jobs: shown first, then done by a job of its own. What is done is what the token says, and the
-//! token is what the preview gave: nothing that is newer is touched. Anybody can write a token, so it says what and when,
-//! never who: that is whoever sends it.
+//! token is what the preview gave: nothing is touched that the preview did not count. Anybody can write a token, so it says
+//! what and when, never who: that is whoever sends it. It is good for [`TOKEN_LASTS`]: who says yes has just looked.
 
 use super::{
     asks::verdict,
@@ -9,20 +9,15 @@ use super::{
     find::who,
     submit::{created, tenant},
 };
-use crate::{
-    App, Caller, Problem,
-    keys::Scope,
-    paging,
-    problem::{ApiCode, ProblemDocument},
-};
+use crate::{App, Caller, Problem, keys::Scope, paging, problem::ProblemDocument};
 use axum::{
     extract::State,
-    http::StatusCode,
     response::{IntoResponse, Response},
 };
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use std::time::Duration;
 use tenure_jobs::{
     Job,
     bulk::{self, Action, Filter, Order, PREVIEW_LOOKED_AT_MAX},
@@ -35,6 +30,9 @@ use tenure_steps::{
 };
 use utoipa::ToSchema;
 
+/// How old a preview may be when it is acted upon.
+const TOKEN_LASTS: Duration = Duration::from_secs(3_600);
+
 /// Either a preview of an action, or the token of one.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -45,7 +43,7 @@ pub(super) struct Bulk {
     filter: Which,
     /// Has to be `true` with an action.
     preview: bool,
-    /// What a preview gave: does exactly that.
+    /// What a preview gave: does that, to the jobs that were counted and that it still fits. Good for an hour.
     token: Option<String>,
     /// Of cancel, pause and resume: why.
     why: Option<String>,
@@ -167,15 +165,7 @@ async fn execute(
     let Token { mut order, tenant: whose } = token;
     // A token can be written by anybody; whose jobs it is about is the caller's right, not the token's word.
     let tenant = tenant(caller, Some(whose))?;
-    if order.horizon > app.pipeline().store().now().await? {
-        return Err(Problem::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            ApiCode::BadField,
-            "the token is from the future",
-        )
-        .field("token")
-        .fix("send the token of a preview, exactly as it was given"));
-    }
+    in_time(order.horizon, app.pipeline().store().now().await?)?;
     // Sent twice, it is one job, whoever sends it: the key is what is done, without who does it.
     order.by = None;
     let what = canonical::bytes(&json!({ "order": order, "tenant": tenant }));
@@ -190,6 +180,21 @@ async fn execute(
         other => other?,
     };
     created(app, submitted, None).await
+}
+
+/// Whether a preview of this moment may be acted upon.
+fn in_time(shown: Timestamp, now: Timestamp) -> Result<(), Problem> {
+    if shown > now {
+        return Err(Problem::bad_field("token", "the token is from the future")
+            .fix("send the token of a preview, exactly as it was given"));
+    }
+    if now.since(shown) > TOKEN_LASTS {
+        let seconds = TOKEN_LASTS.as_secs();
+        let detail = format!("the preview is older than TOKEN_LASTS, which is {seconds} seconds");
+        return Err(Problem::bad_field("token", detail)
+            .fix("send preview: true again, look at the answer, then send its token"));
+    }
+    Ok(())
 }
 
 fn action(ask: Bulk) -> Result<Action, Problem> {
@@ -222,4 +227,19 @@ fn action(ask: Bulk) -> Result<Action, Problem> {
             return Err(Problem::bad_field("action", detail).fix("use one of these"));
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_good_for_its_time_and_not_from_the_future() {
+        let shown = Timestamp::from_micros(1_000_000);
+        let moment = Duration::from_micros(1);
+        assert!(in_time(shown, shown).is_ok());
+        assert!(in_time(shown, shown + TOKEN_LASTS).is_ok());
+        assert!(in_time(shown, shown + TOKEN_LASTS + moment).is_err());
+        assert!(in_time(shown + moment, shown).is_err());
+    }
 }
