@@ -179,9 +179,27 @@ pub struct OpenTimer {
     pub tool: Option<String>,
 }
 
-/// A child that has not ended.
+/// A child that has not ended: its number and its step, and whether the flow says what undoes it if it completes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenChild(pub u32, pub StepId);
+pub struct OpenChild(
+    pub u32,
+    pub StepId,
+    #[serde(default, skip_serializing_if = "is_default", with = "digit")] pub bool,
+);
+
+/// A yes as one character: there may be hundreds in a head.
+mod digit {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+    pub(super) fn serialize<S: Serializer>(yes: &bool, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u8(u8::from(*yes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
+        Ok(u8::deserialize(from)? != 0)
+    }
+}
 
 /// What the head keeps: enough to decide without history.
 #[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]

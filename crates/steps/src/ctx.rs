@@ -163,6 +163,15 @@ impl<O> Step<O, Runs> {
         }
         self
     }
+
+    /// Says that [`Ctx::register_undo`] follows if it completes. A job that is cancelled meanwhile then waits for what undoes
+    /// it, also if the child ends while nobody is there who could tell the flow.
+    pub fn undoable(mut self) -> Self {
+        if let Some(Ask::Child { undoable, .. }) = &mut self.ask {
+            *undoable = true;
+        }
+        self
+    }
 }
 
 impl<O: DeserializeOwned, K> Future for Step<O, K> {
@@ -298,7 +307,8 @@ impl Ctx {
     pub fn child<O: DeserializeOwned>(&self, flow: &str, input: impl Serialize) -> Step<O, Runs> {
         let input = serde_json::to_value(input).unwrap_or(Value::Null);
         let arguments_hash = canonical::short_digest(&input);
-        let ask = Ask::Child { flow: flow.to_owned(), version: None, input, arguments_hash };
+        let (flow, version, undoable) = (flow.to_owned(), None, false);
+        let ask = Ask::Child { flow, version, input, arguments_hash, undoable };
         self.step(ask, self.place(Location::caller()))
     }
 

@@ -78,6 +78,8 @@ pub enum Ask {
         input: Value,
         /// Digest of it.
         arguments_hash: String,
+        /// Something will undo it, if it completes.
+        undoable: bool,
     },
 }
 

@@ -233,6 +233,9 @@ pub enum StepEvent {
         /// Where the flow asked for it.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         place: String,
+        /// If it completes, the flow says what undoes it.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        undoable: bool,
     },
     /// It is over.
     ChildEnded {

@@ -239,10 +239,7 @@ impl Run {
                 let (why, limit) = (TimerWhy::Sleep, None);
                 self.record(StepEvent::TimerSet { step, why, after_ms, place, limit });
             }
-            Ask::Child { flow, version, input, arguments_hash } if !known => {
-                let (flow, hash) = (flow.clone(), arguments_hash.clone());
-                self.child(step, flow, *version, input.clone(), hash, place()).await?;
-            }
+            Ask::Child { .. } if !known => self.child(&asked).await?,
             Ask::Sleep(_) | Ask::Child { .. } => {}
         }
         Ok(())
@@ -298,15 +295,12 @@ impl Run {
         false
     }
 
-    async fn child(
-        &mut self,
-        step: StepId,
-        flow: String,
-        version: Option<u32>,
-        input: Value,
-        arguments_hash: String,
-        place: String,
-    ) -> Go {
+    async fn child(&mut self, asked: &Asked) -> Go {
+        let Ask::Child { flow, version, input, arguments_hash, undoable } = asked.ask.clone()
+        else {
+            return Ok(());
+        };
+        let (step, place) = (asked.step.clone(), asked.place.clone());
         if self.core.loaded.state.children.len() >= limits::CHILDREN_MAX {
             self.core.end = Some(End::Broken(format!(
                 "step {step} is one child too many: a job can have {} open children at once",
@@ -357,7 +351,15 @@ impl Run {
         };
         let to = Target::Create { id: child, kind: Job::TABLE.kind.into() };
         self.pending.messages.push(Message { to, kind: "create".into(), body: Body::json(&new) });
-        self.record(StepEvent::ChildStarted { step, ordinal, child, flow, arguments_hash, place });
+        self.record(StepEvent::ChildStarted {
+            step,
+            ordinal,
+            child,
+            flow,
+            arguments_hash,
+            place,
+            undoable,
+        });
         Ok(())
     }
 

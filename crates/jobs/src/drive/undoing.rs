@@ -25,6 +25,9 @@ use tenure_steps::{
 };
 
 impl Run {
+/// Why a step that happened is not undone.
+const NOBODY_SAID: &str = "it happened, and the flow did not say what undoes it";
+
     /// The job is cancelled and nothing is undone yet: what runs is awaited, nothing begins.
     pub(crate) fn only_stops(&self) -> bool {
         self.cancel.is_some() && !self.undoing
@@ -103,13 +106,20 @@ impl Run {
         self.absorb(turn).await
     }
 
-    /// What became of what was to be undone, for the last event.
+    /// What became of what was to be undone, for the last event. A step of which the flow did not say what undoes it stays
+    /// as it is, and is named too: the input of the undo could not be worked out, or the flow is not what it was.
     pub(super) fn undone(&self) -> UndoReport {
         let became = self.core.loaded.history.undone();
         let clip = |why: &str| kernel_limits::clip(why, 256).to_owned();
         UndoReport {
+        let unsaid = self.state().unheard.iter().map(|of| (of.clone(), NOBODY_SAID.to_owned()));
             undone: became.undone.into_iter().map(|u| u.of).collect(),
-            left: became.left.into_iter().map(|(u, why)| (u.of, clip(&why))).collect(),
+            left: became
+                .left
+                .into_iter()
+                .map(|(u, why)| (u.of, clip(&why)))
+                .chain(unsaid)
+                .collect(),
             untried: 0,
         }
     }

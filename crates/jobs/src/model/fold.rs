@@ -6,7 +6,10 @@ use super::{
     OwnEvent, RECHECK, limits, small,
 };
 use tenure_steps::{
-    events::{CallOutcome, ResultType, StepEvent, TimerWhy, ValueKind, Verdict, WaitOutcome, What},
+    events::{
+        CallEnd, CallOutcome, ResultType, StepEvent, StepId, TimerWhy, ValueKind, Verdict,
+        WaitOutcome, What,
+    },
     saga::Undo,
 };
 
@@ -101,11 +104,14 @@ impl JobState {
                 self.steps += u32::from(self.timers.iter().any(sleep));
                 self.timers.retain(|t| t.step != *step);
             }
-            StepEvent::ChildStarted { step, ordinal, .. } => {
-                self.children.push(OpenChild(*ordinal, step.clone()));
+            StepEvent::ChildStarted { step, ordinal, undoable, .. } => {
+                self.children.push(OpenChild(*ordinal, step.clone(), *undoable));
             }
-            StepEvent::ChildEnded { ordinal, .. } => {
+            StepEvent::ChildEnded { step, ordinal, status, .. } => {
                 self.steps += 1;
+                if status == "completed" && self.children.iter().any(|c| c.0 == *ordinal && c.2) {
+                    self.not_heard_of(step);
+                }
                 self.children.retain(|c| c.0 != *ordinal);
             }
             StepEvent::ChildOutputTaken { .. } => {}
@@ -119,8 +125,13 @@ impl JobState {
                 }
             }
             StepEvent::CallAnswered { key, call, what, answer, .. } => {
-                if let Some(c) = self.calls.iter_mut().find(|c| c.key == *key && c.call == *call) {
+                let is_it = |c: &&mut OpenCall| c.key == *key && c.call == *call;
+                if let Some(c) = self.calls.iter_mut().find(is_it) {
                     (c.out, c.known) = (None, *what == What::Call && answer.end.is_certain());
+                    if c.known && c.undoable && answer.end == CallEnd::Completed {
+                        let step = c.step.clone();
+                        self.not_heard_of(&step);
+                    }
                 }
             }
         }
@@ -129,10 +140,18 @@ impl JobState {
     fn close(&mut self, key: &str, call: u32, happened: bool) {
         let is_it = |c: &OpenCall| c.key == key && c.call == call;
         let ended = self.calls.iter().find(|c| is_it(c));
-        // With a holder it is struck out again by the same commit.
-        let unheard = ended.filter(|c| happened && c.undoable).map(|c| c.step.clone());
-        self.unheard.extend(unheard);
+        if let Some(step) = ended.filter(|c| happened && c.undoable).map(|c| c.step.clone()) {
+            self.not_heard_of(&step);
+        }
         self.calls.retain(|c| !is_it(c));
+    }
+
+    /// It happened and has to be undone, and the flow says how when it hears of it. With a holder it is struck out again by
+    /// the same commit.
+    fn not_heard_of(&mut self, step: &StepId) {
+        if !self.unheard.contains(step) {
+            self.unheard.push(step.clone());
+        }
     }
 
     pub(super) fn own(&mut self, event: &OwnEvent) {

@@ -534,6 +534,9 @@ fn open(
             if let Some(version) = version {
                 child = child.version(*version);
             }
+            if undoable {
+                child = child.undoable();
+            }
             (Some(child.id().clone()), Box::pin(async move { Ok(child.await?) }))
         }
         What::Sleep(seconds) => {

@@ -8,7 +8,7 @@ use tenure_jobs::{
     Job, JobEvent, JobState,
     decide::{AskMail, ChildMail, ResolveMail, SignalMail, create, mail, timers},
     gate,
-    model::{GATE_GIVEN_BACK, HeldBack, NewJob, OwnEvent, TABLE, Terms},
+    model::{GATE_GIVEN_BACK, HeldBack, NewJob, OpenChild, OwnEvent, TABLE, Terms},
     terms::GateTerm,
 };
 use tenure_kernel::{
@@ -358,6 +358,7 @@ impl Walk {
                         flow: "f".into(),
                         arguments_hash: "h".into(),
                         place: String::new(),
+                        undoable: n % 2 == 0,
                     });
                 }
             }
@@ -530,6 +531,7 @@ fn what_lies_behind_a_cancel_is_read_with_it() {
             flow,
             arguments_hash: String::new(),
             place: String::new(),
+            undoable: false,
         };
         Job::apply(&mut state, &started.into());
     }
@@ -547,6 +549,44 @@ fn what_lies_behind_a_cancel_is_read_with_it() {
     let both = ["job_cancelling", "child_ended", "child_ended", "job_cancelled"];
     assert_eq!(names(&mails), both);
     assert_eq!(names(&mails[..2]), both[..2], "one child is still out");
+}
+
+/// Only the flow can say what undoes it: a worker has to tell it of the end.
+#[test]
+fn a_child_that_completes_although_its_parent_is_cancelled_is_undone() {
+    let id = EntityId::fixed(1, 1);
+    let mut state = JobState::default();
+    let started = StepEvent::ChildStarted {
+        step: StepId("2.1".into()),
+        ordinal: 0,
+        child: JobState::child_id(id, 0),
+        flow: "f".into(),
+        arguments_hash: String::new(),
+        place: String::new(),
+        undoable: true,
+    };
+    Job::apply(&mut state, &started.into());
+    let ends_as = |status: &str| {
+        let child = ChildMail { ordinal: 0, status: status.into(), output: None, error: None };
+        let cancel = (kinds::CANCEL, Body::json(&AskMail::default()));
+        let mails = in_order([cancel, (kinds::CHILD_ENDED, Body::json(&child))]);
+        let cx = Cx { id, now: Timestamp::ZERO, version: 3, status: None, changed_at: None };
+        let decision = Job::decide(Some(&state), &Input::Mail(&mails), &cx).unwrap();
+        decision.events.last().map(Job::name)
+    };
+    assert_eq!(ends_as("completed"), Some("job_undoing"));
+    assert_eq!(ends_as("cancelled"), Some("job_cancelled"));
+}
+
+/// Heads that were written before children could be undone have two places for each.
+#[test]
+fn an_open_child_is_read_with_and_without_the_word_about_undoing() {
+    let read = |text: &str| serde_json::from_str::<OpenChild>(text).unwrap();
+    let (plain, undoable) =
+        (OpenChild(7, StepId("2.1".into()), false), OpenChild(7, StepId("2.1".into()), true));
+    assert_eq!((read(r#"[7,"2.1"]"#), read(r#"[7,"2.1",1]"#)), (plain.clone(), undoable.clone()));
+    assert_eq!(serde_json::to_string(&plain).unwrap(), r#"[7,"2.1"]"#);
+    assert_eq!(serde_json::to_string(&undoable).unwrap(), r#"[7,"2.1",1]"#);
 }
 
 /// A box with these in it.

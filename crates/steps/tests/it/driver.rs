@@ -132,6 +132,7 @@ fn begin(asked: &Asked) -> StepEvent {
             flow: flow.clone(),
             arguments_hash: arguments_hash.clone(),
             place,
+            undoable: false,
         },
     }
 }
