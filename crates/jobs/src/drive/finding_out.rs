@@ -9,9 +9,10 @@
 //! nothing about the first.
 //!
 //! A cancel waits for no person, and not for ever: after [`LOOKS_MAX`] looks, and at once where only a person could say,
-//! the step stays listed as unknown and the others are undone.
+//! the step stays listed as unknown and the others are undone. The same goes for a step that undoes.
 
 use super::{
+    rest::patience,
     run::{Go, Next, Run, Stuck},
     settling::tool_name,
 };
@@ -92,7 +93,7 @@ impl Run {
             return Ok(Some(Next::Again));
         }
         let soonest = hopeful.iter().filter_map(|step| self.again_in(step)).min();
-        let look = TimerChange::set(timers::RECHECK, self.patience(soonest.unwrap_or(LOOK_AGAIN)));
+        let look = TimerChange::set(timers::RECHECK, soonest.unwrap_or(LOOK_AGAIN));
         self.give_up(held, Decision::default().timer(look), "finding out").await.map(Some)
     }
 
@@ -107,11 +108,12 @@ impl Run {
         Ok(())
     }
 
-    /// When the answer may be another; never, after enough looks.
-    fn again_in(&self, step: &StepId) -> Option<Duration> {
+    /// When the answer may be another; never, after enough looks at this very step.
+    pub(super) fn again_in(&self, step: &StepId) -> Option<Duration> {
         let stuck = self.stuck.iter().find(|s| s.step == *step);
-        let again = stuck.map_or(Some(LOOK_AGAIN), |s| s.again_in);
-        again.filter(|_| self.state().looks < LOOKS_MAX)
+        let again = stuck.map_or(Some(LOOK_AGAIN), |s| s.again_in)?;
+        let looks = self.core.loaded.looks.get(step).copied().unwrap_or(0);
+        (looks < LOOKS_MAX).then(|| patience(again, looks))
     }
 
     fn stick(&mut self, step: &StepId, why: String, again_in: Option<Duration>) {

@@ -50,6 +50,8 @@ pub struct Loaded {
     pub must_end_in_ms: u64,
     /// Outputs of children that were read from them, and are not recorded here yet.
     pub fetched: Vec<(StepId, Value)>,
+    /// Of a cancelled job: how often each step was looked at of which nobody knows whether it happened.
+    pub looks: BTreeMap<StepId, u32>,
 }
 
 impl Loaded {
@@ -68,6 +70,11 @@ impl Loaded {
             JobEvent::Step(step) => self.history.apply(&step, event.at, event.epoch),
             JobEvent::Own(OwnEvent::JobCreated(new)) => {
                 (self.input, self.must_end_in_ms) = (new.input, new.must_end_in_ms);
+            }
+            JobEvent::Own(OwnEvent::JobUndoing { lost: false }) => {
+                for call in self.state.calls.iter().filter(|c| c.unknown.is_some()) {
+                    *self.looks.entry(call.step.clone()).or_default() += 1;
+                }
             }
             JobEvent::Own(OwnEvent::JobContinued { input }) => {
                 self.input = input;

@@ -253,16 +253,11 @@ impl Run {
             reason: "unknown_outcome".into(),
             step: Some(first.step.clone()),
             why: first.why.clone(),
-            again_in_ms: again
-                .map(|d| u64::try_from(self.patience(d).as_millis()).unwrap_or(u64::MAX)),
+            again_in_ms: again.map(|d| {
+                let wait = patience(d, self.state().looks);
+                u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+            }),
         })
-    }
-
-    /// When to look again. Less and less often: what has not cleared up in an hour will hardly do so in seconds.
-    pub(super) fn patience(&self, again_in: Duration) -> Duration {
-        let patience = LOOK_AGAIN * 2u32.saturating_pow(self.state().looks.min(8));
-        let wait = if self.state().looks == 0 { again_in } else { again_in.max(patience) };
-        wait.max(Duration::from_millis(100))
     }
 
     /// Keeps the flow in memory for whoever claims the job next in this process.
@@ -287,4 +282,12 @@ impl Run {
         let still = Still { core, version, epoch, bytes, starts, turn };
         self.reach.shop.memory.keep(self.id, still);
     }
+}
+
+/// When to look again, after so many looks. Less and less often: what has not cleared up in an hour will hardly do so in
+/// seconds.
+pub(super) fn patience(again_in: Duration, looks: u32) -> Duration {
+    let patience = LOOK_AGAIN * 2u32.saturating_pow(looks.min(8));
+    let wait = if looks == 0 { again_in } else { again_in.max(patience) };
+    wait.max(Duration::from_millis(100))
 }

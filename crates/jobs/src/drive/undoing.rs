@@ -4,8 +4,9 @@
 //!
 //! The status stays `cancelling` while a worker is at it. Between two workers it is `undoing`, which workers claim.
 //!
-//! A cancel waits for no person. An undo of which nobody knows whether it happened, and which neither its class nor
-//! a probe settles, is listed as unknown, and the next one begins; so does one that fails for good.
+//! A cancel waits for no person, and not for ever (`finding_out`). An undo of which nobody knows whether it happened, and
+//! which neither its class nor a probe settles, is listed as unknown, and the next one begins; so does one that fails for
+//! good.
 
 use super::run::{Next, Run};
 use crate::{
@@ -24,10 +25,10 @@ use tenure_steps::{
     saga::Undo,
 };
 
-impl Run {
 /// Why a step that happened is not undone.
 const NOBODY_SAID: &str = "it happened, and the flow did not say what undoes it";
 
+impl Run {
     /// The job is cancelled and nothing is undone yet: what runs is awaited, nothing begins.
     pub(crate) fn only_stops(&self) -> bool {
         self.cancel.is_some() && !self.undoing
@@ -50,8 +51,8 @@ const NOBODY_SAID: &str = "it happened, and the flow did not say what undoes it"
             return Ok(None);
         }
         let decision = Decision::default();
-        if let Some(again) = self.stuck.first().and_then(|s| s.again_in) {
-            let decision = decision.timer(TimerChange::set(timers::RECHECK, self.patience(again)));
+        if let Some(again) = self.stuck.first().and_then(|s| self.again_in(&s.step)) {
+            let decision = decision.timer(TimerChange::set(timers::RECHECK, again));
             return self.give_up(held, decision, "undoing").await.map(Some);
         }
         if let Some(stuck) = self.stuck.pop() {
@@ -111,8 +112,8 @@ const NOBODY_SAID: &str = "it happened, and the flow did not say what undoes it"
     pub(super) fn undone(&self) -> UndoReport {
         let became = self.core.loaded.history.undone();
         let clip = |why: &str| kernel_limits::clip(why, 256).to_owned();
-        UndoReport {
         let unsaid = self.state().unheard.iter().map(|of| (of.clone(), NOBODY_SAID.to_owned()));
+        UndoReport {
             undone: became.undone.into_iter().map(|u| u.of).collect(),
             left: became
                 .left
