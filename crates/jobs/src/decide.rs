@@ -12,7 +12,7 @@ mod ends;
 mod read;
 
 pub use bodies::{AskMail, ChildMail, EndedMail, ResolveMail, SignalMail, mail};
-pub use ends::{cancel_call, cancel_children, cancel_others, finish, takes_back};
+pub use ends::{cancel_call, cancel_children, cancel_others, finish, stopped, takes_back};
 pub use read::{MailSays, finished, read_mail};
 
 use crate::{

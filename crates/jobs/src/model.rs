@@ -285,6 +285,9 @@ pub struct JobState {
     /// Who asked for it to be cancelled, and why.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancel: Option<(Option<String>, Option<String>)>,
+    /// How it ends when it is undone, where nobody asked for it: see [`OwnEvent::JobFailing`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failing: Option<Failure>,
     /// What it returned, where it is small.
     #[serde(
         skip_serializing_if = "Option::is_none",
@@ -345,9 +348,12 @@ impl JobState {
         self.calls.iter().any(|c| c.undoable && c.out.is_none())
     }
 
-    /// Whether a worker has to see to it before it may end as cancelled.
+    /// Whether a worker has to see to it before it may end as cancelled. One that fails is undone from the list alone.
     pub fn has_to_undo(&self) -> bool {
-        self.not_undone() > 0 || self.has_to_find_out()
+        match self.failing {
+            Some(_) => self.undos > 0,
+            None => self.not_undone() > 0 || self.has_to_find_out(),
+        }
     }
 
     /// Steps that happened, belong to something that is not complete, and were not undone, if the job ended now.
@@ -370,6 +376,8 @@ impl JobState {
 pub const GATE_GIVEN_BACK: &str = "gate_given_back";
 /// Who resumes a job that looks again by itself.
 pub const RECHECK: &str = "recheck";
+/// Who stops a job that can not go on.
+pub const BY_ITSELF: &str = "tenure";
 /// Who resumes a job about which something came to be known.
 pub const EVIDENCE: &str = "evidence";
 

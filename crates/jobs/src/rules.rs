@@ -24,7 +24,7 @@ pub static JOBS: &[KindRule] = &[
         "worker_lost",
         "`running`",
         (Some("worker.lease_seconds"), Some(15_000)),
-        "queued again for the next worker, as often as it allows takeovers; then failed",
+        "queued again for the next worker, as often as it allows takeovers; then failed, when what it had done is undone",
     ),
     row(
         "job",
@@ -72,7 +72,7 @@ pub static JOBS: &[KindRule] = &[
         "undoer_lost",
         "`cancelling` with something to find out or to undo",
         (Some("worker.lease_seconds"), Some(15_000)),
-        "`undoing`: the next worker goes on; when takeovers are spent it is cancelled and says what was not undone",
+        "`undoing`: the next worker goes on; when takeovers are spent it ends and says what was not undone",
     ),
     row(
         "job",

@@ -54,12 +54,41 @@ pub(super) fn cancelled(
     decision: Decision<JobEvent>,
     id: EntityId,
 ) -> Decision<JobEvent> {
-    let (by, why) = state.cancel.clone().unwrap_or_default();
+    let undone = UndoReport { untried: state.not_undone(), ..UndoReport::default() };
+    finish(state, decision, stopped(state, undone, ""), id).regardless()
+}
+
+/// The end of a job that was stopped and undone: cancelled, or failed for the reason that it was stopped for. The words say
+/// what was undone.
+pub fn stopped(state: &JobState, undone: UndoReport, words: &str) -> OwnEvent {
     let abandoned = u32::try_from(state.children.len()).unwrap_or(u32::MAX);
     let unknown = state.open_steps();
-    let undone = UndoReport { untried: state.not_undone(), ..UndoReport::default() };
-    let end = OwnEvent::JobCancelled { by, why, unknown, abandoned, undone };
-    finish(state, decision, end, id).regardless()
+    if let Some(failure) = state.failing.clone() {
+        let error = format!("{}{words}", failure.error);
+        let error = kernel_limits::clip(&error, 4_096).to_owned();
+        return OwnEvent::JobFailed(Failure { error, unknown, abandoned, ..failure });
+    }
+    let (by, why) = state.cancel.clone().unwrap_or_default();
+    OwnEvent::JobCancelled { by, why, unknown, abandoned, undone }
+}
+
+/// It can not go on, and nobody holds it: what it had done is undone first, as far as the list says how.
+fn fail(
+    state: &mut JobState,
+    mut decision: Decision<JobEvent>,
+    failure: Failure,
+    id: EntityId,
+) -> Decision<JobEvent> {
+    if state.undos == 0 {
+        return finish(state, decision, OwnEvent::JobFailed(failure), id);
+    }
+    decision.messages.extend(cancel_others(state, id));
+    push(state, &mut decision, OwnEvent::JobFailing(failure).into());
+    decision.timers.push(TimerChange::ClearAll);
+    match nothing_out(state) {
+        true => undo_or_end(state, decision, false, id),
+        false => decision,
+    }
 }
 
 /// The final event, and what is said with it: to the parent how it ended, to open children and calls to stop. A failure
@@ -150,18 +179,22 @@ pub(super) fn must_end(state: &JobState, id: EntityId) -> Decision<JobEvent> {
         decision.events.push(done);
     }
     let attention = state.attention.as_ref();
-    let (reason, error) = match (unknown.first(), attention) {
-        (Some(step), _) => (
+    let (reason, error) = match (&state.failing, unknown.first(), attention) {
+        (Some(failing), ..) => (
+            failing.reason.as_str(),
+            format!("{}; must_end_by passed before it was undone", failing.error),
+        ),
+        (None, Some(step), _) => (
             "unknown_outcome",
             format!("must_end_by passed, and nobody knows what became of step {step}"),
         ),
-        (None, Some(a)) => {
+        (None, None, Some(a)) => {
             (a.reason.as_str(), format!("must_end_by passed in attention: {}", a.why))
         }
-        (None, None) if state.cancel.is_some() => {
+        (None, None, None) if state.cancel.is_some() => {
             ("deadline_passed", "must_end_by passed while it was cancelled".to_owned())
         }
-        (None, None) => ("deadline_passed", "must_end_by passed".to_owned()),
+        (None, None, None) => ("deadline_passed", "must_end_by passed".to_owned()),
     };
     let failure = Failure {
         reason: reason.to_owned(),
@@ -190,7 +223,7 @@ pub(super) fn lost_holder(state: &JobState, why: &str, id: EntityId) -> Decision
             unknown: state.open_steps(),
             abandoned: u32::try_from(state.children.len()).unwrap_or(u32::MAX),
         };
-        return finish(state, decision, OwnEvent::JobFailed(failure), id);
+        return fail(&mut state.clone(), decision, failure, id);
     }
     decision.and(OwnEvent::JobRequeued { why: why.to_owned() }.into())
 }

@@ -146,7 +146,11 @@ impl Core {
         // A cancelled job is undone without its flow, which knows nothing of those steps.
         let cut = loaded.state.cancel.is_some().then(|| loaded.history.without_undos());
         let seen = cut.as_ref().unwrap_or(&loaded.history);
-        let (driver, turn) = Driver::start(flow, loaded.input.clone(), seen, world);
+        let (driver, turn) = match loaded.state.failing {
+            // Maybe it was the flow over which workers were lost: it is not run again.
+            Some(_) => (Driver::none(), Turn::default()),
+            None => Driver::start(flow, loaded.input.clone(), seen, world),
+        };
         let delivered = loaded.history.order.len();
         let (asks, queue) = (BTreeMap::new(), VecDeque::new());
         Ok((Core { loaded, driver, asks, delivered, end: None, queue, first: None }, turn))

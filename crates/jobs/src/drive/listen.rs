@@ -83,9 +83,11 @@ impl Run {
 
     async fn mail_says(&mut self, says: MailSays) -> Go {
         match says {
-            MailSays::Cancel(ask) if self.cancel.is_none() => self.cancelled_by(ask),
+            MailSays::Cancel(AskMail { by, why }) if !self.is_stopping() => {
+                self.stop(OwnEvent::JobCancelling { by, why });
+            }
             MailSays::Cancel(_) => self.note("cancel: it is being cancelled"),
-            MailSays::Pause(_) if self.cancel.is_some() => {
+            MailSays::Pause(_) if self.is_stopping() => {
                 self.note("pause: it is being cancelled");
             }
             MailSays::Pause(ask) => {
@@ -155,12 +157,13 @@ impl Run {
         self.record(OwnEvent::MailNoted { what });
     }
 
-    fn cancelled_by(&mut self, ask: AskMail) {
+    /// With this event it begins to stop.
+    pub(super) fn stop(&mut self, event: OwnEvent) {
         self.pending.messages.extend(decide::cancel_others(self.state(), self.id));
-        self.record(OwnEvent::JobCancelling { by: ask.by.clone(), why: ask.why.clone() });
+        self.record(event);
         self.pending.timers.push(TimerChange::ClearAll);
         // A pause that was asked for before does not hold it back.
-        (self.cancel, self.pause) = (Some(ask), None);
+        self.pause = None;
         self.core.queue.clear();
         // What undoes goes on: that is what a cancel wants as well.
         self.running.values().filter(|r| !Undo::is_undo(&r.step)).for_each(|r| {

@@ -6,7 +6,7 @@ use super::{
     run::{Core, Go, Next, Pending, Run, Still},
 };
 use crate::{
-    decide::{self, AskMail, timers},
+    decide::{self, timers},
     model::{Attention, Failure, Job, JobEvent, OpenTimer, OwnEvent, limits},
 };
 use std::{collections::BTreeSet, time::Duration};
@@ -106,6 +106,19 @@ impl Run {
         held.record::<Job>(decision, &[]).await.map(|_| ())
     }
 
+    /// It can not go on: it stops as if it were cancelled, and fails when what it had done is undone.
+    pub(super) async fn fail_for_good(
+        &mut self,
+        held: &mut Held,
+        failure: Failure,
+    ) -> Result<Next, HoldError> {
+        if self.state().undos == 0 {
+            return self.end_with(held, OwnEvent::JobFailed(failure)).await;
+        }
+        self.stop(OwnEvent::JobFailing(failure));
+        Ok(Next::Again)
+    }
+
     /// Waits for running tools, finds out what is not known, undoes, then ends; open children are waited for without a
     /// holder.
     pub(super) async fn cancelling(&mut self, held: &mut Held) -> Result<Next, HoldError> {
@@ -130,9 +143,9 @@ impl Run {
         if let Some(next) = self.undo(held).await? {
             return Ok(next);
         }
-        let AskMail { by, why } = self.cancel.clone().unwrap_or_default();
-        let (unknown, undone) = (self.state().open_steps(), self.undone());
-        self.end_with(held, OwnEvent::JobCancelled { by, why, unknown, abandoned: 0, undone }).await
+        let words = self.core.loaded.history.undone().words();
+        let end = decide::stopped(self.state(), self.undone(), &words);
+        self.end_with(held, end).await
     }
 
     /// Gives up the job, with what is pending beside events. A commit that is refused because of mail has recorded

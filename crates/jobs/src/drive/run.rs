@@ -118,7 +118,6 @@ pub(crate) struct Run {
     pub aside: BTreeSet<StepId>,
     /// Tokens of steps that wait here.
     pub tokens: BTreeMap<StepId, Vec<Token>>,
-    pub cancel: Option<AskMail>,
     /// Steps of a cancelled job of which it is being found out whether they happened.
     pub finding: BTreeSet<StepId>,
     /// Those of which nobody could say.
@@ -170,7 +169,6 @@ impl Run {
             limited: BTreeMap::new(),
             aside: BTreeSet::new(),
             tokens: BTreeMap::new(),
-            cancel: None,
             finding: BTreeSet::new(),
             unknowable: BTreeSet::new(),
             undoing: false,
@@ -223,7 +221,6 @@ impl Run {
             limited: BTreeMap::new(),
             aside: BTreeSet::new(),
             tokens: BTreeMap::new(),
-            cancel: None,
             finding: BTreeSet::new(),
             unknowable: BTreeSet::new(),
             undoing: false,
@@ -275,6 +272,11 @@ impl Run {
         &self.core.loaded.state
     }
 
+    /// Somebody has cancelled it, or it can not go on.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.state().cancel.is_some()
+    }
+
     /// An event that will be part of the next commit. The flow may learn of it before: if the commit is
     /// refused the flow is dropped, and nothing that depends on it has left the process.
     pub fn record(&mut self, event: impl Into<JobEvent>) {
@@ -291,7 +293,7 @@ impl Run {
     /// What comes out of the replay, and timers that a pause took away.
     pub(super) async fn begin(&mut self, held: &mut Held, turn: Turn) -> Go {
         // The cancel took the flow's timers away, and they stay away; see `begin_undoing` for those of undos.
-        if self.state().cancel.is_none() {
+        if !self.is_stopping() {
             self.rearm(held);
         }
         self.core.driver.set_now(self.now());
@@ -299,9 +301,7 @@ impl Run {
             // The child may be gone by the next time somebody has to know.
             self.record(StepEvent::ChildOutputTaken { step, output });
         }
-        if self.state().cancel.is_some() {
-            let (by, why) = self.state().cancel.clone().unwrap_or_default();
-            self.cancel = Some(AskMail { by, why });
+        if self.is_stopping() {
             return self.absorb(turn).await;
         }
         if self.state().pausing || self.state().paused {
@@ -350,11 +350,11 @@ impl Run {
 
     /// One decision: end, commit, park, or wait for something to come.
     async fn turn_over(&mut self, held: &mut Held) -> Result<Next, HoldError> {
-        if self.cancel.is_some() {
+        if self.is_stopping() {
             return self.cancelling(held).await;
         }
-        if let Some(reason) = self.too_long() {
-            return self.end_with(held, OwnEvent::JobFailed(reason)).await;
+        if let Some(failure) = self.too_long() {
+            return self.fail_for_good(held, failure).await;
         }
         let quiet = self.running.is_empty() && self.starts.is_empty();
         if quiet && self.state().calls.is_empty() {

@@ -31,7 +31,7 @@ const NOBODY_SAID: &str = "it happened, and the flow did not say what undoes it"
 impl Run {
     /// The job is cancelled and nothing is undone yet: what runs is awaited, nothing begins.
     pub(crate) fn only_stops(&self) -> bool {
-        self.cancel.is_some() && !self.undoing
+        self.is_stopping() && !self.undoing
     }
 
     /// What is left to undo of a cancelled job of which nothing runs; `None` when that is nothing.

@@ -77,8 +77,7 @@ impl Run {
         self.reach.shop.at(points::AFTER_COMMIT).await;
         let starts = std::mem::take(&mut self.starts);
         self.launch(starts, self.time.0);
-        if self.reach.shop.options.replay_always && self.core.end.is_none() && self.cancel.is_none()
-        {
+        if self.reach.shop.options.replay_always && self.core.end.is_none() && !self.is_stopping() {
             self.replay(held).await?;
         }
         Ok(())

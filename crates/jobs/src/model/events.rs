@@ -72,7 +72,9 @@ pub enum OwnEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
     },
-    /// It is cancelled, and waits for a worker that undoes what it had done.
+    /// It can not go on, and fails for this reason when what it had done is undone. Its flow is not asked any more.
+    JobFailing(Failure),
+    /// It is cancelled or fails, and waits for a worker that undoes what it had done.
     JobUndoing {
         /// A worker was lost over it.
         #[serde(default, skip_serializing_if = "is_default")]
@@ -204,6 +206,7 @@ impl OwnEvent {
             OwnEvent::JobResumed { .. } => "job_resumed",
             OwnEvent::JobRequeued { .. } => "job_requeued",
             OwnEvent::JobCancelling { .. } => "job_cancelling",
+            OwnEvent::JobFailing(_) => "job_failing",
             OwnEvent::JobUndoing { .. } => "job_undoing",
             OwnEvent::JobContinued { .. } => "job_continued",
             OwnEvent::MailNoted { .. } => "mail_noted",

@@ -2,8 +2,8 @@
 //! when, so nothing here may look at anything else.
 
 use super::{
-    EVIDENCE, GATE_GIVEN_BACK, HeldBack, JobState, OpenCall, OpenChild, OpenTimer, OpenWait,
-    OwnEvent, RECHECK, limits, small,
+    BY_ITSELF, EVIDENCE, GATE_GIVEN_BACK, HeldBack, JobState, OpenCall, OpenChild, OpenTimer,
+    OpenWait, OwnEvent, RECHECK, limits, small,
 };
 use tenure_steps::{
     events::{
@@ -214,6 +214,13 @@ impl JobState {
                 // There is nothing to resume any more.
                 (self.paused, self.pausing, self.attention) = (false, false, None);
                 self.cancel = Some((by.clone(), why.clone()));
+            }
+            OwnEvent::JobFailing(failure) => {
+                (self.paused, self.pausing, self.attention) = (false, false, None);
+                // From here on it is what a cancelled job is, but for its end. Who undoes is not who was lost before.
+                self.cancel = Some((Some(BY_ITSELF.to_owned()), Some(failure.error.clone())));
+                self.failing = Some(failure.clone());
+                self.takeovers = 0;
             }
             OwnEvent::JobContinued { input } => {
                 self.input = small(input, limits::INPUT_IN_HEAD_BYTES_MAX);

@@ -62,7 +62,9 @@ fn how_it_ended(after: &EventView) -> Option<LeaseEnd> {
         "job_requeued" => Some(LeaseEnd::Lost),
         "job_waiting" | "job_parked" | "job_retrying" | "job_attention" => Some(LeaseEnd::Parked),
         // A lost worker may have been one too many.
-        "job_failed" if after.body["reason"] == "takeovers_spent" => Some(LeaseEnd::Lost),
+        "job_failed" | "job_failing" if after.body["reason"] == "takeovers_spent" => {
+            Some(LeaseEnd::Lost)
+        }
         name if is_end(name) => Some(LeaseEnd::Final),
         ke::CLAIMED => Some(LeaseEnd::Released),
         _ => None,
@@ -141,7 +143,7 @@ fn mark(event: &EventView) -> Option<Mark> {
     };
     let (kind, label) = match event.name.as_str() {
         "job_requeued" => (MarkKind::Kill, format!("worker lost: {}", text("why"))),
-        "job_failed" if text("reason") == "takeovers_spent" => {
+        "job_failed" | "job_failing" if text("reason") == "takeovers_spent" => {
             (MarkKind::Kill, format!("worker lost: {}", text("error")))
         }
         "wait_completed" if text("outcome") == "expired" => {
@@ -165,6 +167,7 @@ fn mark(event: &EventView) -> Option<Mark> {
         }
         "job_resumed" => (MarkKind::Pause, format!("resumed{}", by())),
         "job_cancelling" => (MarkKind::Cancel, format!("cancel{}", by())),
+        "job_failing" => (MarkKind::Cancel, format!("fails: {}", text("error"))),
         "job_continued" => (MarkKind::Continued, "started afresh".to_owned()),
         "history_copied" => (MarkKind::Copied, format!("history of {}", text("from"))),
         "job_completed" => (MarkKind::End, "completed".to_owned()),

@@ -67,6 +67,8 @@ fn stopped(head: &Head, events: &[Entry], contents: &Contents) -> Result<(), Str
         Some(JobEvent::Own(OwnEvent::JobFailed(f))) if TIME_UP.contains(&f.reason.as_str()) => {
             Ok(())
         }
+        // It could not go on, and stopped for that.
+        Some(JobEvent::Own(OwnEvent::JobFailed(f))) if f.reason == "takeovers_spent" => Ok(()),
         other if read => Err(format!("{}: told to stop, and it ended {other:?}", head.id)),
         _ => Ok(()),
     }
