@@ -12,7 +12,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 use tenure_kernel::{
-    claims::{Claimed, Planner, next_page},
+    claims::{Claimed, Planner, Probe, next_page},
     error::StoreError,
     ids::SessionId,
 };
@@ -26,6 +26,14 @@ pub struct Rota {
     planners: Mutex<HashMap<String, Planner>>,
     /// What each session was given something of last.
     last: Mutex<HashMap<SessionId, String>>,
+}
+
+/// A page of a queue.
+pub struct Page {
+    /// What there may be to claim, in the order of all claims.
+    pub probes: Vec<Probe>,
+    /// The priority below which there may be more.
+    pub below: Option<i16>,
 }
 
 impl Rota {
@@ -60,24 +68,57 @@ impl Rota {
         asked: &Asked,
         sees: impl Fn(&str) -> bool + Send,
     ) -> Result<Vec<Claimed>, StoreError> {
-        let groups = pipeline.store().ready_groups(&asked.queue, None).await?;
-        let below = next_page(&groups);
-        let mut claimed = Vec::new();
-        if groups.iter().any(|(_, tenant)| sees(tenant)) {
-            let mut probes = {
+        let Page { probes, below } = self.page(pipeline, asked, None, &sees).await?;
+        let mut claimed = self.claim_by(pipeline, asked, probes, asked.limit).await?;
+        if let Some(below) = below.filter(|_| claimed.len() < asked.limit) {
+            claim_below(pipeline, asked, below, &mut claimed, sees).await;
+        }
+        Ok(claimed)
+    }
+
+    /// What a claim of a queue would look at, for whoever has to ask somebody else first. A queue of many priorities has
+    /// several pages; each names what is below it.
+    pub async fn page(
+        &self,
+        pipeline: &Pipeline,
+        asked: &Asked,
+        below: Option<i16>,
+        sees: impl Fn(&str) -> bool + Send,
+    ) -> Result<Page, StoreError> {
+        let groups = pipeline.store().ready_groups(&asked.queue, below).await?;
+        let next = next_page(&groups);
+        if !groups.iter().any(|(_, tenant)| sees(tenant)) {
+            return Ok(Page { probes: Vec::new(), below: next });
+        }
+        let mut probes = match below {
+            None => {
                 let mut planners = self.planners();
                 let planner = planners.entry(asked.queue.clone()).or_default();
                 planner.refresh(groups);
                 planner.plan(asked.limit)
-            };
-            probes.retain(|p| sees(&p.tenant));
-            claimed = asked.claim(pipeline, probes, asked.limit).await?;
-            if let Some(planner) = self.planners().get_mut(&asked.queue) {
-                planner.settle(&claimed);
             }
-        }
-        if let Some(below) = below.filter(|_| claimed.len() < asked.limit) {
-            claim_below(pipeline, asked, below, &mut claimed, sees).await;
+            // Nothing is remembered of what stands so far down: the next look begins at the top again.
+            Some(_) => {
+                let mut planner = Planner::default();
+                planner.refresh(groups);
+                planner.plan(asked.limit)
+            }
+        };
+        probes.retain(|p| sees(&p.tenant));
+        Ok(Page { probes, below: next })
+    }
+
+    /// Claims by probes of a page, no more than so many.
+    pub async fn claim_by(
+        &self,
+        pipeline: &Pipeline,
+        asked: &Asked,
+        probes: Vec<Probe>,
+        limit: usize,
+    ) -> Result<Vec<Claimed>, StoreError> {
+        let claimed = asked.claim(pipeline, probes, limit).await?;
+        if let Some(planner) = self.planners().get_mut(&asked.queue) {
+            planner.settle(&claimed);
         }
         Ok(claimed)
     }

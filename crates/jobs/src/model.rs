@@ -16,7 +16,7 @@ use tenure_kernel::{
     time::Timestamp,
 };
 use tenure_steps::{
-    events::{StepId, TimerWhy, WaitKind, What},
+    events::{InLine, StepId, TimerWhy, WaitKind, What},
     tool::Class as ToolClass,
 };
 
@@ -177,6 +177,9 @@ pub struct OpenTimer {
     /// The tool whose limit it waits for.
     #[serde(default, rename = "l", skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
+    /// Its place in the line of that limit.
+    #[serde(default, rename = "p", skip_serializing_if = "Option::is_none")]
+    pub place: Option<InLine>,
 }
 
 /// A child that has not ended: its number and its step, and whether the flow says what undoes it if it completes.

@@ -3,7 +3,7 @@
 
 use crate::{
     events::{
-        CallAnswer, CallEnd, CallOutcome, ResultType, StepEvent, StepId, TimerWhy, Token,
+        CallAnswer, CallEnd, CallOutcome, InLine, ResultType, StepEvent, StepId, TimerWhy,
         ValueKind, Verdict, WaitKind, WaitOutcome, What,
     },
     flow::Failed,
@@ -156,8 +156,8 @@ pub struct StepRecord {
     pub attempts: u32,
     /// A timer that has not fired: why, and when it will.
     pub timer: Option<(TimerWhy, Timestamp)>,
-    /// Tokens of limits that are kept for its next call.
-    pub tokens: Vec<Token>,
+    /// Where it stands in the lines of limits, for its next call.
+    pub line: Vec<InLine>,
     /// Until when it waits.
     pub deadline: Option<Timestamp>,
     /// Its number among the children.
@@ -277,7 +277,7 @@ impl History {
             calls: Vec::new(),
             attempts: 0,
             timer: None,
-            tokens: Vec::new(),
+            line: Vec::new(),
             deadline: None,
             child: None,
             compensating: false,
@@ -320,7 +320,7 @@ impl History {
                     Shape::Tool { tool: tool.clone(), arguments_hash: arguments_hash.clone() };
                 let record = self.begin(step, shape, place, at);
                 record.timer = None;
-                record.tokens.clear();
+                record.line.clear();
                 record.calls.push(Call {
                     key: key.clone(),
                     ordinal: *ordinal,
@@ -422,7 +422,7 @@ impl History {
                 });
                 let record = self.begin(step, shape, place, at);
                 if let Some(limit) = limit {
-                    record.tokens.clone_from(&limit.tokens);
+                    record.line.clone_from(&limit.line);
                 }
                 record.timer = Some((*why, at + Duration::from_millis(*after_ms)));
             }

@@ -11,15 +11,16 @@ use super::{
     queue_of,
     table::LOST,
 };
-use crate::drive::{LoadError, Testimony, read_events_of};
+use crate::drive::{Leave, Limits, LoadError, Testimony, read_events_of};
 use serde_json::{Value, json};
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 use tenure_engine::{claimer::Asked, due::ring_checks_of, pipeline::Pipeline, rota::Rota};
 use tenure_kernel::{
+    claims::{Claimed, Probe},
     commit::{Birth, Commit, CommitAnswer, Expect, MailStance, Refusal, TenureChange},
     error::StoreError,
     evidence::{EvidenceAnswer, NewEvidence},
@@ -33,7 +34,10 @@ use tenure_kernel::{
     table::{Class, kernel_events as ke},
     time::Timestamp,
 };
-use tenure_steps::{canonical, events::What};
+use tenure_steps::{
+    canonical,
+    events::{Token, What},
+};
 
 /// Tries of a commit that somebody else was faster than.
 const TRIES: usize = 8;
@@ -117,6 +121,10 @@ pub struct Counter {
     rota: Rota,
     /// What sessions were opened with. It stands in their first event, so it never changes.
     tools: Mutex<HashMap<SessionId, Arc<[String]>>>,
+    /// A call begins when a worker gets it, so it passes its limits here.
+    limits: Limits,
+    /// When the limits of a tool let another call begin, on this process's clock, where some wait for that.
+    waits: Mutex<HashMap<String, Duration>>,
 }
 
 /// Sessions whose tools are remembered; then the memory starts over.
@@ -158,49 +166,225 @@ impl Counter {
         n: usize,
         sees: impl Fn(&str) -> bool + Send + Sync,
     ) -> Result<Vec<Taken>, StoreError> {
-        let (mut taken, mut bytes) = (Vec::new(), 0);
+        let mut basket = Basket { taken: Vec::new(), bytes: 0, room: n };
         for tool in self.rota.order(session, tools, pipeline.rt().random()) {
-            if taken.len() >= n || bytes >= limits::POLL_BYTES {
+            if basket.is_full() {
                 break;
             }
-            let asked = Asked { session, lease, queue: queue_of(tool), limit: n - taken.len() };
-            let found = match self.rota.claim(pipeline, &asked, &sees).await {
-                Ok(found) => found,
-                // What there is already is somebody's: it is handed out.
-                Err(_) if !taken.is_empty() => break,
-                Err(e) => return Err(e),
-            };
-            if !found.is_empty() {
+            let before = basket.taken.len();
+            let asked = Asked { session, lease, queue: queue_of(tool), limit: n - before };
+            let found = self.take_of(pipeline, tool, asked, &mut basket, &sees).await;
+            if basket.taken.len() > before {
                 self.rota.gave(session, tool);
             }
-            for claimed in found {
-                // Only calls stand in these queues; what else did would be somebody's mistake, and lapses.
-                if claimed.head.kind() != Call::TABLE.kind {
+            match found {
+                Ok(()) => {}
+                // What there is already is somebody's: it is handed out.
+                Err(_) if !basket.taken.is_empty() => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(basket.taken)
+    }
+
+    /// Claims calls of one tool, page by page. Of a limited tool as many as turn out to be there, found out by doubling: leave
+    /// for more would be lost.
+    async fn take_of(
+        &self,
+        pipeline: &Pipeline,
+        tool: &str,
+        mut asked: Asked,
+        basket: &mut Basket,
+        sees: impl Fn(&str) -> bool + Send + Sync,
+    ) -> Result<(), StoreError> {
+        let (mut size, mut below, mut later) = (1, None, None);
+        while !basket.is_full() {
+            asked.limit = basket.room - basket.taken.len();
+            let page = self.rota.page(pipeline, &asked, below, &sees).await?;
+            let granted = self.grant(pipeline, tool, page.probes, (size, asked.limit)).await?;
+            later = sooner(later, granted.later);
+            let Granted { probes, limit, mut leaves, .. } = granted;
+            let claimed = match self.rota.claim_by(pipeline, &asked, probes, limit).await {
+                Ok(claimed) => claimed,
+                Err(e) => {
+                    self.put_back(leaves).await;
+                    return Err(e);
+                }
+            };
+            let (found, is_limited) = (claimed.len(), !leaves.is_empty());
+            for one in claimed {
+                basket.lay(pipeline, &asked, one, &mut leaves).await;
+            }
+            self.put_back(leaves).await;
+            if found > 0 && found >= limit {
+                // There may be more. Without a limit that was all there is room for.
+                if !is_limited {
+                    break;
+                }
+                size *= 2;
+            } else if page.below.is_some() {
+                (size, below) = (1, page.below);
+            } else {
+                break;
+            }
+        }
+        // Where nothing waits, this says so: or whoever asks would look again and again for what is not there any more.
+        self.note(tool, later.map(|wait| pipeline.rt().mono() + wait));
+        Ok(())
+    }
+
+    /// What may be claimed of a tool, by its limits: a call that a worker gets begins. Of a tool without any, all of it.
+    async fn grant(
+        &self,
+        pipeline: &Pipeline,
+        tool: &str,
+        mut probes: Vec<Probe>,
+        (size, left): (usize, usize),
+    ) -> Result<Granted, StoreError> {
+        let mut leaves: BTreeMap<String, Vec<Vec<Token>>> = BTreeMap::new();
+        let (mut free, mut limit, mut later) = (BTreeSet::new(), 0, None);
+        for Probe { tenant, .. } in &probes {
+            if free.contains(tenant) || leaves.contains_key(tenant) {
+                continue;
+            }
+            match self.limits.of(pipeline, tenant, tool).await {
+                Ok(wanted) if wanted.limits.is_empty() => {
+                    free.insert(tenant.clone());
                     continue;
                 }
-                let (call, epoch) = (claimed.head.id, claimed.head.epoch);
-                let nth = state_of(&claimed.head).map_or(0, |s| s.handed);
-                let held = (session, epoch, nth);
-                let given = match bytes < limits::POLL_BYTES {
-                    true => hand_out(pipeline, claimed.head, session).await,
-                    false => Ok(Handed::Back("there was enough for one answer")),
-                };
-                match given {
-                    Ok(Handed::Out(call, size)) => {
-                        bytes += size;
-                        taken.push(*call);
+                Ok(_) => {}
+                Err(e) => {
+                    self.put_back(leaves).await;
+                    return Err(e);
+                }
+            }
+            let mut own = Vec::new();
+            while limit < size.min(left) {
+                match self.limits.leave(pipeline, tenant, tool).await {
+                    // It was removed meanwhile: the next look says so.
+                    Ok(Leave::Unlimited) => break,
+                    Ok(Leave::Now(tokens)) => {
+                        own.push(tokens);
+                        limit += 1;
                     }
-                    Ok(Handed::Ended) => {}
-                    Ok(Handed::Back(why)) => give_back(pipeline, call, held, why).await,
+                    Ok(Leave::In(wait)) => {
+                        later = sooner(later, Some(wait));
+                        break;
+                    }
                     Err(e) => {
-                        tracing::warn!(%call, error = %e, "a claimed call can not be handed out");
-                        let why = "it could not be read";
-                        give_back(pipeline, call, held, why).await;
+                        leaves.insert(tenant.clone(), own);
+                        self.put_back(leaves).await;
+                        return Err(e);
                     }
                 }
             }
+            leaves.insert(tenant.clone(), own);
         }
-        Ok(taken)
+        if leaves.is_empty() {
+            return Ok(Granted { probes, limit: left, leaves, later });
+        }
+        // Those who have no limit take what is left; of the others nobody gets more than it has leave for.
+        let mut rest: BTreeMap<&str, usize> = BTreeMap::new();
+        rest.extend(leaves.iter().map(|(tenant, own)| (tenant.as_str(), own.len())));
+        probes.retain_mut(|probe| {
+            if let Some(rest) = rest.get_mut(probe.tenant.as_str()) {
+                probe.want = probe.want.min(*rest);
+                *rest -= probe.want;
+            }
+            probe.want > 0
+        });
+        let limit = if free.is_empty() { limit } else { left };
+        Ok(Granted { probes, limit, leaves, later })
+    }
+
+    async fn put_back(&self, leaves: BTreeMap<String, Vec<Vec<Token>>>) {
+        for tokens in leaves.into_values().flatten().rev() {
+            self.limits.put_back(tokens).await;
+        }
+    }
+
+    fn note(&self, tool: &str, at: Option<Duration>) {
+        // Nothing panics under this lock.
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        match at {
+            Some(at) => waits.insert(tool.to_owned(), at),
+            None => waits.remove(tool),
+        };
+    }
+
+    /// How long until a limit lets another call of these tools begin, where one of them held some back at the last look.
+    pub fn next_leave(&self, pipeline: &Pipeline, tools: &[String]) -> Option<Duration> {
+        let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = tools.iter().filter_map(|tool| waits.get(tool)).min();
+        next.map(|at| at.saturating_sub(pipeline.rt().mono()))
+    }
+}
+
+/// What may be claimed.
+struct Granted {
+    probes: Vec<Probe>,
+    limit: usize,
+    /// By tenant, for each call the tokens that it costs. A tenant without a limit is not in it.
+    leaves: BTreeMap<String, Vec<Vec<Token>>>,
+    /// In how long a limit lets more begin, where one holds some back.
+    later: Option<Duration>,
+}
+
+/// The sooner of two moments that there may be.
+fn sooner(a: Option<Duration>, b: Option<Duration>) -> Option<Duration> {
+    a.into_iter().chain(b).min()
+}
+
+/// What one poll brings.
+struct Basket {
+    taken: Vec<Taken>,
+    /// Of their inputs.
+    bytes: usize,
+    /// For so many.
+    room: usize,
+}
+
+impl Basket {
+    fn is_full(&self) -> bool {
+        self.taken.len() >= self.room || self.bytes >= limits::POLL_BYTES
+    }
+
+    /// A call that was claimed: into the basket, or back to its queue. The leave that it costs is spent either way.
+    async fn lay(
+        &mut self,
+        pipeline: &Pipeline,
+        asked: &Asked,
+        claimed: Claimed,
+        leaves: &mut BTreeMap<String, Vec<Vec<Token>>>,
+    ) {
+        // Only calls stand in these queues; what else did would be somebody's mistake, and lapses.
+        if claimed.head.kind() != Call::TABLE.kind {
+            return;
+        }
+        let state = state_of(&claimed.head);
+        if state.as_ref().is_ok_and(|s| s.what == What::Call)
+            && let Some(leaves) = leaves.get_mut(&claimed.head.tenant)
+        {
+            leaves.pop();
+        }
+        let (call, epoch) = (claimed.head.id, claimed.head.epoch);
+        let held = (asked.session, epoch, state.map_or(0, |s| s.handed));
+        let given = match self.bytes < limits::POLL_BYTES {
+            true => hand_out(pipeline, claimed.head, asked.session).await,
+            false => Ok(Handed::Back("there was enough for one answer")),
+        };
+        match given {
+            Ok(Handed::Out(call, size)) => {
+                self.bytes += size;
+                self.taken.push(*call);
+            }
+            Ok(Handed::Ended) => {}
+            Ok(Handed::Back(why)) => give_back(pipeline, call, held, why).await,
+            Err(e) => {
+                tracing::warn!(%call, error = %e, "a claimed call can not be handed out");
+                give_back(pipeline, call, held, "it could not be read").await;
+            }
+        }
     }
 }
 

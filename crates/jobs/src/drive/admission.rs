@@ -1,180 +1,251 @@
 //! Rate limits in front of a call: everything here happens before `started` is recorded, so a job that waits for a
 //! limit has begun nothing that anybody could wonder about.
 //!
-//! A short wait stays in memory with the job held. A longer one is recorded with its tokens, the job gives up its
-//! holder, and a timer wakes it a little early. Who comes back too late finds its tokens void and takes others; it then
-//! stays for them, or a busy worker could be too late for ever.
+//! A step either has its tokens, which are good within the horizon, and stays in memory for them; or it has none, stands in
+//! the line of a limit (`shared/limit/decide.rs`), and comes back when its turn is near. Only a wait in the line is long,
+//! so only that is recorded: a place and a timer, and the job gives up its holder. Nothing is reserved for it meanwhile, so
+//! nobody can be too late for what was: who is claimed late because all slots are busy takes the next token.
 //!
-//! A call may have to pass two limits, its tenant's and everybody's. It takes the token that is farthest away first and
-//! the other when that is near: taken at once, the nearer one would be void before the farther is good, and its place lost.
-//! A token stays good while its step waits for one of another limit ([`still_good`]), or two busy limits
-//! might never have good tokens at the same moment.
+//! A wait on record costs events, and a look that finds nothing costs two more. So there are few of both. Of one job only
+//! the first step stands in a line, the others of the same tool behind it in memory (*aside*), unless its turn is
+//! so far away that they could as well stand in the line themselves. Who stands far back looks after a quarter of its wait,
+//! within bounds: the limit may have been changed, or those before it be gone. Who was overtaken in its turn asks
+//! again after as long as it is overdue.
+//!
+//! A call may have to pass two limits, its tenant's and everybody's. It stands in the line of the one that is
+//! farther away, and takes tokens when both have some: that one's first. A token stays good while its step waits for one of
+//! another limit ([`still_good`]), or two busy limits might never have good tokens at the same moment.
+//!
+//! Calls that other workers take begin when one of them does, so they pass their limits there (`call/desk.rs`); a line of
+//! them is their queue.
 
-use super::{limits, run::Run};
-use crate::{decide::timers, model::limits as job_limits, shared::limit::Spec};
+use super::{
+    asks::{jitter, millis},
+    limits::{Got, Wanted},
+    run::Run,
+};
+use crate::{
+    decide::timers,
+    model::limits as job_limits,
+    shared::limit::{Spec, model::limits},
+};
 use std::time::Duration;
 use tenure_engine::worker::HoldError;
 use tenure_kernel::{error::StoreError, ids::EntityId, time::Timestamp, timers::TimerChange};
 use tenure_steps::{
     desk::{Ask, Asked},
-    events::{LimitWait, StepEvent, StepId, TimerWhy, Token},
+    events::{InLine, LimitWait, StepEvent, StepId, TimerWhy, Token},
 };
 
 /// A wait for a limit that is not longer stays in memory.
-pub const HELD_MAX: Duration = Duration::from_secs(2);
-/// The same for a step that came back too late for its token once.
-pub const HELD_AFTER_LATE_MAX: Duration = Duration::from_secs(30);
-/// A wait on record is looked at again after a tenth of it, within these bounds: somebody may have changed the limit.
+pub const HELD_MAX: Duration = limits::HORIZON;
+/// A wait in the line is looked at again after a quarter of it, within these bounds.
 pub const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(600));
-/// So much before its token is good a waiting job is woken.
-pub const LEAD: Duration = Duration::from_secs(1);
-/// Steps of one job that wait for limits with a timer of their own; the rest comes after them.
+/// Steps of one job that stand in lines with a timer of their own; the rest comes after them.
 pub const WAITS_MAX: usize = 16;
-/// When to ask again where a limit could not be asked.
+/// When to ask again where a limit could not be asked, or who is in turn found no room.
 const AGAIN: Duration = Duration::from_millis(500);
 
 impl Run {
     /// Whether a call of this step may begin now. If not, the step comes back by itself.
     pub(crate) async fn admitted(&mut self, asked: &Asked) -> Result<bool, HoldError> {
         let Ask::Tool { tool, .. } = &asked.ask else { return Ok(true) };
-        let limits::Wanted { limits: wanted, each } =
-            match limits::of(&self.reach, &self.tenant, tool).await {
-                Ok(wanted) if wanted.limits.is_empty() => return Ok(true),
-                Ok(wanted) => wanted,
-                Err(e) => return self.ask_later(asked, e),
-            };
-        let each = each.as_ref();
-        if self.unborn {
+        if self.reach.shop.tools.get(tool).is_none() && self.hands_of(tool).is_none() {
+            // Another worker takes the call, and passes the limits then.
+            return Ok(true);
+        }
+        let (known, pipeline) = (&self.reach.shop.limits, &self.reach.pipeline);
+        match known.of(pipeline, &self.tenant, tool).await {
+            Ok(wanted) if wanted.limits.is_empty() => Ok(true),
             // A limit is asked by a worker that has the job, not by whoever creates it.
-            return Err(HoldError::Lost);
+            _ if self.unborn => Err(HoldError::Lost),
+            Ok(wanted) => match self.pass(asked, &wanted).await {
+                Ok(passes) => Ok(passes),
+                Err(e) => Ok(self.ask_later(asked, &e)),
+            },
+            Err(e) => Ok(self.ask_later(asked, &e)),
         }
-        let step = &asked.step;
-        let now = self.now();
-        let mut tokens = self.reserved(step);
-        let before = tokens.len();
-        tokens = still_good(tokens, &wanted, now);
-        let was_late = tokens.len() < before;
-        // Far away: the limit may have been changed or removed since the token was taken.
-        if let Some(far) = tokens.iter().max_by_key(|t| t.from).filter(|t| is_far(t, now)).copied()
-        {
-            match self.reach.shop.limits.free_at(&self.reach.pipeline, far.limit, each).await {
-                Ok(Some(at)) if at >= far.from => {}
-                Ok(_) => tokens.retain(|t| t.limit != far.limit),
-                Err(e) => {
-                    self.tokens.insert(step.clone(), tokens);
-                    return self.ask_later(asked, e);
+    }
+
+    async fn pass(&mut self, asked: &Asked, wanted: &Wanted) -> Result<bool, StoreError> {
+        let (step, each) = (&asked.step, wanted.each.as_ref());
+        let mut tokens = self.tokens.remove(step).unwrap_or_default();
+        let had = tokens.len();
+        tokens = still_good(tokens, &wanted.limits, self.now());
+        // Who comes too late for a token that it had was in turn before.
+        let was_late = tokens.len() < had;
+        let line = self.line_of(step);
+        let mut missing = wanted.limits.clone();
+        missing.retain(|limit| !tokens.iter().any(|t| t.limit == *limit));
+        if missing.len() > 1 {
+            missing = match self.farthest_first(missing, each, &line).await {
+                Ok((missing, None)) => missing,
+                Ok((_, Some((full, free_in)))) => {
+                    return self.stand_in_line(asked, (full, each, free_in), line, tokens).await;
                 }
-            }
-        }
-        if tokens.is_empty() && !was_late && !self.room_for_a_limit() {
-            self.aside.insert(step.clone());
-            return Ok(false);
-        }
-        let missing = |tokens: &[Token]| {
-            let has = |limit: &EntityId| tokens.iter().any(|t| t.limit == *limit);
-            wanted.iter().filter(|l| !has(l)).copied().collect::<Vec<_>>()
-        };
-        let mut wanted = missing(&tokens);
-        if wanted.len() > 1 {
-            wanted = match self.farthest_first(wanted, each).await {
-                Ok(wanted) => wanted,
-                Err(e) => {
-                    self.tokens.insert(step.clone(), tokens);
-                    return self.ask_later(asked, e);
-                }
+                Err(e) => return Err(self.keep(step, line, tokens, e)),
             };
         }
-        for limit in wanted {
-            if tokens.iter().any(|t| is_far(t, now)) {
-                break;
-            }
-            match self.reach.shop.limits.take(&self.reach.pipeline, limit, each).await {
-                Ok(token) => tokens.extend(token),
-                Err(e) => {
-                    self.tokens.insert(step.clone(), tokens);
-                    return self.ask_later(asked, e);
+        for limit in missing {
+            let in_turn = was_late || is_in_turn(&line, limit, self.now());
+            let (known, pipeline) = (&self.reach.shop.limits, &self.reach.pipeline);
+            match known.take(pipeline, limit, each, (&self.tenant, in_turn)).await {
+                Ok(Got::Token { token, .. }) => tokens.push(token),
+                Ok(Got::Gone) => {}
+                Ok(Got::Full { free_in }) => {
+                    return self.stand_in_line(asked, (limit, each, free_in), line, tokens).await;
                 }
+                Err(e) => return Err(self.keep(step, line, tokens, e)),
             }
         }
         let now = self.now();
         let from = tokens.iter().map(|t| t.from).max().unwrap_or(now);
-        let wait = from.since(now);
-        if wait.is_zero() {
+        if from <= now {
             return Ok(true);
         }
-        let held_max = if was_late { HELD_AFTER_LATE_MAX } else { HELD_MAX };
-        if wait <= held_max {
-            self.tokens.insert(step.clone(), tokens);
-            self.limited.insert(step.clone(), from);
-        } else {
-            let (least, most) = LOOK_AGAIN;
-            let look = (wait / 10).clamp(least, most);
-            self.wait_for_limit(asked, tokens, wait.saturating_sub(LEAD).min(look));
-        }
+        self.tokens.insert(step.clone(), tokens);
+        self.limited.insert(step.clone(), from);
         Ok(false)
     }
 
-    /// These limits, the one whose next token is good last before the others.
+    /// Nothing that a step has is lost because a limit could not be asked.
+    fn keep(
+        &mut self,
+        step: &StepId,
+        line: Vec<InLine>,
+        tokens: Vec<Token>,
+        e: StoreError,
+    ) -> StoreError {
+        self.tokens.insert(step.clone(), tokens);
+        self.lines.insert(step.clone(), line);
+        e
+    }
+
+    /// These limits, the one whose next token is good last before the others; and the first of them that has none for this
+    /// step.
     async fn farthest_first(
         &self,
         wanted: Vec<EntityId>,
         each: Option<&Spec>,
-    ) -> Result<Vec<EntityId>, StoreError> {
+        line: &[InLine],
+    ) -> Result<(Vec<EntityId>, Option<(EntityId, Duration)>), StoreError> {
         let (limits, pipeline) = (&self.reach.shop.limits, &self.reach.pipeline);
         let mut known = Vec::new();
         for limit in wanted {
-            known.push((limits.free_at(pipeline, limit, each).await?, limit));
+            let who = (self.tenant.as_str(), is_in_turn(line, limit, self.now()));
+            if let Some((room, at)) = limits.look(pipeline, limit, each, who).await? {
+                known.push((at, room, limit));
+            }
         }
-        known.sort_by_key(|(at, _)| std::cmp::Reverse(*at));
-        Ok(known.into_iter().map(|(_, limit)| limit).collect())
+        known.sort_by_key(|(at, _, _)| std::cmp::Reverse(*at));
+        let full = known.iter().find(|(_, room, _)| !room);
+        let full = full.map(|(at, _, limit)| (*limit, at.since(self.now())));
+        Ok((known.into_iter().map(|(_, _, limit)| limit).collect(), full))
     }
 
-    /// Tokens that this step has already: in memory, or on record from before it waited.
-    fn reserved(&mut self, step: &StepId) -> Vec<Token> {
-        let recorded = || {
-            self.core.loaded.history.steps.get(step).map(|r| r.tokens.clone()).unwrap_or_default()
+    /// Where this step stands: in memory, or on record from before it waited.
+    fn line_of(&mut self, step: &StepId) -> Vec<InLine> {
+        let recorded =
+            || self.core.loaded.history.steps.get(step).map(|r| r.line.clone()).unwrap_or_default();
+        self.lines.remove(step).unwrap_or_else(recorded)
+    }
+
+    /// There is no token for this step yet.
+    async fn stand_in_line(
+        &mut self,
+        asked: &Asked,
+        (limit, each, free_in): (EntityId, Option<&Spec>, Duration),
+        mut line: Vec<InLine>,
+        tokens: Vec<Token>,
+    ) -> Result<bool, StoreError> {
+        let Ask::Tool { tool, .. } = &asked.ask else { return Ok(true) };
+        let step = &asked.step;
+        let here = match line.iter().position(|p| p.limit == limit) {
+            Some(at) => line.remove(at),
+            None if !self.may_join(step, tool) => {
+                self.aside.insert(step.clone());
+                return Ok(false);
+            }
+            None => {
+                let (known, pipeline) = (&self.reach.shop.limits, &self.reach.pipeline);
+                match known.join(pipeline, limit, each, &self.tenant).await {
+                    Ok(Some(at)) => InLine { limit, at },
+                    // It is gone: the step looks again at once.
+                    Ok(None) => InLine { limit, at: self.now() },
+                    Err(e) => return Err(self.keep(step, line, tokens, e)),
+                }
+            }
         };
-        self.tokens.remove(step).unwrap_or_else(recorded)
-    }
-
-    /// More than a few timers are of no use: what waits behind them waits longer anyway.
-    fn room_for_a_limit(&self) -> bool {
-        let state = &self.core.loaded.state;
-        let mine = state.timers.iter().filter(|t| t.why == TimerWhy::Limit).count();
-        let full = state.waits.len() + state.timers.len() >= job_limits::WAITS_MAX;
-        // Without a timer of its own kind nothing would bring it back.
-        mine < WAITS_MAX && !(full && mine > 0)
-    }
-
-    fn ask_later(&mut self, asked: &Asked, e: StoreError) -> Result<bool, HoldError> {
-        if self.unborn {
-            return Err(HoldError::Lost);
+        // What it waits for stands last.
+        line.push(here);
+        let now = self.now();
+        let wait = match here.at.since(now) {
+            left if left > limits::LEAD => {
+                let (least, most) = LOOK_AGAIN;
+                (left - limits::LEAD).min((left / 4).clamp(least, most))
+            }
+            // In turn, and overtaken: by another tenant, or because it is late.
+            _ => {
+                let overdue = now.since(here.at).clamp(AGAIN, LOOK_AGAIN.1);
+                let pause = jitter(overdue, self.reach.pipeline.rt().random());
+                pause.max(free_in.saturating_sub(limits::LEAD)).min(LOOK_AGAIN.1)
+            }
+        };
+        let full = !self.is_room_for_a_timer();
+        if wait <= HELD_MAX || full {
+            // Without room for a timer the job stays here, and looks again.
+            self.limited.insert(step.clone(), now + wait.min(HELD_MAX));
+            self.tokens.insert(step.clone(), tokens);
+            self.lines.insert(step.clone(), line);
+        } else {
+            self.wait_for_turn(asked, line, wait);
         }
-        tracing::debug!(job = %self.id, step = %asked.step, error = %e, "a limit can not be asked now");
-        let at = self.now() + AGAIN;
-        self.limited.insert(asked.step.clone(), at);
         Ok(false)
     }
 
-    fn wait_for_limit(&mut self, asked: &Asked, tokens: Vec<Token>, after: Duration) {
-        let Ask::Tool { tool, arguments_hash, .. } = &asked.ask else { return };
-        let state = &self.core.loaded.state;
-        if state.waits.len() + state.timers.len() >= job_limits::WAITS_MAX {
-            // No room for a timer: the job stays here, and looks again.
-            let at = self.now() + HELD_MAX;
-            self.tokens.insert(asked.step.clone(), tokens);
-            self.limited.insert(asked.step.clone(), at);
-            return;
+    /// Whether a step may stand in a line: the first of its job and tool, and more where that one's turn is far away.
+    fn may_join(&self, step: &StepId, tool: &str) -> bool {
+        let in_memory = self.lines.keys().any(|s| s != step && self.tool_asked(s) == Some(tool));
+        let timers = self.core.loaded.state.timers.iter();
+        let mut others =
+            timers.filter(|t| t.why == TimerWhy::Limit && t.tool.as_deref() == Some(tool));
+        let far = self.now() + LOOK_AGAIN.1;
+        let room = others.clone().count() < WAITS_MAX && self.is_room_for_a_timer();
+        !in_memory
+            && (others.clone().next().is_none()
+                || room && others.all(|t| t.place.is_some_and(|p| p.at > far)))
+    }
+
+    fn tool_asked(&self, step: &StepId) -> Option<&str> {
+        match &self.core.asks.get(step)?.ask {
+            Ask::Tool { tool, .. } => Some(tool),
+            _ => None,
         }
-        let (step, after_ms) = (asked.step.clone(), super::asks::millis(after));
+    }
+
+    fn is_room_for_a_timer(&self) -> bool {
+        let state = &self.core.loaded.state;
+        state.waits.len() + state.timers.len() < job_limits::WAITS_MAX
+    }
+
+    fn ask_later(&mut self, asked: &Asked, e: &StoreError) -> bool {
+        tracing::debug!(job = %self.id, step = %asked.step, error = %e, "a limit can not be asked now");
+        let at = self.now() + AGAIN;
+        self.limited.insert(asked.step.clone(), at);
+        false
+    }
+
+    fn wait_for_turn(&mut self, asked: &Asked, line: Vec<InLine>, after: Duration) {
+        let Ask::Tool { tool, arguments_hash, .. } = &asked.ask else { return };
+        let (step, after_ms) = (asked.step.clone(), millis(after));
         self.pending.timers.push(TimerChange::set(timers::step(&step), after));
         let (tool, arguments_hash) = (tool.clone(), arguments_hash.clone());
-        let limit = Some(Box::new(LimitWait { tool, arguments_hash, tokens }));
+        let limit = Some(Box::new(LimitWait { tool, arguments_hash, tokens: Vec::new(), line }));
         let place = asked.place.clone();
         self.record(StepEvent::TimerSet { step, why: TimerWhy::Limit, after_ms, place, limit });
     }
 
-    /// Steps whose token is good by now go on; all of them where the job is to stop.
+    /// Steps whose token is good by now, or whose turn has come, go on; all of them where the job is to stop.
     pub(super) fn wake_limited(&mut self) {
         if self.limited.is_empty() {
             return;
@@ -191,21 +262,17 @@ impl Run {
         }
     }
 
-    /// A limit's timer fired: who stood behind it may try as well.
-    pub(super) fn wake_aside(&mut self) {
-        for step in std::mem::take(&mut self.aside) {
-            self.requeue(step);
+    /// Whoever stands behind another step of its tool tries as soon as that one is out of the line: it has its token, or
+    /// the flow no longer waits for it. Whether there was one.
+    pub(super) fn wake_aside(&mut self) -> bool {
+        let may =
+            |step: &StepId| self.tool_asked(step).is_none_or(|tool| self.may_join(step, tool));
+        let awake: Vec<StepId> = self.aside.iter().filter(|step| may(step)).cloned().collect();
+        for step in &awake {
+            self.aside.remove(step);
+            self.requeue(step.clone());
         }
-    }
-
-    /// Timers go in other ways too: a step that the flow no longer waits for takes its own with it. Whoever stands
-    /// behind has then nobody to wake it, so it tries as soon as there is room. Whether there was.
-    pub(super) fn wake_aside_if_room(&mut self) -> bool {
-        let wakes = !self.aside.is_empty() && self.room_for_a_limit();
-        if wakes {
-            self.wake_aside();
-        }
-        wakes
+        !awake.is_empty()
     }
 
     fn requeue(&mut self, step: StepId) {
@@ -221,9 +288,9 @@ impl Run {
     }
 }
 
-/// Whether nobody stays in memory for this token.
-fn is_far(token: &Token, now: Timestamp) -> bool {
-    token.from.since(now) > HELD_MAX
+/// Whether the turn of a step at this limit has come.
+fn is_in_turn(line: &[InLine], limit: EntityId, now: Timestamp) -> bool {
+    line.iter().any(|p| p.limit == limit && p.at <= now + limits::LEAD)
 }
 
 /// The tokens that a step can still use: all that are wanted while the last of them is good, else those that are.

@@ -166,7 +166,6 @@ impl Run {
     /// undo what it did, it is told that it did nothing.
     fn tell_dropped(&mut self, step: &StepId) {
         let asked = self.core.asks.get(step).cloned();
-        self.limited.remove(step);
         self.close_dropped(step);
         let record = self.core.loaded.history.steps.get(step);
         if !self.core.driver.awaits(step) || record.is_some_and(|r| r.outcome.is_some()) {
@@ -187,6 +186,9 @@ impl Run {
     fn close_dropped(&mut self, step: &StepId) {
         self.core.queue.retain(|s| s != step);
         self.core.asks.remove(step);
+        self.limited.remove(step);
+        self.aside.remove(step);
+        self.lines.remove(step);
         let record = self.core.loaded.history.steps.get(step);
         let open = record.filter(|r| r.outcome.is_none() && !r.dropped && r.child.is_none());
         if open.is_some() {
@@ -692,7 +694,7 @@ impl Run {
 }
 
 /// Between half of it and all of it, so that those who failed together do not come back together.
-fn jitter(pause: Duration, random: u64) -> Duration {
+pub(super) fn jitter(pause: Duration, random: u64) -> Duration {
     let share = f64::from(u32::try_from(random >> 32).unwrap_or(0)) / f64::from(u32::MAX);
     pause.mul_f64(0.5 + share / 2.0)
 }

@@ -5,7 +5,7 @@
 //! which takes it under a session of its own and does what `drive/calls` does for its own jobs. It says how the call ended
 //! in the words of any worker that takes calls, so what comes too late is evidence here as there.
 
-use super::{Shop, points};
+use super::{Leave, Shop, points};
 use crate::{
     call::{
         desk::{self, Handed, Said, Taken},
@@ -99,7 +99,12 @@ async fn take(shop: &Shop, held: &mut Held) -> Result<(), StoreError> {
     let rt = pipeline.rt().clone();
     let (id, under) = (held.id(), (held.keeper().id(), held.head.epoch));
     let head = held.head.clone();
-    let handed = heard(&*rt, || desk::hand_out(&pipeline, head.clone(), under.0)).await;
+    let leave = heard(&*rt, || has_leave(shop, held)).await;
+    let handed = match leave {
+        Ok(true) => heard(&*rt, || desk::hand_out(&pipeline, head.clone(), under.0)).await,
+        Ok(false) => Ok(Handed::Back("it waits for a rate limit")),
+        Err(e) => Err(e),
+    };
     let begins = match handed {
         Ok(Handed::Out(taken, _)) => match shop.tools.get(&taken.state.tool).cloned() {
             Some(spec) => Ok((*taken, spec)),
@@ -145,6 +150,30 @@ async fn take(shop: &Shop, held: &mut Held) -> Result<(), StoreError> {
     }
     held.ended_by_others();
     Ok(())
+}
+
+/// How long a call that a limit holds back stays with the worker that has claimed it. Then it goes back to its queue, and
+/// calls of other tools have a turn.
+const LEAVE_WITHIN: Duration = Duration::from_secs(5);
+
+/// Whether the call may begin now, by its limits; waits for that a little.
+async fn has_leave(shop: &Shop, held: &Held) -> Result<bool, StoreError> {
+    let (pipeline, state) = (held.keeper().pipeline(), desk::state_of(&held.head)?);
+    if state.what != What::Call {
+        return Ok(true);
+    }
+    let until = pipeline.rt().mono() + LEAVE_WITHIN;
+    loop {
+        let wait = match shop.limits.leave(pipeline, &held.head.tenant, &state.tool).await? {
+            Leave::Unlimited | Leave::Now(_) => return Ok(true),
+            Leave::In(wait) => wait,
+        };
+        let left = until.saturating_sub(pipeline.rt().mono());
+        if left.is_zero() || held.stopping() || !held.may_act() {
+            return Ok(false);
+        }
+        first(pipeline.rt().sleep(wait.min(left)), held.until_stopping()).await;
+    }
 }
 
 /// Makes the call, or asks about one, within its time and for as long as somebody wants it.

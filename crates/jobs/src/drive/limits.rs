@@ -1,16 +1,16 @@
-//! What a worker knows of limits: which there are, and the tokens it has taken ahead.
+//! What a worker, or a server that hands calls out, knows of limits: which there are, and the tokens it has taken ahead.
 //!
 //! The road not taken is to ask a limit by mail for each call: two commits and a turn of the due loop between a step and
 //! the next. Here a block of tokens is one commit, and a call that finds one in memory pays nothing.
 
-use super::Reach;
 use crate::shared::{
     amend,
     limit::{
-        Limit, Spec, State, Token,
+        Event, Limit, Spec, State, Token,
         book::{self, LimitBook},
-        decide, desk, each,
-        model::EVERYBODY,
+        decide::{self, Take},
+        desk, each,
+        model::{EVERYBODY, limits::LEAD},
     },
 };
 use std::{
@@ -35,6 +35,8 @@ use tenure_kernel::{
 pub const BOOK_GOOD_FOR: Duration = Duration::from_secs(2);
 /// How often a block is asked for when others are faster.
 const TRIES: u32 = 16;
+/// A limit that was read longer ago is read again before it is believed that there is no token: it may have been changed.
+const BASE_GOOD_FOR: Duration = Duration::from_millis(500);
 
 /// Books of tenants that a worker keeps in mind; with more it begins anew.
 const BOOKS_MAX: usize = 10_000;
@@ -165,40 +167,24 @@ impl Base {
     }
 }
 
-/// The limits that a call of this tool has to pass. Costs a look at two numbers where there are none at all.
-pub(crate) async fn of(reach: &Reach, tenant: &str, tool: &str) -> Result<Wanted, StoreError> {
-    let limits = &reach.shop.limits;
-    limits.common.know(reach, EVERYBODY).await?;
-    let mut wanted = Wanted::default();
-    let mut instead = wanted.add(&limits.common, tenant, tool);
-    if limits.common.tenants.load(Relaxed) {
-        let own = limits.own(tenant);
-        own.know(reach, tenant).await?;
-        instead |= wanted.add(&own, tenant, tool);
-    }
-    wanted.each = wanted.each.filter(|_| !instead);
-    wanted.limits.extend(wanted.each.as_ref().map(Spec::id));
-    Ok(wanted)
-}
-
 impl Known {
     /// Makes sure that what is known is good enough. `whose` book it is.
-    async fn know(self: &Arc<Self>, reach: &Reach, whose: &str) -> Result<(), StoreError> {
-        let now = micros(reach.pipeline.rt().mono());
+    async fn know(self: &Arc<Self>, pipeline: &Pipeline, whose: &str) -> Result<(), StoreError> {
+        let now = micros(pipeline.rt().mono());
         let look = |now| look(self.read_at.load(Relaxed), self.look_at.load(Relaxed), now);
         let seen = look(now);
         if seen == Look::First {
             let _one = self.looking.lock().await;
             if look(now) == Look::First {
                 self.look_at.store(now + micros(BOOK_GOOD_FOR), Relaxed);
-                self.refresh(&reach.pipeline, whose).await?;
+                self.refresh(pipeline, whose).await?;
             }
         }
         if seen == Look::Beside {
             self.look_at.store(now + micros(BOOK_GOOD_FOR), Relaxed);
-            let (known, pipeline) = (self.clone(), reach.pipeline.clone());
-            let whose = whose.to_owned();
-            reach.pipeline.rt().clone().spawn(Box::pin(async move {
+            let (known, pipeline) = (self.clone(), pipeline.clone());
+            let (rt, whose) = (pipeline.rt().clone(), whose.to_owned());
+            rt.spawn(Box::pin(async move {
                 if let Err(e) = known.refresh(&pipeline, &whose).await {
                     tracing::debug!(error = %e, "which limits there are can not be read now");
                 }
@@ -279,15 +265,40 @@ impl Limits {
         own.entry(tenant.to_owned()).or_default().clone()
     }
 
-    /// From when on a token of this limit would be good. `None`: the limit is gone.
-    pub(crate) async fn free_at(
+    /// The limits that a call of this tool has to pass. Costs a look at two numbers where there are none at all.
+    pub(crate) async fn of(
+        &self,
+        pipeline: &Pipeline,
+        tenant: &str,
+        tool: &str,
+    ) -> Result<Wanted, StoreError> {
+        self.common.know(pipeline, EVERYBODY).await?;
+        let mut wanted = Wanted::default();
+        let mut instead = wanted.add(&self.common, tenant, tool);
+        if self.common.tenants.load(Relaxed) {
+            let own = self.own(tenant);
+            own.know(pipeline, tenant).await?;
+            instead |= wanted.add(&own, tenant, tool);
+        }
+        wanted.each = wanted.each.filter(|_| !instead);
+        wanted.limits.extend(wanted.each.as_ref().map(Spec::id));
+        Ok(wanted)
+    }
+
+    /// How a limit stands, as of now: whether there is a token for this one, and when the next one is good. `None`: the
+    /// limit is gone.
+    pub(crate) async fn look(
         &self,
         pipeline: &Pipeline,
         id: EntityId,
         each: Option<&Spec>,
-    ) -> Result<Option<Timestamp>, StoreError> {
-        let base = Base::follow(pipeline, id, each).await?;
-        Ok(base.and_then(|b| b.state.free_at(b.time.0)))
+        who: (&str, bool),
+    ) -> Result<Option<(bool, Timestamp)>, StoreError> {
+        let Some(base) = Base::follow(pipeline, id, each).await? else { return Ok(None) };
+        let (state, now) = (&base.state, base.time.0);
+        let Some(wish) = decide::take(state, 1, who, now) else { return Ok(None) };
+        let room = wish != Take::Full || self.pool(id).lock().await.has(now);
+        Ok(decide::free_at(state, now).map(|at| (room, at)))
     }
 
     fn pool(&self, id: EntityId) -> Arc<tokio::sync::Mutex<Pool>> {
@@ -298,38 +309,132 @@ impl Limits {
         pools.entry(id).or_default().clone()
     }
 
-    /// One token of a limit, good now or later. `None`: the limit is gone.
+    /// One token of a limit for a tenant, good now or soon; `in_turn` as in [`decide::take`].
     pub(crate) async fn take(
         &self,
         pipeline: &Pipeline,
         id: EntityId,
         each: Option<&Spec>,
-    ) -> Result<Option<Token>, StoreError> {
+        who: (&str, bool),
+    ) -> Result<Got, StoreError> {
         let pool = self.pool(id);
         let mut pool = pool.lock().await;
         for round in 0..TRIES {
-            if pool.base.as_ref().is_none_or(|base| base.is_behind(id, each)) {
-                pool.base = Base::follow(pipeline, id, each).await?;
-            }
-            let Some(base) = &pool.base else { return Ok(None) };
-            let now = base.time.0 + pipeline.rt().mono().saturating_sub(base.time.1);
+            let Some(now) = pool.now(pipeline, id, each).await? else { return Ok(Got::Gone) };
             if let Some(token) = pool.pop(now) {
-                return Ok(Some(token));
+                return Ok(Got::Token { token, good_in: token.from.since(now) });
             }
-            if pool.take_block(pipeline, id, now).await? {
-                continue;
+            match pool.take_block(pipeline, id, who, now).await? {
+                Block::Taken => {}
+                Block::None if pool.is_fresh(pipeline) => {
+                    let free = pool.base.as_ref().and_then(|b| decide::free_at(&b.state, now));
+                    return Ok(Got::Full { free_in: free.unwrap_or(now).since(now) });
+                }
+                Block::None => pool.base = None,
+                Block::Gone => {
+                    pool.base = None;
+                    return Ok(Got::Gone);
+                }
+                Block::Raced => pool.others_were_faster(pipeline, round).await,
             }
-            if pool.base.as_ref().is_some_and(|b| b.state.spec.is_none()) {
-                pool.base = None;
-                return Ok(None);
-            }
-            // Others want the same row: not all again at the same moment.
-            pool.base = None;
-            let pause = pipeline.rt().random() % (1_000 * u64::from(round + 1));
-            pipeline.rt().sleep(Duration::from_micros(pause)).await;
         }
         Err(StoreError::Unavailable(format!("too many take tokens of limit {id} at once")))
     }
+
+    /// A place at the end of a tenant's line: about when its turn comes. `None`: the limit is gone.
+    pub(crate) async fn join(
+        &self,
+        pipeline: &Pipeline,
+        id: EntityId,
+        each: Option<&Spec>,
+        tenant: &str,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        let pool = self.pool(id);
+        let mut pool = pool.lock().await;
+        for round in 0..TRIES {
+            let Some(now) = pool.now(pipeline, id, each).await? else { return Ok(None) };
+            let joined = pool.base.as_ref().and_then(|base| decide::join(&base.state, tenant, now));
+            let Some((event, at)) = joined else {
+                pool.base = None;
+                return Ok(None);
+            };
+            match pool.write(pipeline, id, &event).await? {
+                true => return Ok(Some(at)),
+                false => pool.others_were_faster(pipeline, round).await,
+            }
+        }
+        Err(StoreError::Unavailable(format!("too many stand in the line of limit {id} at once")))
+    }
+
+    /// Leave for one call that begins now, by all limits that it has to pass.
+    pub(crate) async fn leave(
+        &self,
+        pipeline: &Pipeline,
+        tenant: &str,
+        tool: &str,
+    ) -> Result<Leave, StoreError> {
+        let Wanted { limits, each } = self.of(pipeline, tenant, tool).await?;
+        if limits.is_empty() {
+            return Ok(Leave::Unlimited);
+        }
+        let mut tokens = Vec::new();
+        for id in limits {
+            // Who takes calls has its line in their queue.
+            let later = match self.take(pipeline, id, each.as_ref(), (tenant, true)).await? {
+                Got::Gone => continue,
+                Got::Full { free_in } => free_in.saturating_sub(LEAD).max(BASE_GOOD_FOR),
+                Got::Token { token, good_in } => {
+                    tokens.push(token);
+                    match good_in.is_zero() {
+                        true => continue,
+                        false => good_in,
+                    }
+                }
+            };
+            self.put_back(tokens).await;
+            return Ok(Leave::In(later));
+        }
+        Ok(Leave::Now(tokens))
+    }
+
+    /// Tokens that nobody used: the next one may, while they are good.
+    pub(crate) async fn put_back(&self, tokens: Vec<Token>) {
+        for token in tokens.into_iter().rev() {
+            self.pool(token.limit).lock().await.tokens.push_front(token);
+        }
+    }
+}
+
+/// What a limit had to say to a wish for a token.
+#[derive(Debug)]
+pub(crate) enum Got {
+    /// One, good in so long.
+    Token { token: Token, good_in: Duration },
+    /// None within the horizon; the next one is good in so long.
+    Full { free_in: Duration },
+    /// The limit is gone.
+    Gone,
+}
+
+/// Whether a call may begin now.
+#[derive(Debug)]
+pub(crate) enum Leave {
+    /// No limit is in its way.
+    Unlimited,
+    /// It may, with these.
+    Now(Vec<Token>),
+    /// Not before so long from now.
+    In(Duration),
+}
+
+/// What became of a wish for a block.
+enum Block {
+    Taken,
+    None,
+    /// The limit was removed.
+    Gone,
+    /// Others were faster.
+    Raced,
 }
 
 impl Pool {
@@ -343,28 +448,77 @@ impl Pool {
         None
     }
 
-    /// Takes a block. Whether it got one.
+    /// Whether there is one.
+    fn has(&self, now: Timestamp) -> bool {
+        self.tokens.iter().any(|token| token.until >= now)
+    }
+
+    /// The store's time, with the limit known as it was a moment ago. `None`: there is none.
+    async fn now(
+        &mut self,
+        pipeline: &Pipeline,
+        id: EntityId,
+        each: Option<&Spec>,
+    ) -> Result<Option<Timestamp>, StoreError> {
+        if self.base.as_ref().is_none_or(|base| base.is_behind(id, each)) {
+            self.base = Base::follow(pipeline, id, each).await?;
+        }
+        let now = |base: &Base| base.time.0 + pipeline.rt().mono().saturating_sub(base.time.1);
+        Ok(self.base.as_ref().map(now))
+    }
+
+    fn is_fresh(&self, pipeline: &Pipeline) -> bool {
+        let age = |base: &Base| pipeline.rt().mono().saturating_sub(base.time.1);
+        self.base.as_ref().is_some_and(|base| age(base) <= BASE_GOOD_FOR)
+    }
+
+    /// Others want the same row: not all again at the same moment.
+    async fn others_were_faster(&mut self, pipeline: &Pipeline, round: u32) {
+        self.base = None;
+        let pause = pipeline.rt().random() % (1_000 * u64::from(round + 1));
+        pipeline.rt().sleep(Duration::from_micros(pause)).await;
+    }
+
     async fn take_block(
         &mut self,
         pipeline: &Pipeline,
         id: EntityId,
+        who: (&str, bool),
         now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        let Some(base) = &self.base else { return Ok(false) };
+    ) -> Result<Block, StoreError> {
+        let Some(base) = &self.base else { return Ok(Block::Raced) };
         // As many as are wanted, found out by doubling; those who did not use them all begin anew.
         let size = if self.wasted { 1 } else { self.size.saturating_mul(2).max(1) };
-        let Some((event, tokens)) = decide::take(&base.state, size, now) else { return Ok(false) };
+        let (event, tokens) = match decide::take(&base.state, size, who, now) {
+            None => return Ok(Block::Gone),
+            Some(Take::Full) => return Ok(Block::None),
+            Some(Take::Given(event, tokens)) => (event, tokens),
+        };
+        if !self.write(pipeline, id, &event).await? {
+            return Ok(Block::Raced);
+        }
+        (self.size, self.wasted) = (u32::try_from(tokens.len()).unwrap_or(1), false);
+        self.tokens = tokens.into();
+        Ok(Block::Taken)
+    }
+
+    /// Writes on the version that was read. Whether nobody was faster.
+    async fn write(
+        &mut self,
+        pipeline: &Pipeline,
+        id: EntityId,
+        event: &Event,
+    ) -> Result<bool, StoreError> {
+        let Some(base) = &self.base else { return Ok(false) };
         let mut state = base.state.clone();
-        Limit::apply(&mut state, &event);
+        Limit::apply(&mut state, event);
         let expect = Expect::Nobody { epoch: base.epoch, version: base.version };
-        let events = vec![NewEvent::new(Limit::name(&event), Body::json(&event))];
+        let events = vec![NewEvent::new(Limit::name(event), Body::json(event))];
         let mut commit = Commit::new(pipeline.commit_id(), id, expect, events);
         commit.state = Some(encode_state::<Limit>(&state));
         match pipeline.commit(commit).await? {
             CommitAnswer::Committed(done) => {
                 let time = (done.at, pipeline.rt().mono());
-                (self.size, self.wasted) = (u32::try_from(tokens.len()).unwrap_or(1), false);
-                self.tokens = tokens.into();
                 self.base = Some(Base { version: done.version, epoch: done.epoch, state, time });
                 Ok(true)
             }

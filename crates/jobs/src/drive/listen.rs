@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     decide::{self, AskMail, MailSays, timers},
-    model::{JobEvent, OpenTimer, OwnEvent},
+    model::{JobEvent, OwnEvent},
 };
 use tenure_engine::{
     session::Hint,
@@ -20,7 +20,7 @@ use tenure_kernel::{
     timers::TimerChange,
 };
 use tenure_steps::{
-    events::{StepEvent, StepId, TimerWhy},
+    events::{StepEvent, StepId},
     saga::Undo,
 };
 
@@ -134,10 +134,6 @@ impl Run {
             ) => {
                 let step = step.clone();
                 self.stuck.retain(|s| s.step != step);
-                let limit = |t: &OpenTimer| t.step == step && t.why == TimerWhy::Limit;
-                if self.state().timers.iter().any(limit) {
-                    self.wake_aside();
-                }
                 Some(step)
             }
             _ => None,

@@ -28,10 +28,11 @@ mod settling;
 mod undoing;
 mod write;
 
-pub use admission::{HELD_AFTER_LATE_MAX, HELD_MAX, LEAD};
+pub use admission::{HELD_MAX, LOOK_AGAIN};
 pub use calls::Calls;
 pub(crate) use calls::Testimony;
 pub use ends::{Ending, Ends};
+pub(crate) use limits::Leave;
 pub use limits::{BOOK_GOOD_FOR, Limits};
 pub use load::{LoadError, Loaded, load, meta_of, read_events, read_events_of};
 pub use memory::Memory;

@@ -28,7 +28,7 @@ use tenure_kernel::{
 use tenure_steps::{
     desk::Asked,
     driver::{Driver, End, Turn},
-    events::{StepEvent, StepId, Token},
+    events::{InLine, StepEvent, StepId, Token},
     flow::FlowError,
 };
 use tokio::sync::{mpsc, watch};
@@ -118,6 +118,8 @@ pub(crate) struct Run {
     pub aside: BTreeSet<StepId>,
     /// Tokens of steps that wait here.
     pub tokens: BTreeMap<StepId, Vec<Token>>,
+    /// Where steps that wait here stand in lines.
+    pub lines: BTreeMap<StepId, Vec<InLine>>,
     /// Steps of a cancelled job of which it is being found out whether they happened.
     pub finding: BTreeSet<StepId>,
     /// Those of which nobody could say.
@@ -169,6 +171,7 @@ impl Run {
             limited: BTreeMap::new(),
             aside: BTreeSet::new(),
             tokens: BTreeMap::new(),
+            lines: BTreeMap::new(),
             finding: BTreeSet::new(),
             unknowable: BTreeSet::new(),
             undoing: false,
@@ -221,6 +224,7 @@ impl Run {
             limited: BTreeMap::new(),
             aside: BTreeSet::new(),
             tokens: BTreeMap::new(),
+            lines: BTreeMap::new(),
             finding: BTreeSet::new(),
             unknowable: BTreeSet::new(),
             undoing: false,
@@ -340,7 +344,7 @@ impl Run {
             self.read_mail(held).await?;
             self.draining |= held.stopping();
             self.wake_limited();
-            self.wake_aside_if_room();
+            self.wake_aside();
             self.advance().await?;
             if self.turn_over(held).await? == Next::Over {
                 return Ok(());
@@ -378,7 +382,7 @@ impl Run {
         let full = self.state().is_out() && self.state().calls.len() >= limits::CALLS_MAX;
         let idle = (self.core.queue.is_empty() || full) && self.limited.is_empty();
         if quiet && (idle || held_back) && self.patience_left().is_none() {
-            if !held_back && self.wake_aside_if_room() {
+            if !held_back && self.wake_aside() {
                 return Ok(Next::Again);
             }
             return self.park(held).await;

@@ -97,7 +97,8 @@ impl JobState {
             StepEvent::SignalKept { key, .. } => self.kept.push(key.clone()),
             StepEvent::TimerSet { step, why, limit, .. } => {
                 let tool = limit.as_ref().map(|l| l.tool.clone());
-                self.timers.push(OpenTimer { step: step.clone(), why: *why, tool });
+                let place = limit.as_ref().and_then(|l| l.line.last().copied());
+                self.timers.push(OpenTimer { step: step.clone(), why: *why, tool, place });
             }
             StepEvent::TimerFired { step } => {
                 let sleep = |t: &OpenTimer| t.step == *step && t.why == TimerWhy::Sleep;

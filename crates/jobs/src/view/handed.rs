@@ -1,9 +1,12 @@
 //! Where a call stands that another worker has, or will have: bounded, whatever the history.
 
 use super::HandedView;
-use crate::call::{
-    Call,
-    desk::{state_of, tools_in},
+use crate::{
+    call::{
+        Call,
+        desk::{state_of, tools_in},
+    },
+    shared::limit::waiting::holding_back,
 };
 use std::sync::Arc;
 use tenure_kernel::{
@@ -54,5 +57,8 @@ pub(super) async fn look(
         ahead += usize::from(other.ready_at < head.ready_at && state_of(&other)?.tool == tool);
     }
     handed.ahead = Some(ahead);
+    if let Some((whose, until)) = holding_back(store, &head.tenant, tool).await? {
+        (handed.limit_of, handed.limited_until) = (Some(whose), Some(until));
+    }
     Ok(())
 }

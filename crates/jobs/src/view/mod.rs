@@ -43,6 +43,7 @@ pub use why::why;
 use crate::{
     decide::timers,
     model::{Attention, Failure, Fork, HeldBack, Job, JobState, Parent},
+    shared::limit::waiting::whose,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -209,6 +210,12 @@ pub struct HandedView {
     /// Calls of the tool that wait longer, while it is queued.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ahead: Option<usize>,
+    /// Whose limit holds it back, while it is queued: a tenant, or `*` for the one for all together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_of: Option<String>,
+    /// When that limit lets the next call begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited_until: Option<Timestamp>,
     /// What stands for it, where that is no `call`: `task` for a pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
@@ -239,7 +246,13 @@ pub struct TimerView {
     /// The tool whose limit it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// When it goes on; a pause takes the timer away.
+    /// Whose limit that is: a tenant, or `*` for the one for all together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_of: Option<String>,
+    /// About when its turn at the limit comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub about: Option<Timestamp>,
+    /// When it goes on, or asks the limit again; a pause takes the timer away.
     pub at: Option<Timestamp>,
     /// Attempts that failed so far; from the stream.
     pub attempts: Option<u32>,
@@ -315,6 +328,8 @@ pub fn of_head(head: &Head) -> Result<JobView, StoreError> {
         step: t.step.clone(),
         why: t.why,
         tool: t.tool.clone(),
+        limit_of: t.place.and_then(|p| whose(p.limit, &head.tenant, t.tool.as_deref()?)),
+        about: t.place.map(|p| p.at),
         at: fires(timers::step(&t.step)),
         attempts: None,
         attempts_max: None,
@@ -340,6 +355,8 @@ pub fn of_head(head: &Head) -> Result<JobView, StoreError> {
             held_by: None,
             workers: None,
             ahead: None,
+            limit_of: None,
+            limited_until: None,
             kind: None,
         }),
     };

@@ -5,6 +5,7 @@ use super::{CancelView, HolderView, JobView, TimerView, WaitView};
 use crate::{
     model::{Attention, Failure},
     serving::{Parts, flow_of, parts},
+    shared::limit::model::EVERYBODY,
     terms::UNNAMED,
 };
 use std::time::Duration;
@@ -155,13 +156,18 @@ fn handed(job: &JobView, now: Timestamp) -> Option<String> {
             )
         }
         (Some("queued"), _) => {
+            let whose = limit_of(handed.limit_of.as_deref());
+            let limited = handed.limited_until.filter(|at| *at > now);
             let ahead = match (handed.workers, handed.ahead) {
                 (Some(0), _) => "no live worker has it".to_owned(),
                 (_, Some(n)) if n > 0 => format!("{n} ahead of it"),
                 _ => "the next one with room takes it".to_owned(),
             };
+            let limited = limited.map_or_else(String::new, |at| {
+                format!(", and the rate limit{whose} lets the next call begin {}", when(at, now))
+            });
             format!(
-                "Step {step} waits {since} for a worker with the tool {what}{tool}: {ahead} (call {id}){more}"
+                "Step {step} waits {since} for a worker with the tool {what}{tool}: {ahead}{limited} (call {id}){more}"
             )
         }
         (status, _) => {
@@ -169,6 +175,15 @@ fn handed(job: &JobView, now: Timestamp) -> Option<String> {
             format!("Step {step} waits for {what}{tool}, which is {status} (call {id}){more}")
         }
     })
+}
+
+/// Whose limit it is.
+fn limit_of(whose: Option<&str>) -> String {
+    match whose {
+        Some(EVERYBODY) => " (everybody's together)".to_owned(),
+        Some(tenant) => format!(" (of tenant {tenant})"),
+        None => String::new(),
+    }
 }
 
 fn waits(job: &JobView, now: Timestamp) -> String {
@@ -197,8 +212,15 @@ fn waits(job: &JobView, now: Timestamp) -> String {
         let until = timer.at.map_or("a time that a pause took away".into(), |t| when(t, now));
         let step = &timer.step;
         if let (TimerWhy::Limit, Some(tool)) = (timer.why, &timer.tool) {
+            let whose = limit_of(timer.limit_of.as_deref());
+            // A place in the line is an estimate. Behind it stand those who could not say so.
+            let turn = match timer.about {
+                Some(about) if about > now => format!("its turn comes about {}", when(about, now)),
+                Some(about) => format!("it is its turn since {}", at(about)),
+                None => "it stands in the line".to_owned(),
+            };
             return format!(
-                "Step {step} waits for the rate limit of {tool} until {until}{}",
+                "Step {step} waits for the rate limit of {tool}{whose}: {turn}, and it asks next {until}{}",
                 more(1)
             );
         }

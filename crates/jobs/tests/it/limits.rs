@@ -1,9 +1,16 @@
 //! Rate limits: the virtual schedule with takers whose clocks are wrong, and jobs that wait for it.
 
-use crate::support::{Outside, World, config, machines};
+use crate::support::{Outside, World, config, machines, store};
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 use tenure_bell::InProcess;
 use tenure_edge::{SystemClock, TokioRuntime};
 use tenure_engine::pipeline::Pipeline;
@@ -12,20 +19,23 @@ use tenure_jobs::{
     drive::{JobOptions, Shop},
     shared::limit::{
         Limit, Spec, State, Token,
-        decide::{set, take},
-        desk::{LimitError, Limits, check, id_of, rate},
-        model::{EVERYBODY, Event},
+        decide::{self, Take, free_at, join, set, waiting},
+        desk::{LimitError, Limits, check, id_of, rate, rate_text},
+        model::{EVERYBODY, Event, limits::*},
     },
     submit::Submission,
     view,
 };
 use tenure_kernel::{
+    error::StoreError,
     ids::EntityId,
     judge::Judge,
     machine::{Machine, decode_event},
-    store::{HeadFilter, Store},
+    runtime::BoxFuture,
+    store::{Answer, HeadFilter, Op, Store},
     time::Timestamp,
 };
+use tenure_proving::layer::{Layer, Layered};
 use tenure_steps::{
     Ctx, FlowError,
     flow::{FlowSpec, Flows},
@@ -39,6 +49,24 @@ pub(crate) fn spec(count: u32, per_ms: u64, burst: u32, block: u32) -> Spec {
 
 pub(crate) fn at(ms: i64) -> Timestamp {
     Timestamp::from_micros(1_800_000_000_000_000 + ms * 1_000)
+}
+
+/// Takes for one tenant, in turn; nothing where there is no token yet.
+fn take(state: &State, count: u32, now: Timestamp) -> Option<(Event, Vec<Token>)> {
+    take_for("t", true, state, count, now)
+}
+
+fn take_for(
+    tenant: &str,
+    in_turn: bool,
+    state: &State,
+    count: u32,
+    now: Timestamp,
+) -> Option<(Event, Vec<Token>)> {
+    match decide::take(state, count, (tenant, in_turn), now).expect("there is a limit") {
+        Take::Given(event, tokens) => Some((event, tokens)),
+        Take::Full => None,
+    }
 }
 
 /// In every window at most rate × window + burst + `more` of these moments.
@@ -81,9 +109,15 @@ proptest! {
         for (taker, pause, skew, size, when) in steps {
             now += pause;
             let (read, base) = seen[taker].clone();
-            let (event, tokens) = take(&base, size, at(now + skew)).unwrap();
+            let whose = ["a", "b", "c"][taker % 3];
+            let taken = take_for(whose, pause % 2 == 0, &base, size, at(now + skew));
+            if taken.is_none() && read == version {
+                let (event, _) = join(&base, whose, at(now + skew)).unwrap();
+                Limit::apply(&mut state, &event);
+                version += 1;
+            }
             // Compare and set: one that read an older version gets nothing, and reads anew.
-            if read == version {
+            if let Some((event, tokens)) = taken.filter(|_| read == version) {
                 Limit::apply(&mut state, &event);
                 version += 1;
                 for Token { from: good, until, .. } in tokens {
@@ -157,6 +191,102 @@ fn what_is_wrong_with_a_limit_is_said_with_its_field() {
         assert!(matches!(rate(bad), Err(LimitError::Bad { field: "rate", .. })), "{bad}");
     }
     assert!(check(&spec(1_000, 1_000, 1, Spec::block_for(1_000, 1_000))).is_ok());
+}
+
+#[test]
+fn nobody_takes_beyond_the_horizon_and_one_tenant_leaves_room_for_the_next() {
+    let mut state = State { spec: Some(spec(10, 1_000, 1, 1)), ..State::default() };
+    let all = |state: &mut State, tenant: &str, in_turn: bool| {
+        let mut last = at(0);
+        while let Some((event, tokens)) = take_for(tenant, in_turn, state, 1, at(0)) {
+            Limit::apply(state, &event);
+            last = tokens[0].from;
+        }
+        last
+    };
+    let tenants = ["many", "more", "most"];
+    let ends = tenants.map(|tenant| all(&mut state, tenant, true));
+    assert_eq!(ends[0], at(0) + HORIZON / 2, "one alone has half of it");
+    assert!(ends.is_sorted_by(|a, b| a < b), "and there is room for each that comes: {ends:?}");
+    assert!(ends[2] <= at(0) + HORIZON);
+    for n in 0..100 {
+        let newest = all(&mut state, &format!("tenant {n}"), true);
+        assert!(newest <= at(0) + HORIZON);
+    }
+    assert!(state.held.len() <= TENANTS_MAX);
+    // A tenant's own limit is for it alone, and has the same horizon.
+    let own = Spec { tenant: "t".into(), ..spec(10, 1_000, 1, 1) };
+    let mut own = State { spec: Some(own), ..State::default() };
+    assert_eq!(all(&mut own, "t", true), at(0) + HORIZON / 2);
+    // And nothing is lost for longer than that, whoever took it.
+    assert!(take(&own, 1, at(3_000)).is_some());
+}
+
+#[test]
+fn a_line_that_comes_is_not_overtaken_by_its_own_tenant_and_one_that_does_not_is_forgotten() {
+    let mut state = State { spec: Some(spec(10, 1_000, 1, 1)), ..State::default() };
+    while let Some((event, _)) = take(&state, 1, at(0)) {
+        Limit::apply(&mut state, &event);
+    }
+    let mut places = Vec::new();
+    for _ in 0..1_000 {
+        let (event, place) = join(&state, "t", at(0)).unwrap();
+        Limit::apply(&mut state, &event);
+        places.push(place);
+    }
+    let apart = |p: &[Timestamp]| p[1].since(p[0]) == Duration::from_millis(100);
+    assert!(places.windows(2).all(apart), "each has its own moment");
+    assert_eq!(waiting(&state, at(0)), 1_000);
+    for (n, place) in places.iter().enumerate().take(300) {
+        // Each comes a second before its turn, and gets what it came for.
+        let now = Timestamp::from_micros(place.as_micros() - 1_000_000);
+        assert_eq!(take_for("t", false, &state, 1, now), None, "{n}: out of turn");
+        let (event, tokens) = take_for("t", true, &state, 1, now).expect("it is its turn");
+        assert_eq!(tokens[0].from, *place);
+        Limit::apply(&mut state, &event);
+        if n == 200 {
+            let other = take_for("other", false, &state, 1, now);
+            assert!(other.is_some(), "another tenant finds room at any time");
+        }
+    }
+    assert_eq!(waiting(&state, at(30_000)), 700);
+    // One of many other tenants stands in a line of its own, and those behind the first few share one.
+    let mut many = state.clone();
+    for n in 0..2 * TENANTS_MAX {
+        let tenant = format!("tenant {n}");
+        let (event, place) = join(&many, &tenant, at(30_000)).unwrap();
+        assert!(place < at(60_000), "{tenant} waits until {place}");
+        Limit::apply(&mut many, &event);
+    }
+    assert!(many.lines.len() <= TENANTS_MAX + 1);
+    // The others are cancelled. Whoever comes finds the limit idle, and the line is no more.
+    let (event, tokens) = take_for("t", false, &state, 1, at(60_000)).unwrap();
+    assert_eq!(tokens[0].from, at(60_000));
+    Limit::apply(&mut state, &event);
+    assert_eq!(waiting(&state, at(60_000)), 0);
+}
+
+#[test]
+fn a_limit_that_is_set_again_as_it_is_forgets_only_what_nobody_may_have_promised() {
+    let spec = spec(10, 1_000, 1, 10);
+    let mut state = State { spec: Some(spec.clone()), ..State::default() };
+    while let Some((event, _)) = take(&state, 1, at(0)) {
+        Limit::apply(&mut state, &event);
+    }
+    assert!(!decide::is_beyond_all(&state, &spec, at(0)), "it would be a present");
+    state.next_ns += 3_600_000_000_000;
+    assert!(decide::is_beyond_all(&state, &spec, at(0)), "a clock was an hour ahead");
+    let event = set(Some(&state), spec, None, at(0));
+    Limit::apply(&mut state, &event);
+    assert!(take(&state, 1, at(100)).is_some());
+}
+
+#[test]
+fn a_rate_is_shown_as_it_was_given() {
+    for text in ["10/s", "600/m", "1000/h", "5000/d"] {
+        let (count, per_ms) = rate(text).unwrap();
+        assert_eq!(rate_text(&Spec { count, per_ms, ..Spec::default() }), text);
+    }
 }
 
 async fn calls(ctx: Ctx, n: u32) -> Result<Value, FlowError> {
@@ -251,15 +381,16 @@ async fn a_long_wait_is_on_record_and_says_what_for() {
     let head = world.head(second).await;
     let seen = view::view(&world.store, &head).await.unwrap();
     let why = view::why(&seen, world.store.now().await.unwrap());
-    assert!(why.contains("waits for the rate limit of raise until"), "{why}");
+    let says = "waits for the rate limit of raise (everybody's together): its turn comes about";
+    assert!(why.contains(says), "{why}");
     assert!(world.story(second).await.contains("\"limit:raise\""), "{}", world.story(second).await);
     assert_eq!(
         world.count(second, "tool_invocation_started").await,
         0,
         "it waits before it starts"
     );
-    // Forty steps wait behind sixteen timers, and a cancel ends them all.
-    assert_eq!(world.count(second, "timer_set").await, 16);
+    // Forty steps wait behind the first, and a cancel ends them all.
+    assert_eq!(world.count(second, "timer_set").await, 1);
     world.cancel(second).await;
     world.until(second, "cancelled").await;
     assert_eq!(outside.total(), 1);
@@ -267,19 +398,19 @@ async fn a_long_wait_is_on_record_and_says_what_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_comes_back_from_a_long_wait_and_uses_the_token_it_kept() {
+async fn a_job_comes_back_from_a_long_wait_in_its_turn() {
     for replay_always in [false, true] {
         let outside = Outside::default();
         let world = start(&outside, JobOptions { replay_always, ..JobOptions::default() }).await;
         // A token is good for a minute: a machine under load may be late.
-        limited(&world, spec(20, 60_000, 1, 20)).await;
+        limited(&world, spec(10, 60_000, 1, 10)).await;
         let job = world.submit("at_once", json!(2)).await;
         world.until(job, "completed").await;
         assert_eq!(outside.total(), 2);
         assert_eq!(world.count(job, "timer_fired").await, 1, "{}", world.story(job).await);
         let taken =
             Limits(world.node.pipeline.clone()).show(EVERYBODY, "raise").await.unwrap().taken;
-        assert_eq!(taken, 2, "the token that was kept is the one that was used");
+        assert_eq!(taken, 2, "one look, in its turn");
         let second = due_after_the_first(&world.store, id_of(EVERYBODY, "raise")).await;
         assert!(started(&world.store).await[1].as_micros() * 1_000 >= second);
         world.check().await;
@@ -337,23 +468,19 @@ async fn due_after_the_first(store: &Arc<dyn Store>, limit: EntityId) -> i64 {
 fn a_slip_of_the_rate_holds_nobody_back_once_it_is_mended() {
     let slow = spec(1, 86_400_000, 1, 1);
     let mut state = State { spec: Some(slow), ..State::default() };
-    let mut kept = Vec::new();
+    let (event, _) = take(&state, 1, at(0)).unwrap();
+    Limit::apply(&mut state, &event);
     for _ in 0..50 {
-        let (event, tokens) = take(&state, 1, at(0)).unwrap();
+        assert_eq!(take(&state, 1, at(1)), None, "nobody takes tomorrow's token");
+        let (event, _) = join(&state, "t", at(1)).unwrap();
         Limit::apply(&mut state, &event);
-        kept.extend(tokens);
     }
-    let waits = |state: &State, now| {
-        kept.iter().filter(|t| t.from > at(1_500)).all(|t| state.free_at(now) >= Some(t.from))
-    };
-    assert!(waits(&state, at(1)), "nobody who looks again gives up what it has");
-    assert!(state.free_at(at(1)).unwrap() > at(49 * 86_400_000), "that was the slip");
+    assert!(decide::last_place(&state, at(1)).unwrap() > at(50 * 86_400_000), "that was the slip");
     let quick = spec(100, 1_000, 5, 50);
     let mended = set(Some(&state), quick.clone(), None, at(1_000));
     Limit::apply(&mut state, &mended);
-    let sooner = |t: &Token| state.free_at(at(1_000)) < Some(t.from);
-    assert!(kept[1..].iter().all(sooner), "all who wait far away find one that is sooner");
-    let free = state.free_at(at(1_000)).unwrap();
+    assert_eq!(waiting(&state, at(1_000)), 0, "nobody waits for a place of the old rate");
+    let free = free_at(&state, at(1_000)).unwrap();
     assert!(free <= at(1_000) + quick.interval(), "{free}");
     // A change is no present either: what was taken a moment ago stays taken.
     for _ in 0..5 {
@@ -400,7 +527,10 @@ async fn two_limits_on_one_call_are_both_kept() {
         world.until(job, "completed").await;
     }
     assert_eq!(outside.total(), 30);
+    let moments = started(&world.store).await;
     for (whose, spec) in [(EVERYBODY, all), (tenant.as_str(), own)] {
+        // No call begins before its token is good, of the slower limit or of the quicker.
+        never_ahead(&spec, &moments);
         let taken = given_out(&world.store, id_of(whose, &spec.tool)).await;
         assert!(taken >= 30, "{whose}: {taken}");
     }
@@ -479,6 +609,54 @@ async fn a_removal_that_was_cut_in_half_is_finished_by_asking_again() {
     assert_eq!(listed().await, 0);
     let gone = limits.remove("a", &spec.tool, None, false).await.unwrap_err();
     assert!(matches!(gone, LimitError::Absent { .. }), "{gone}");
+}
+
+/// Sets a limit, as another process does, right before the book is written to by this one.
+struct SetBetween {
+    under: Arc<dyn Store>,
+    spec: Spec,
+    armed: AtomicBool,
+}
+
+impl Layer for SetBetween {
+    fn under(&self) -> &dyn Store {
+        &*self.under
+    }
+
+    fn apply_shared(&self, ops: Arc<Vec<Op>>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+        Box::pin(async move {
+            let strikes = |op: &Op| match op {
+                Op::Commit(commit) => commit.events.iter().any(|e| e.name == "limit_struck"),
+                _ => false,
+            };
+            if ops.iter().any(strikes) && self.armed.swap(false, SeqCst) {
+                let limits = Limits(pipeline_on(self.under.clone()));
+                let set = limits.set(self.spec.clone(), None).await.unwrap();
+                assert!(set, "it was removed before");
+            }
+            self.under.apply_shared(ops).await
+        })
+    }
+}
+
+fn pipeline_on(store: Arc<dyn Store>) -> Pipeline {
+    Pipeline::new(store, Arc::new(InProcess::new()), Arc::new(TokioRuntime::current()), &config())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_that_is_set_while_it_is_removed_is_there_and_in_its_book_or_neither() {
+    for tenant in [EVERYBODY, "a"] {
+        let under = store();
+        let spec = Spec { tenant: tenant.into(), ..spec(10, 1_000, 1, 10) };
+        Limits(pipeline_on(under.clone())).set(spec.clone(), None).await.unwrap();
+        let armed = AtomicBool::new(true);
+        let between = SetBetween { under: under.clone(), spec: spec.clone(), armed };
+        let limits = Limits(pipeline_on(Arc::new(Layered(between))));
+        limits.remove(tenant, &spec.tool, None, true).await.unwrap();
+        assert_eq!(limits.show(tenant, &spec.tool).await.unwrap().spec, spec);
+        // What workers look for stands in the book; what is listed is what they find.
+        assert_eq!(limits.list(Some(tenant)).await.unwrap().len(), 1, "{tenant}");
+    }
 }
 
 /// A limit has neither timer nor mail, and is sealed all the same.
@@ -567,7 +745,7 @@ pub(crate) async fn given_out(store: &Arc<dyn Store>, limit: EntityId) -> u64 {
             let Some(event) = decode_event::<Limit>(&event.name, &event.body).unwrap() else {
                 continue;
             };
-            if let (Event::TokensTaken { count, next_ns }, Some(spec)) = (&event, &state.spec) {
+            if let (Event::TokensTaken { count, next_ns, .. }, Some(spec)) = (&event, &state.spec) {
                 let least = i64::from(*count) * i64::try_from(spec.interval().as_nanos()).unwrap();
                 assert!(next_ns - state.next_ns >= least);
                 total += u64::from(*count);

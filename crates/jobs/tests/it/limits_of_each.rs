@@ -185,7 +185,7 @@ fn a_worker_that_knows_an_older_rule_changes_nothing_and_nobody_says_another() {
     // Far ahead under a slow rule: the new one forgets all but a burst, and nobody forgets more.
     let hour = i64::try_from(Duration::from_secs(3_600).as_nanos()).unwrap();
     let soon = at(0).as_micros() * 1_000 + hour;
-    let ahead = State { next_ns: soon, spec: Some(old), taken: 9 };
+    let ahead = State { next_ns: soon, spec: Some(old), taken: 9, ..State::default() };
     let Some(Event::LimitSet { spec, next_ns: Some(next), .. }) = follow(Some(&ahead), &new, at(0))
     else {
         panic!("it is behind")

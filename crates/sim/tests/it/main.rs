@@ -5,6 +5,7 @@ mod determinism;
 mod executor;
 mod gates;
 mod jobs;
+mod limits;
 mod protections;
 mod regressions;
 mod seeds;

@@ -185,15 +185,30 @@ pub struct Token {
     pub until: Timestamp,
 }
 
-/// A tool step that waits for a limit: what it is, since it may have no call yet, and the tokens it has.
+/// A place in the line of a limit: when its turn would come if all before it came in theirs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct InLine {
+    /// The limit.
+    #[serde(rename = "l")]
+    pub limit: EntityId,
+    /// About when.
+    #[serde(rename = "a")]
+    pub at: Timestamp,
+}
+
+/// A tool step that waits for a limit: what it is, since it may have no call yet, and where it stands in the line.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct LimitWait {
     /// The tool.
     pub tool: String,
     /// Digest of its arguments.
     pub arguments_hash: String,
-    /// Kept for it.
+    /// Older programs kept tokens for it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tokens: Vec<Token>,
+    /// Its places; the last one is what it waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub line: Vec<InLine>,
 }
 
 /// What is asked of a tool.

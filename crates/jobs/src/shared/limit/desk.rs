@@ -66,10 +66,14 @@ pub struct LimitView {
     pub spec: Spec,
     /// Tokens given out so far.
     pub taken: u64,
-    /// When a token that is asked for now would be good. Later than now: calls wait.
+    /// About when a call that comes now would begin, at the latest: behind the longest line. Later than now: calls wait.
     pub free_at: Option<Timestamp>,
     /// For how long a call that comes now would wait.
     pub wait_ms: u64,
+    /// Places in its lines to which nobody has come yet. Some of those who took them may be gone, and steps that wait behind
+    /// another one of their job have none.
+    #[serde(default)]
+    pub waiting: u64,
 }
 
 /// The limits of a store.
@@ -96,14 +100,22 @@ impl Limits {
         }
         let changed = amend::<Limit, LimitError>(&self.0, id, &spec.tenant, |state, cx| {
             mine(state, &entry, spec.by_operator)?;
-            if state.is_some_and(|s| s.spec.as_ref() == Some(&spec)) {
+            if state.is_some_and(|s| {
+                s.spec.as_ref() == Some(&spec) && !decide::is_beyond_all(s, &spec, cx.now)
+            }) {
                 return Ok(Decision::default());
             }
             Ok(Decision::event(decide::set(state, spec.clone(), by.clone(), cx.now)))
         });
         let changed = changed.await?.changed;
+        self.list_one(&spec, &entry, book).await?;
+        Ok(changed)
+    }
+
+    /// Makes sure that a limit that is there stands in its book.
+    async fn list_one(&self, spec: &Spec, entry: &Entry, book: &str) -> Result<(), LimitError> {
         // Before the book: what is listed in one that nobody looks for would hold nobody back.
-        if book != EVERYBODY && !common.tenants {
+        if book != EVERYBODY && !self.book(EVERYBODY).await?.tenants {
             let common = book::id_of(EVERYBODY);
             amend::<LimitBook, LimitError>(&self.0, common, EVERYBODY, |state, _| {
                 Ok(match state.is_some_and(|b| b.tenants) {
@@ -117,14 +129,14 @@ impl Limits {
         amend::<LimitBook, LimitError>(&self.0, book::id_of(book), book, |state, _| {
             let none = Book::default();
             let book = state.unwrap_or(&none);
-            if book.limits.contains(&entry) && (!instead || book.instead.contains(&entry)) {
+            if book.limits.contains(entry) && (!instead || book.instead.contains(entry)) {
                 return Ok(Decision::default());
             }
-            room_for(book, &entry, spec.by_operator)?;
+            room_for(book, entry, spec.by_operator)?;
             Ok(Decision::event(book::Event::LimitListed { limit: entry.clone(), instead }))
         })
         .await?;
-        Ok(changed)
+        Ok(())
     }
 
     /// Removes a limit. `by_operator` as in [`Spec`].
@@ -170,6 +182,11 @@ impl Limits {
                 });
             struck |= amended.await?.changed;
         }
+        // Somebody may have set it anew between the two, have found it still in the book, and left that alone. Whoever does so
+        // after this look finds it struck, and lists it. So either sees what the other did.
+        if let Some(view) = self.read(id, self.0.store().now().await?).await? {
+            self.list_one(&view.spec, &limit, tenant).await?;
+        }
         match struck {
             true => Ok(()),
             false => removed,
@@ -204,12 +221,12 @@ impl Limits {
         let Some(head) = self.0.store().head(id).await? else { return Ok(None) };
         let state =
             decode_state::<Limit>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))?;
-        let free_at = state.free_at(now);
+        let (free_at, waiting) = (decide::last_place(&state, now), decide::waiting(&state, now));
         let State { spec, taken, .. } = state;
         Ok(spec.map(|spec| {
             let wait = free_at.map_or(Duration::ZERO, |at| at.since(now));
             let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
-            LimitView { id, spec, taken, free_at, wait_ms }
+            LimitView { id, spec, taken, free_at, wait_ms, waiting }
         }))
     }
 
@@ -321,7 +338,7 @@ pub fn check(spec: &Spec) -> Result<(), LimitError> {
         || !(1_000..=86_400_000).contains(&spec.per_ms)
     {
         let why = format!("{} calls in {} ms is no rate", spec.count, spec.per_ms);
-        return bad("rate", why, "write 10/s, 600/m or 1000/h");
+        return bad("rate", why, "write 10/s, 600/m, 1000/h or 5000/d");
     }
     for (field, value) in [("burst", spec.burst), ("block", spec.block)] {
         if !(1..=limits::BURST_MAX).contains(&value) {
@@ -343,7 +360,20 @@ pub fn check(spec: &Spec) -> Result<(), LimitError> {
     Ok(())
 }
 
-/// A rate as people write it: `10/s`, `600/m`, `1000/h`.
+/// A rate as people write it: the reverse of [`rate`].
+pub fn rate_text(spec: &Spec) -> String {
+    let per = match spec.per_ms {
+        1_000 => "s".to_owned(),
+        60_000 => "m".to_owned(),
+        3_600_000 => "h".to_owned(),
+        86_400_000 => "d".to_owned(),
+        // Nobody can write it.
+        ms => format!("{ms} ms"),
+    };
+    format!("{}/{per}", spec.count)
+}
+
+/// A rate as people write it: `10/s`, `600/m`, `1000/h`, `5000/d`.
 pub fn rate(text: &str) -> Result<(u32, u64), LimitError> {
     let read = || {
         let (count, per) = text.split_once('/')?;
@@ -359,6 +389,6 @@ pub fn rate(text: &str) -> Result<(u32, u64), LimitError> {
     read().ok_or_else(|| LimitError::Bad {
         field: "rate",
         why: format!("{text:?} is no rate"),
-        fix: "write 10/s, 600/m or 1000/h",
+        fix: "write 10/s, 600/m, 1000/h or 5000/d",
     })
 }

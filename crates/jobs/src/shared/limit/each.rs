@@ -113,7 +113,7 @@ impl Limits {
 
 /// Nothing was taken of it.
 pub(super) fn unused(spec: Spec) -> LimitView {
-    LimitView { id: spec.id(), spec, taken: 0, free_at: None, wait_ms: 0 }
+    LimitView { id: spec.id(), spec, taken: 0, free_at: None, wait_ms: 0, waiting: 0 }
 }
 
 fn room_for(book: &Book) -> Result<(), LimitError> {

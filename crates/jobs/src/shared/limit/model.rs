@@ -1,12 +1,11 @@
 //! What a limit is asked to be, what its head keeps, and what can happen to it.
 
 use serde::{Deserialize, Serialize};
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 use tenure_kernel::{
     ids::EntityId,
     machine::{Cx, Decision, Input, Machine, Undecided},
     table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table},
-    time::Timestamp,
 };
 
 pub use tenure_steps::events::Token;
@@ -28,8 +27,19 @@ pub mod limits {
     pub const BLOCK_LASTS_MIN: Duration = Duration::from_millis(250);
     /// Without a word a block lasts so long, or is one token.
     pub const BLOCK_LASTS: Duration = Duration::from_secs(1);
-    /// A worker takes no token ahead that is good later than this.
+    /// Of one block a worker takes no token ahead that is good later than this.
     pub const AHEAD_MAX: Duration = Duration::from_secs(1);
+    /// Nobody takes a token that is good later than this: what is lost with a cancel, and what one tenant can put before
+    /// another, is never more.
+    pub const HORIZON: Duration = Duration::from_secs(4);
+    /// So much may be promised to a tenant that takes one more token out of turn.
+    pub const OWN_AHEAD_MAX: Duration = Duration::from_millis(500);
+    /// So much before its place whoever stands in the line is in turn. More than [`OWN_AHEAD_MAX`]: a line that comes in
+    /// time leaves nothing to those who come later.
+    pub const LEAD: Duration = Duration::from_secs(1);
+    /// Tenants of which a limit for all together remembers what is promised to them, those with the most, and whose lines
+    /// it keeps apart.
+    pub const TENANTS_MAX: usize = 16;
 }
 
 /// What a limit is asked to be.
@@ -95,6 +105,25 @@ pub struct State {
     pub next_ns: i64,
     /// Tokens given out.
     pub taken: u64,
+    /// By tenant, when the place behind the last one in its line would be due, in nanoseconds since 1970: an estimate, see
+    /// [`mod@super::decide`].
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub lines: BTreeMap<String, i64>,
+    /// Of a limit for all together: how much of what is promised ahead is promised to whom, in nanoseconds.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub held: BTreeMap<String, i64>,
+}
+
+/// Who took tokens, and when that was on its clock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taker {
+    /// For whose call.
+    pub tenant: String,
+    /// In nanoseconds since 1970.
+    pub at_ns: i64,
+    /// Its place in the line had come.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub in_turn: bool,
 }
 
 /// What can happen to a limit.
@@ -118,6 +147,16 @@ pub enum Event {
         count: u32,
         /// See [`State::next_ns`].
         next_ns: i64,
+        /// For whom. Older programs did not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        taker: Option<Taker>,
+    },
+    /// Somebody who can not have a token yet stands at the end of the line.
+    PlaceTaken {
+        /// For whose call.
+        tenant: String,
+        /// When that was on its clock, in nanoseconds since 1970.
+        at_ns: i64,
     },
     /// It holds nobody back any more, unless somebody sets it again.
     LimitRemoved {
@@ -153,6 +192,7 @@ pub static TABLE: Table = Table {
         Move { from: &["active"], event: "limit_set", to: SAME },
         Move { from: &["removed"], event: "limit_set", to: "active" },
         Move { from: &["active"], event: "tokens_taken", to: SAME },
+        Move { from: &["active"], event: "place_taken", to: SAME },
         Move { from: &["active"], event: "limit_removed", to: "removed" },
         Move { from: &["active", "removed"], event: "limit_mail_noted", to: SAME },
     ],
@@ -168,6 +208,7 @@ impl Machine for Limit {
         match event {
             Event::LimitSet { .. } => "limit_set",
             Event::TokensTaken { .. } => "tokens_taken",
+            Event::PlaceTaken { .. } => "place_taken",
             Event::LimitRemoved { .. } => "limit_removed",
             Event::LimitMailNoted { .. } => "limit_mail_noted",
         }
@@ -178,11 +219,15 @@ impl Machine for Limit {
             Event::LimitSet { spec, next_ns, .. } => {
                 state.spec = Some(spec.clone());
                 state.next_ns = next_ns.unwrap_or(state.next_ns);
+                // Who waits asks again, and nobody waits for a place of another rate.
+                state.lines.clear();
+                state.held.clear();
             }
-            Event::TokensTaken { count, next_ns } => {
+            Event::TokensTaken { count, next_ns, taker } => {
                 state.taken += u64::from(*count);
-                state.next_ns = *next_ns;
+                super::decide::promise(state, *next_ns, taker.as_ref());
             }
+            Event::PlaceTaken { tenant, at_ns } => super::decide::lengthen(state, tenant, *at_ns),
             Event::LimitRemoved { .. } => state.spec = None,
             Event::LimitMailNoted { .. } => {}
         }
@@ -199,13 +244,5 @@ impl Machine for Limit {
             }
             other => Err(Undecided(format!("a limit does not know {}", other.rule()))),
         }
-    }
-}
-
-impl State {
-    /// From when on a token that is taken now would be good.
-    pub fn free_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let taken = super::decide::take(self, 1, now)?;
-        taken.1.first().map(|t| t.from)
     }
 }
