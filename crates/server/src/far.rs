@@ -217,7 +217,13 @@ impl Poll {
 
     /// Until something may be there. Bells are hints: once per tick it looks without one. `false` if the server stops.
     pub(crate) async fn pause(&mut self, app: &App) -> bool {
-        let nap = app.pipeline().rt().sleep(self.left(app).min(self.tick));
+        self.pause_within(app, None).await
+    }
+
+    /// The same, where it is known that something will be there by itself.
+    pub(crate) async fn pause_within(&mut self, app: &App, within: Option<Duration>) -> bool {
+        let tick = within.map_or(self.tick, |within| within.min(self.tick));
+        let nap = app.pipeline().rt().sleep(self.left(app).min(tick));
         let rung = select_all(self.ears.iter_mut().map(|e| e.heard()));
         !matches!(first(first(rung, app.closing()), nap).await, First::Left(First::Right(())))
     }

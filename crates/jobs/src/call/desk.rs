@@ -127,6 +127,8 @@ pub struct Counter {
     waits: Mutex<HashMap<String, Duration>>,
 }
 
+/// Between two looks for leave lies at least this.
+const LEAVE_LOOK_MIN: Duration = Duration::from_millis(5);
 /// Sessions whose tools are remembered; then the memory starts over.
 const SESSIONS_MAX: usize = 4_096;
 
@@ -316,7 +318,7 @@ impl Counter {
     pub fn next_leave(&self, pipeline: &Pipeline, tools: &[String]) -> Option<Duration> {
         let waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let next = tools.iter().filter_map(|tool| waits.get(tool)).min();
-        next.map(|at| at.saturating_sub(pipeline.rt().mono()))
+        next.map(|at| at.saturating_sub(pipeline.rt().mono()).max(LEAVE_LOOK_MIN))
     }
 }
 

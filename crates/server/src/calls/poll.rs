@@ -168,7 +168,7 @@ pub(super) async fn poll(
         if !undelivered.calls.is_empty() || left.is_zero() {
             return Ok(undelivered.deliver());
         }
-        if !poll.pause(&app).await {
+        if !poll.pause_within(&app, app.counter().next_leave(app.pipeline(), &tools)).await {
             return Ok(Undelivered::none(app.pipeline()).deliver());
         }
     }

@@ -198,7 +198,7 @@ fn limits(limits: &[LimitView]) -> Markup {
             div.cap { h2 { "Rate limits" } }
             @if limits.is_empty() { (empty("No tool is limited.", "tenure limit set --tool http --rate 10/s --burst 20")) }
             @else { div.scroll { table {
-                thead { tr { th { "Tool" } th { "Whose calls" } th { "Rate" } th { "A call now would wait" } th { "Given out" } } }
+                thead { tr { th { "Tool" } th { "Whose calls" } th { "Rate" } th { "A call now would wait" } th { "In line" } th { "Given out" } } }
                 tbody { @for limit in limits { (self::limit(limit)) } }
             } } }
         }
@@ -214,6 +214,7 @@ fn limit(limit: &LimitView) -> Markup {
             td { @if spec.tenant == EVERYBODY { "everybody's together" } @else if spec.tenant == EACH { "each tenant's" } @else { span.tag { (spec.tenant) } } }
             td.nowrap { (spec.count) " in " (span(Duration::from_millis(spec.per_ms))) @if spec.burst > 1 { span.dim { ", " (spec.burst) " at once" } } }
             td.nowrap { @if wait.is_zero() { span.dim { "not at all" } } @else { (span(wait)) } }
+            td.nowrap { @if limit.waiting == 0 { span.dim { "nobody" } } @else { "about " (limit.waiting) } }
             td { (limit.taken) }
         }
     }

@@ -3,7 +3,7 @@
 use super::{
     body::{Json, required},
     catalogue::Name,
-    documents::{LimitDocument, LimitsDocument},
+    documents::{LimitDocument, LimitWaitingDocument, LimitsDocument},
     find::who,
     owned::{Whose, listed, operators},
     submit::tenant,
@@ -21,6 +21,7 @@ use tenure_jobs::shared::limit::{
     Spec,
     desk::{LimitError, LimitView, Limits, rate},
     model::{EACH, EVERYBODY},
+    waiting::Waiting,
 };
 use utoipa::ToSchema;
 
@@ -140,6 +141,25 @@ pub(super) async fn list(
     caller.need(Scope::Read)?;
     let mine = listed(&caller, query.tenant)?;
     Ok(axum::Json(json!({ "limits": limits(&app).list(mine.as_deref()).await? })))
+}
+
+/// Who waits for the limits of a tool: of the caller's tenant, or of all.
+#[utoipa::path(
+    get, path = "/v1/limits/{tool}/waiting", tag = "limits",
+    params(("tool" = String, Path, description = "The tool."), Whose),
+    responses((status = 200, body = LimitWaitingDocument))
+)]
+pub(super) async fn waiting(
+    State(app): State<App>,
+    caller: Caller,
+    Named(Name(tool)): Named<Name>,
+    Params(query): Params<Whose>,
+) -> Result<axum::Json<Waiting>, Problem> {
+    caller.need(Scope::Read)?;
+    // Whoever may see the limits for all of them sees who waits at these, as far as it sees jobs.
+    let asked = query.tenant.filter(|t| t != EVERYBODY && t != EACH);
+    let mine = listed(&caller, asked)?;
+    Ok(axum::Json(limits(&app).waiting(mine.as_deref(), &tool).await?))
 }
 
 /// Removes a limit.

@@ -92,6 +92,7 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(batches::batch))
         .routes(routes!(limits::list))
         .routes(routes!(limits::show, limits::set, limits::remove))
+        .routes(routes!(limits::waiting))
         .routes(routes!(gates::list))
         .routes(routes!(queues::list))
         .routes(routes!(gates::show, gates::set))

@@ -215,7 +215,7 @@ async fn admit_commit(
             if !ids.is_moved_by(app, caller, commit.entity).await? {
                 return Ok(Err(Refusal::Unknown(commit.entity)));
             }
-            if !is_a_take(app, commit).await? {
+            if !is_a_take(app, caller, commit).await? {
                 return Ok(Err(Refusal::Tenure("of a limit a worker takes tokens, as it says")));
             }
         }
@@ -283,7 +283,7 @@ async fn is_from_each(
 
 /// Whether what is done to a limit is the taking of tokens, or what the limit for each tenant says; of other kinds, true.
 /// The judge knows of states only that they follow from events, not how.
-async fn is_a_take(app: &App, commit: &Commit) -> Result<bool, StoreError> {
+async fn is_a_take(app: &App, caller: &Caller, commit: &Commit) -> Result<bool, StoreError> {
     let Some(identity) = app.identities().of(app, commit.entity).await? else { return Ok(true) };
     if identity.kind != limit::model::TABLE.kind {
         return Ok(true);
@@ -302,9 +302,20 @@ async fn is_a_take(app: &App, commit: &Commit) -> Result<bool, StoreError> {
         return Ok(true);
     }
     let Some(event) = of_a_limit(commit) else { return Ok(false) };
-    let fits = limit::decide::is_a_take(&state, &event, now);
+    let fits = limit::decide::is_a_take(&state, &event, now) && is_for_own(caller, &event);
     limit::model::Limit::apply(&mut state, &event);
     Ok(fits && commit.state == Some(encode_state::<limit::model::Limit>(&state)))
+}
+
+/// Whether tokens are taken in the name of the worker's own tenant: what is promised to one leaves it less of the rest.
+fn is_for_own(caller: &Caller, event: &limit::Event) -> bool {
+    match (&caller.tenant, event) {
+        (Some(tenant), limit::Event::TokensTaken { taker, .. }) => {
+            taker.as_ref().is_some_and(|taker| taker.tenant == *tenant)
+        }
+        (Some(mine), limit::Event::PlaceTaken { tenant, .. }) => tenant == mine,
+        _ => true,
+    }
 }
 
 /// A message is delivered in the name of its source's tenant, so its target has to be of the same. One that does

@@ -226,6 +226,9 @@ async fn a_limit_is_set_shown_listed_and_removed() {
         200
     );
     assert_eq!(jobs.get("/v1/limits").await.body["limits"].as_array().map(Vec::len), Some(2));
+    let waiting = jobs.get("/v1/limits/echo/waiting?tenant=*").await;
+    let nobody = json!({ "steps": [], "calls": 0, "complete": true });
+    assert_eq!((waiting.status, waiting.body), (200, nobody));
     for (field, body) in [
         ("rate", json!({})),
         ("rate", json!({ "rate": "fast" })),

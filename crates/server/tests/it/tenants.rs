@@ -14,8 +14,10 @@ use tenure_jobs::{
     crew::{Crew, CrewOptions},
     drive::{JobOptions, Shop},
     shared::limit::{
-        Limit, LimitBook, Spec, book, decide, desk, each,
-        model::{Event as LimitEvent, State},
+        Limit, LimitBook, Spec, book,
+        decide::{self, Take},
+        desk, each,
+        model::{Event as LimitEvent, State, Taker},
     },
 };
 use tenure_kernel::{
@@ -164,18 +166,31 @@ async fn of_a_limit_a_worker_takes_tokens_and_nothing_else() {
         commit.state = Some(encode_state::<Limit>(&after.unwrap_or(state)));
         commit
     };
-    let (take, tokens) = decide::take(&before, 3, now).unwrap();
+    let Some(Take::Given(take, tokens)) = decide::take(&before, 3, ("acme", true), now) else {
+        panic!("there is room")
+    };
     assert_eq!(tokens.len(), 3);
-    let LimitEvent::TokensTaken { count, next_ns } = take else { panic!("{take:?}") };
+    let LimitEvent::TokensTaken { count, next_ns, taker } = take.clone() else {
+        panic!("{take:?}")
+    };
+    let taken = |count, next_ns| {
+        let taker = taker.clone();
+        LimitEvent::TokensTaken { count, next_ns, taker }
+    };
+    let place = |tenant: &str, at_ns| LimitEvent::PlaceTaken { tenant: tenant.into(), at_ns };
+    let another = taker.clone().map(|taker| Taker { tenant: "globex".into(), ..taker });
     let mut spec = before.spec.clone().unwrap();
     spec.count = 1_000_000;
     for (why, event, after) in [
         ("removed", LimitEvent::LimitRemoved { by: None }, None),
         ("raised", LimitEvent::LimitSet { spec: spec.clone(), by: None, next_ns: None }, None),
-        ("for years", LimitEvent::TokensTaken { count, next_ns: i64::MAX / 2 }, None),
-        ("for nothing", LimitEvent::TokensTaken { count, next_ns: before.next_ns }, None),
-        ("too many", LimitEvent::TokensTaken { count: 1_000_000, next_ns }, None),
-        ("none", LimitEvent::TokensTaken { count: 0, next_ns }, None),
+        ("for years", taken(count, i64::MAX / 2), None),
+        ("for nothing", taken(count, before.next_ns), None),
+        ("too many", taken(1_000_000, next_ns), None),
+        ("none", taken(0, next_ns), None),
+        ("for another", LimitEvent::TokensTaken { count, next_ns, taker: another }, None),
+        ("a place in a year", place("acme", next_ns + (1 << 55)), None),
+        ("a place for another", place("globex", next_ns), None),
         ("with another state", take.clone(), Some(State { spec: Some(spec), ..before.clone() })),
     ] {
         let answer = pipeline.commit(commit(&event, after)).await.unwrap();

@@ -355,6 +355,10 @@ fn calls_that_another_worker_takes_keep_the_limit_from_when_it_takes_them() {
                 assert!(spent < Duration::from_secs(30), "{spent:?}");
             }
             fits(&spec, &moments.lock().unwrap());
+            // Nothing is left, so nobody looks for more.
+            let none = counter.take(&pipeline, (session, lease), &tools, 64, |_| true).await;
+            assert!(none.unwrap().is_empty());
+            assert_eq!(counter.next_leave(&pipeline, &tools), None);
             quiet.until_done(&jobs, Duration::from_secs(30)).await;
         })
     });

@@ -7,7 +7,11 @@ use super::{
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
-use tenure_jobs::shared::limit::{desk::LimitView, model::EACH};
+use tenure_jobs::shared::limit::{
+    desk::{LimitView, rate_text},
+    model::{EACH, EVERYBODY},
+    waiting::{Waiting, WaitingStep},
+};
 
 /// Options of `limit`.
 #[derive(Args, Clone, Debug)]
@@ -55,6 +59,12 @@ pub enum Action {
         #[arg(long)]
         tool: String,
     },
+    /// Lists who waits for the limits of a tool
+    Waiting {
+        /// The tool
+        #[arg(long)]
+        tool: String,
+    },
     /// Removes one
     Delete {
         /// The tool
@@ -97,6 +107,13 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
             });
         }
         Action::Show { tool } => api.get(&["limits", tool], &query).await?,
+        Action::Waiting { tool } => {
+            let answer = api.get(&["limits", tool, "waiting"], &query).await?;
+            return Ok(match json {
+                true => format!("{answer}\n"),
+                false => waiting_text(tool, &read(answer)?),
+            });
+        }
         Action::Delete { tool } => {
             api.delete(&["limits", tool], &query).await?;
             let gone = json!({ "removed": tool });
@@ -115,17 +132,14 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
 
 fn line(limit: &LimitView) -> String {
     let spec = &limit.spec;
-    let per = match spec.per_ms {
-        1_000 => "s".to_owned(),
-        60_000 => "m".to_owned(),
-        3_600_000 => "h".to_owned(),
-        ms => format!("{ms} ms"),
-    };
     let is_each = spec.tenant == EACH;
     let whose = if is_each { "each tenant" } else { &spec.tenant };
     let mut text = format!(
-        "{:<20} {whose:<16} {}/{per}, burst {}, block {}",
-        spec.tool, spec.count, spec.burst, spec.block
+        "{:<20} {whose:<16} {}, burst {}, block {}",
+        spec.tool,
+        rate_text(spec),
+        spec.burst,
+        spec.block
     );
     if is_each {
         return text + "\n";
@@ -137,7 +151,47 @@ fn line(limit: &LimitView) -> String {
     let _ = write!(text, "; {} taken", limit.taken);
     let _ = match limit.wait_ms {
         0 => writeln!(text, "; a call goes at once"),
-        ms => writeln!(text, "; a call waits {:.1} s", ms as f64 / 1_000.0),
+        ms => writeln!(text, "; a call waits about {:.1} s{}", ms as f64 / 1_000.0, line_of(limit)),
     };
+    text
+}
+
+fn line_of(limit: &LimitView) -> String {
+    match limit.waiting {
+        0 => String::new(),
+        n => format!(", with about {n} in line"),
+    }
+}
+
+fn waiting_text(tool: &str, waiting: &Waiting) -> String {
+    let mut text = String::new();
+    for WaitingStep { job, tenant, step, limit_of, about, asks_at } in &waiting.steps {
+        let tenant = if tenant.is_empty() { "-" } else { tenant };
+        let whose = match limit_of.as_deref() {
+            Some(EVERYBODY) => "everybody's together",
+            Some(whose) => whose,
+            None => "-",
+        };
+        let about = about.map_or_else(|| "-".to_owned(), |at| at.to_string());
+        let asks = asks_at.map_or_else(|| "once it is resumed".to_owned(), |at| at.to_string());
+        // Writing to a String can not fail.
+        let _ = writeln!(
+            text,
+            "{job} {tenant:<16} step {step:<8} limit {whose:<20} turn about {about}, asks {asks}"
+        );
+    }
+    let _ = match (waiting.steps.len(), waiting.calls) {
+        (0, 0) => writeln!(text, "Nobody is on record as waiting for a limit of {tool}."),
+        (steps, 0) => writeln!(text, "{steps} waiting."),
+        (steps, calls) => {
+            writeln!(
+                text,
+                "{steps} waiting, and {calls} calls in the queue of the workers that take them."
+            )
+        }
+    };
+    if !waiting.complete {
+        text.push_str("There is more than could be looked at.\n");
+    }
     text
 }

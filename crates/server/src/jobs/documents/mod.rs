@@ -73,7 +73,7 @@ pub(super) struct JobDocument {
     running: Vec<Value>,
     /// What it waits for: `step`, `kind`, `key`, `deadline`, `note`.
     waits: Vec<Value>,
-    /// Sleeps and retries: `step`, `why`, `at`, `attempts`, `error`.
+    /// Sleeps, retries and waits for limits: `step`, `why`, `at`, `attempts`, `error`; of limits `tool`, `limit_of`, `about`.
     timers: Vec<Value>,
     /// Children that have not ended: `ordinal`, `job`, `step`.
     children: Vec<Value>,

@@ -199,10 +199,44 @@ pub(in crate::jobs) struct LimitDocument {
     from_each: Option<u64>,
     /// Tokens given out so far.
     taken: u64,
-    /// When a token that is asked for now would be good. Later than now: calls wait.
+    /// About when a call that comes now would begin, at the latest: behind the longest line. Later than now: calls wait.
     free_at: Option<i64>,
     /// For how long a call that comes now would wait.
     wait_ms: u64,
+    /// Places in its lines to which nobody has come yet. Some of those who took them may be gone, and steps that wait behind
+    /// another one of their job have none.
+    waiting: u64,
+}
+
+/// Who waits for the limits of a tool. Jobs that wait in a worker, for a few seconds at most, are not among them.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(in crate::jobs) struct LimitWaitingDocument {
+    /// Steps that stand in a line, those whose turn comes first before the others.
+    steps: Vec<WaitingStepDocument>,
+    /// Calls of the tool in the queue of the workers that take them: a limit may hold them back, or there may be nobody to
+    /// take them.
+    calls: u64,
+    /// Everything was looked at. If not, there may be more.
+    complete: bool,
+}
+
+/// A step that waits for a limit.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(in crate::jobs) struct WaitingStepDocument {
+    /// Its job.
+    job: String,
+    /// Whose job it is.
+    tenant: String,
+    /// The step.
+    step: String,
+    /// Whose limit it waits for: a tenant, or `*` for the one for all together.
+    limit_of: Option<String>,
+    /// About when its turn comes.
+    about: Option<i64>,
+    /// When it asks next.
+    asks_at: Option<i64>,
 }
 
 /// Rate limits.
