@@ -33,6 +33,8 @@ pub mod limits {
     pub const WAITS_MAX: usize = 48;
     /// Open children of one job: their numbers stand in the head.
     pub const CHILDREN_MAX: usize = 600;
+    /// How deep jobs may be children of each other. A flow that runs itself would otherwise go on for ever.
+    pub const DEPTH_MAX: u32 = 16;
     /// Bytes of the keys of kept signals, and of those that were heard.
     pub const KEYS_BYTES_MAX: usize = 4 * 1024;
     /// What is kept of the reason for which an effect is unknown.
@@ -105,6 +107,9 @@ pub struct Parent {
     pub job: EntityId,
     /// Its number among the parent's children.
     pub ordinal: u32,
+    /// How many jobs are above it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub depth: u32,
 }
 
 /// Where a fork left its origin.

@@ -108,7 +108,7 @@ impl Jobs for AsJobs {
             input,
             must_end_in_ms: order.must_end_in_ms,
             takeovers_max: 5,
-            parent: Some(Parent { job: order.turn, ordinal: order.ordinal }),
+            parent: Some(Parent { job: order.turn, ordinal: order.ordinal, depth: 0 }),
             ..NewJob::default()
         };
         let id = JobState::child_id(order.turn, order.ordinal);

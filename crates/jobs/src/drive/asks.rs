@@ -317,6 +317,17 @@ impl Run {
             self.fail_early(step, "forbidden", error, early);
             return Ok(());
         }
+        let depth = self.core.loaded.state.parent.map_or(0, |p| p.depth) + 1;
+        if depth > limits::DEPTH_MAX {
+            let early = EarlyFailure { of: flow, arguments_hash, child: true, place };
+            let error = format!(
+                "{} jobs are above this one, each a child of the one before: {} are the most",
+                depth - 1,
+                limits::DEPTH_MAX
+            );
+            self.fail_early(step, "too_deep", error, early);
+            return Ok(());
+        }
         let known = self.reach.shop.flows.newest(&flow).map(|f| f.version);
         let version = match version.or(known) {
             Some(version) => Some(version),
@@ -346,7 +357,7 @@ impl Run {
             takeovers_max: self.reach.shop.options.takeovers_max,
             terms: Terms::default(),
             scheduled: None,
-            parent: Some(Parent { job: self.id, ordinal }),
+            parent: Some(Parent { job: self.id, ordinal, depth }),
             retry_of: None,
             forked_from: None,
             by: None,

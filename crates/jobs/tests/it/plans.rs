@@ -8,8 +8,8 @@ use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
-use tenure_jobs::{JobState, drive::JobOptions, plan};
-use tenure_kernel::ids::EntityId;
+use tenure_jobs::{Job, JobState, drive::JobOptions, model::limits, plan};
+use tenure_kernel::{ids::EntityId, machine::decode_state, store::HeadFilter};
 use tenure_steps::{
     ToolError,
     events::WaitOutcome,
@@ -261,6 +261,28 @@ async fn after_a_failure_what_was_done_is_undone_the_last_first() {
     assert!(error.contains("step `d`") && error.contains("undone: "), "{error}");
     let (_, log) = run(plan(json!("stop")), Value::Null, "failed").await;
     assert_eq!(log.len(), 4);
+}
+
+/// A plan that runs itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_children_of_each_other_to_a_depth_and_not_past_it() {
+    let log = Log::default();
+    let world = world(&log, quick()).await;
+    let own = json!({"plan": "${{ input.plan }}", "input": {"plan": "${{ input.plan }}"}});
+    let plan = steps(json!({"again": {"job": {"flow": "plan", "input": own}}}));
+    let job = submit(&world, plan.clone(), json!({"plan": plan})).await;
+    world.until(job, "failed").await;
+    let filter = HeadFilter { kind: Some("job".into()), ..HeadFilter::default() };
+    let heads = world.store.heads(filter, 100).await.unwrap();
+    let states = heads.iter().map(|h| decode_state::<Job>(&h.state).unwrap());
+    let mut jobs: Vec<(u32, String)> =
+        states.map(|s| (s.parent.map_or(0, |p| p.depth), s.failure.unwrap().error)).collect();
+    jobs.sort();
+    let depths: Vec<u32> = jobs.iter().map(|j| j.0).collect();
+    assert_eq!(depths, (0..=limits::DEPTH_MAX).collect::<Vec<_>>());
+    let (_, deepest) = jobs.last().unwrap();
+    assert!(deepest.contains("16 are the most"), "{deepest}");
+    world.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -121,7 +121,7 @@ impl Jobs for Tooling {
             input: order.arguments.clone(),
             must_end_in_ms: order.must_end_in_ms,
             takeovers_max: 5,
-            parent: Some(Parent { job: order.turn, ordinal: order.ordinal }),
+            parent: Some(Parent { job: order.turn, ordinal: order.ordinal, depth: 0 }),
             ..NewJob::default()
         };
         let to = Target::Create { id, kind: "job".into() };
