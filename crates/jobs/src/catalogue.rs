@@ -36,7 +36,8 @@ pub const VERSIONS_MAX: usize = 8;
 /// The version under which a tool stands that workers in other languages have: theirs have no number, and workers that
 /// run flows begin with 1, so neither takes the other's place.
 pub const CALLS_VERSION: u32 = 0;
-/// A larger schema is left out; the worker still checks its own types.
+/// A larger schema is kept without its words for people; one that is larger even so is left out, and the worker still
+/// checks its own types.
 pub const SCHEMA_BYTES_MAX: usize = 1_800;
 /// Longer documentation is cut.
 pub const DOC_BYTES_MAX: usize = 400;
@@ -74,6 +75,20 @@ pub struct Version {
     /// How it is called, where workers take calls of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<CallTerms>,
+}
+
+impl Version {
+    /// What is kept of a tool.
+    pub fn of_tool(tool: &ToolSpec) -> Version {
+        Version {
+            version: tool.version,
+            doc: clip(&tool.doc, DOC_BYTES_MAX).to_owned(),
+            class: tool.options.class,
+            input_schema: schema(tool.input_schema.as_ref().unwrap_or(&Value::Null)),
+            output_schema: schema(tool.output_schema.as_ref().unwrap_or(&Value::Null)),
+            calls: None,
+        }
+    }
 }
 
 /// What a worker that takes calls says about a tool.
@@ -254,8 +269,59 @@ pub fn is_registered_under(id: EntityId, tenant: &str, event: &Event) -> bool {
 }
 
 fn schema(schema: &Value) -> Value {
-    let fits = serde_json::to_vec(schema).is_ok_and(|b| b.len() <= SCHEMA_BYTES_MAX);
-    if fits { schema.clone() } else { Value::Null }
+    let fits = |s: &Value| serde_json::to_vec(s).is_ok_and(|b| b.len() <= SCHEMA_BYTES_MAX);
+    if fits(schema) {
+        return schema.clone();
+    }
+    let lean = without_words(schema);
+    if fits(&lean) { lean } else { Value::Null }
+}
+
+/// A schema that allows the same, without what it says to people. Members of a value may be called like words of a schema, so only
+/// schemas are looked into.
+fn without_words(schema: &Value) -> Value {
+    const WORDS: [&str; 9] = [
+        "$comment",
+        "$schema",
+        "default",
+        "deprecated",
+        "description",
+        "examples",
+        "readOnly",
+        "title",
+        "writeOnly",
+    ];
+    let Value::Object(members) = schema else { return schema.clone() };
+    let lean = |(word, value): (&String, &Value)| {
+        let value = match (word.as_str(), value) {
+            (
+                "$defs" | "definitions" | "dependentSchemas" | "patternProperties" | "properties",
+                Value::Object(named),
+            ) => Value::Object(named.iter().map(|(k, v)| (k.clone(), without_words(v))).collect()),
+            ("allOf" | "anyOf" | "items" | "oneOf" | "prefixItems", Value::Array(several)) => {
+                Value::Array(several.iter().map(without_words).collect())
+            }
+            (
+                "additionalItems"
+                | "additionalProperties"
+                | "contains"
+                | "else"
+                | "if"
+                | "items"
+                | "not"
+                | "propertyNames"
+                | "then"
+                | "unevaluatedItems"
+                | "unevaluatedProperties",
+                inner,
+            ) => without_words(inner),
+            (_, other) => other.clone(),
+        };
+        (word.clone(), value)
+    };
+    Value::Object(
+        members.iter().filter(|(word, _)| !WORDS.contains(&word.as_str())).map(lean).collect(),
+    )
 }
 
 /// Registers what a worker has, for its tenant, or for all if it is of none. Nothing is written for what is known
@@ -278,15 +344,7 @@ pub async fn register<'a>(
         enter(pipeline, Sort::Flow, tenant, &flow.name, version).await?;
     }
     for tool in tools {
-        let version = Version {
-            version: tool.version,
-            doc: clip(&tool.doc, DOC_BYTES_MAX).to_owned(),
-            class: tool.options.class,
-            input_schema: schema(tool.input_schema.as_ref().unwrap_or(&Value::Null)),
-            output_schema: schema(tool.output_schema.as_ref().unwrap_or(&Value::Null)),
-            calls: None,
-        };
-        enter(pipeline, Sort::Tool, tenant, &tool.name, version).await?;
+        enter(pipeline, Sort::Tool, tenant, &tool.name, Version::of_tool(tool)).await?;
     }
     Ok(())
 }
@@ -487,6 +545,38 @@ mod tests {
             assert!(entry.for_calls().is_some_and(|(v, _)| v.input_schema.is_object()));
         }
         assert_eq!(entry.versions.len(), VERSIONS_MAX + 1);
+    }
+
+    #[test]
+    fn a_schema_that_is_too_large_loses_its_words_and_nothing_else() {
+        let about = "x".repeat(SCHEMA_BYTES_MAX);
+        let worded = json!({
+            "$schema": "s", "title": "T", "description": about, "type": "object",
+            "properties": {
+                "title": {"type": "string", "description": "of a book", "default": "none"},
+                "kind": {"enum": [{"title": "as it is"}]},
+                "list": {"items": {"$ref": "#/$defs/description", "title": "one"}}
+            },
+            "anyOf": [{"required": ["title"], "title": "first"}],
+            "additionalProperties": false,
+            "$defs": {"description": {"type": "integer", "examples": [1]}}
+        });
+        let lean = json!({
+            "type": "object",
+            "properties": {
+                "title": {"type": "string"},
+                "kind": {"enum": [{"title": "as it is"}]},
+                "list": {"items": {"$ref": "#/$defs/description"}}
+            },
+            "anyOf": [{"required": ["title"]}],
+            "additionalProperties": false,
+            "$defs": {"description": {"type": "integer"}}
+        });
+        assert_eq!(schema(&worded), lean);
+        let mut short = worded;
+        short["description"] = json!("a few words");
+        assert_eq!(schema(&short), short, "where there is room for them they stay");
+        assert_eq!(schema(&json!({"required": [about]})), Value::Null);
     }
 
     #[test]
