@@ -3,7 +3,7 @@
 
 use super::{
     expr::{Expr, Name, Part},
-    model::{Plan, Step, What},
+    model::{Each, Plan, Step, Wait, What},
     problem::{Problem, Problems, Wrong, below},
     strict::Strict,
     template::Template,
@@ -14,7 +14,11 @@ use crate::{
     nearest::nearest,
 };
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+};
 use tenure_steps::events::WaitKind;
 
 mod inner;
@@ -77,6 +81,34 @@ pub fn check(read: &Strict, library: Option<&Library>) -> Result<Plan, Vec<Probl
     }
 }
 
+/// The tools and flows that a plan uses and whose input nobody could look at: their schemas are not known, or too large
+/// to be kept. What they are given is found out when they are called.
+pub fn unchecked(plan: &Plan, library: &Library) -> Vec<String> {
+    let mut names = BTreeSet::new();
+    let tool = |name: &str| library.tools.get(name).is_some_and(|s| s.input.is_null());
+    for step in &plan.steps {
+        match &step.what {
+            What::Tool { tool: name, .. } if tool(name) => {
+                names.insert(format!("the tool {name}"));
+            }
+            What::Job { flow, version, .. } => {
+                let known = library.flows.get(flow).and_then(|versions| match version {
+                    Some(version) => versions.get(version),
+                    None => versions.values().next_back(),
+                });
+                if known.is_some_and(|s| s.input.is_null()) {
+                    names.insert(format!("the flow {flow}"));
+                }
+            }
+            _ => {}
+        }
+        if let Some(undo) = step.undo.as_ref().filter(|undo| tool(&undo.tool)) {
+            names.insert(format!("the tool {}", undo.tool));
+        }
+    }
+    names.into_iter().collect()
+}
+
 /// The input of a job against the schema of its plan.
 pub fn check_input(plan: &Plan, input: &Value) -> Vec<Problem> {
     let mut problems = Problems::default();
@@ -106,62 +138,45 @@ impl Checker<'_> {
                 self.reference(step, name, &below(&below(&at, "after"), i), problems);
             }
             if let Some(when) = &step.when {
-                self.names(step, &when.names, &below(&at, "when"), Inside::Before, problems);
+                self.names(step, when, &below(&at, "when"), Inside::Before, problems);
             }
             if let Some(each) = &step.for_each {
-                self.names(
-                    step,
-                    &each.items.names(),
-                    &below(&at, "for_each"),
-                    Inside::Before,
-                    problems,
-                );
+                each.items.each(&format!("{at}{}", each.field), &mut |expr, at| {
+                    self.names(step, expr, at, Inside::Before, problems);
+                });
             }
             for (field, template) in step.templates() {
-                self.names(
-                    step,
-                    &template.names(),
-                    &format!("{at}{field}"),
-                    Inside::Body,
-                    problems,
-                );
+                template.each(&format!("{at}{field}"), &mut |expr, at| {
+                    self.names(step, expr, at, Inside::Body, problems);
+                });
             }
             if let Some(undo) = &step.undo {
-                self.names(
-                    step,
-                    &undo.input.names(),
-                    &format!("{at}/undo/input"),
-                    Inside::Undo,
-                    problems,
-                );
+                undo.input.each(&format!("{at}/undo/input"), &mut |expr, at| {
+                    self.names(step, expr, at, Inside::Undo, problems);
+                });
             }
         }
         if let Some(output) = &self.plan.output {
-            for name in output.names() {
-                match name {
-                    Name::Step(id) if !self.all.contains(&id) => {
-                        self.unknown_step(&id, "/output", problems)
+            output.each("/output", &mut |expr, at| {
+                for name in &expr.names {
+                    match name {
+                        Name::Step(id) if !self.all.contains(id) => {
+                            self.unknown_step(id, at, problems);
+                        }
+                        Name::Item | Name::Index | Name::Output => {
+                            let what = format!("there is no `{}` here", word(name));
+                            let fix = "the output of a plan knows input and steps.ID";
+                            problems.add(at, Wrong::UnknownName, what, fix);
+                        }
+                        Name::Step(_) | Name::Input => {}
                     }
-                    Name::Item | Name::Index | Name::Output => {
-                        let what = format!("there is no `{}` here", word(&name));
-                        let fix = "the output of a plan knows input and steps.ID";
-                        problems.add("/output", Wrong::UnknownName, what, fix);
-                    }
-                    Name::Step(_) | Name::Input => {}
                 }
-            }
+            });
         }
     }
 
-    fn names(
-        &self,
-        step: &Step,
-        names: &BTreeSet<Name>,
-        at: &str,
-        inside: Inside,
-        problems: &mut Problems,
-    ) {
-        for name in names {
+    fn names(&self, step: &Step, expr: &Expr, at: &str, inside: Inside, problems: &mut Problems) {
+        for name in &expr.names {
             match name {
                 Name::Input => {}
                 Name::Step(id) => self.reference(step, id, at, problems),
@@ -192,11 +207,11 @@ impl Checker<'_> {
     }
 
     fn unknown_step(&self, id: &str, at: &str, problems: &mut Problems) {
-        let fix = match nearest(id, self.all.iter().map(String::as_str)) {
+        let fix = || match nearest(id, self.all.iter().map(String::as_str)) {
             Some(near) => format!("did you mean `{near}`?"),
             None => "name a step of this plan".to_owned(),
         };
-        problems.add(at, Wrong::UnknownStep, format!("there is no step `{id}`"), fix);
+        problems.add_with(at, Wrong::UnknownStep, format!("there is no step `{id}`"), fix);
     }
 
     /// Every circle once, named in order, from the first of its names on.
@@ -245,22 +260,49 @@ impl Checker<'_> {
     /// A wait is answered by its name, so a name stands for one wait.
     fn waits(&self, problems: &mut Problems) {
         let mut seen: BTreeMap<String, &str> = BTreeMap::new();
+        let mut doubled = |step: &Step, what: String| {
+            let at = format!("{}/wait", below("/steps", &step.id));
+            problems.add(
+                at,
+                Wrong::DoubledWait,
+                what,
+                "an answer names one wait: rename one of them",
+            );
+        };
         for step in &self.plan.steps {
             let What::Wait(wait) = &step.what else { continue };
-            let name = match &wait.name {
-                None => step.id.clone(),
-                Some(Template::Plain(Value::String(name))) => name.clone(),
-                Some(_) => continue,
+            // Without a name the items of a `for_each` wait as `step[0]`, `step[1]`, …: that no other step is called.
+            let name = match (&wait.name, &step.for_each) {
+                (None, None) => step.id.clone(),
+                (None, Some(_)) => continue,
+                (Some(name), each) => {
+                    let of_item =
+                        name.names().iter().any(|n| matches!(n, Name::Item | Name::Index));
+                    if each.as_ref().is_some_and(may_be_several) && !of_item && name.is_known() {
+                        let what = "all items of the for_each wait under the same name".to_owned();
+                        doubled(step, what);
+                    }
+                    match name {
+                        Template::Plain(Value::String(name)) => name.clone(),
+                        _ => continue,
+                    }
+                }
             };
             if let Some(other) = seen.insert(name.clone(), &step.id) {
-                let what = format!("`{other}` waits under the name {name:?} as well");
-                let at = format!("{}/wait", below("/steps", &step.id));
-                problems.add(
-                    at,
-                    Wrong::DoubledWait,
-                    what,
-                    "an answer names one wait: rename one of them",
-                );
+                doubled(step, format!("`{other}` waits under the name {name:?} as well"));
+            }
+        }
+        for step in &self.plan.steps {
+            let (What::Wait(Wait { name: None, .. }), Some(_)) = (&step.what, &step.for_each)
+            else {
+                continue;
+            };
+            let of_item = |name: &str| {
+                let number = name.strip_prefix(&step.id)?.strip_prefix('[')?.strip_suffix(']')?;
+                number.parse::<usize>().ok()
+            };
+            if let Some((name, other)) = seen.iter().find(|(name, _)| of_item(name).is_some()) {
+                doubled(step, format!("`{other}` waits under the name {name:?}, as an item does"));
             }
         }
     }
@@ -268,13 +310,17 @@ impl Checker<'_> {
     fn tools(&self, problems: &mut Problems) {
         if let Some(output) = &self.plan.output {
             // Found at the end of the job, everything would have been done, and might be undone again.
-            let sources = Seen { checker: self, step: None };
-            output.each(&mut |e| sources.look(e, "/output", problems));
+            let sources = Seen::new(self, None);
+            output.each("/output", &mut |e, at| sources.look(e, at, problems));
         }
         for step in &self.plan.steps {
             let at = below("/steps", &step.id);
-            let sources = Seen { checker: self, step: Some(step) };
+            let sources = Seen::new(self, Some(step));
             sources.paths(step, &at, problems);
+            if let Some(Each { items: items @ Template::Whole(_), field, .. }) = &step.for_each {
+                let (list, here) = (json!({"type": "array"}), format!("{at}{field}"));
+                types::fit(items, Schema::new(&list), &sources, &here, "for_each", problems);
+            }
             match &step.what {
                 What::Tool { tool, input, field } => {
                     let here = if *field == "/llm" { "/llm" } else { "/tool" };
@@ -305,6 +351,10 @@ impl Checker<'_> {
                         inner::check(input, self.library, &format!("{at}/job/input"), problems);
                     }
                 }
+                What::Sleep(seconds @ Template::Whole(_)) => {
+                    let (number, here) = (json!({"type": "number"}), format!("{at}/sleep/seconds"));
+                    types::fit(seconds, Schema::new(&number), &sources, &here, "sleep", problems);
+                }
                 What::Wait(_) | What::Sleep(_) | What::Value(_) => {}
             }
             if let Some(undo) = &step.undo
@@ -329,11 +379,11 @@ impl Checker<'_> {
         let found = library.tools.get(name);
         if found.is_none() {
             let what = format!("no worker has ever registered the tool {name:?}");
-            let fix = match nearest(name, library.tools.keys().map(String::as_str)) {
+            let fix = || match nearest(name, library.tools.keys().map(String::as_str)) {
                 Some(near) => format!("did you mean {near:?}? GET /v1/tools lists all"),
                 None => "GET /v1/tools lists those that there are".to_owned(),
             };
-            problems.add(at, Wrong::UnknownTool, what, fix);
+            problems.add_with(at, Wrong::UnknownTool, what, fix);
         }
         found
     }
@@ -354,11 +404,11 @@ impl Checker<'_> {
         }
         let Some(versions) = library.flows.get(name) else {
             let what = format!("no worker has ever registered the flow {name:?}");
-            let fix = match nearest(name, library.flows.keys().map(String::as_str)) {
+            let fix = || match nearest(name, library.flows.keys().map(String::as_str)) {
                 Some(near) => format!("did you mean {near:?}? GET /v1/flows lists all"),
                 None => "GET /v1/flows lists those that there are".to_owned(),
             };
-            problems.add(format!("{at}/job/flow"), Wrong::UnknownFlow, what, fix);
+            problems.add_with(format!("{at}/job/flow"), Wrong::UnknownFlow, what, fix);
             return None;
         };
         let found = match version {
@@ -376,6 +426,15 @@ impl Checker<'_> {
 
     /// The schema of what a step gives, where somebody knows it.
     fn output_of(&self, step: &Step) -> Option<Value> {
+        let one = self.output_of_one(step);
+        match &step.for_each {
+            Some(_) => Some(types::list_of(&one.unwrap_or(Value::Null))),
+            None => one,
+        }
+    }
+
+    /// The same, of one item if there are several.
+    fn output_of_one(&self, step: &Step) -> Option<Value> {
         let one = match &step.what {
             What::Tool { tool, .. } => self.library?.tools.get(tool)?.output.clone(),
             What::Job { flow, version, .. } => {
@@ -394,12 +453,18 @@ impl Checker<'_> {
             What::Sleep(_) => json!({"type": "null"}),
             What::Wait(_) | What::Value(_) => Value::Null,
         };
-        let known = (!one.is_null()).then_some(one);
-        match (&step.for_each, known) {
-            (Some(_), known) => Some(types::list_of(&known.unwrap_or(Value::Null))),
-            (None, known) => known,
-        }
+        (!one.is_null()).then_some(one)
     }
+}
+
+/// Whether it can be more than one item.
+fn may_be_several(each: &Each) -> bool {
+    let list = match &each.items {
+        Template::Plain(Value::Array(list)) => Some(list.len()),
+        Template::List(list) => Some(list.len()),
+        _ => None,
+    };
+    list.unwrap_or(each.at_most).min(each.at_most) > 1
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -424,49 +489,64 @@ fn word(name: &Name) -> &'static str {
 struct Seen<'a> {
     checker: &'a Checker<'a>,
     step: Option<&'a Step>,
+    /// The schema of its item: worked out once, however many expressions use it.
+    item: OnceCell<Option<Value>>,
 }
 
-impl Seen<'_> {
+impl<'a> Seen<'a> {
+    fn new(checker: &'a Checker<'a>, step: Option<&'a Step>) -> Self {
+        Seen { checker, step, item: OnceCell::new() }
+    }
+
     /// The schema at the start of a path, and what is left of the path.
-    fn root<'p>(&self, path: &'p [Part]) -> Option<(Value, &'p [Part])> {
+    fn root<'p>(&'p self, path: &'p [Part]) -> Option<(Cow<'p, Value>, &'p [Part])> {
         let plan = self.checker.plan;
         match path {
             [Part::Member(name), rest @ ..] if name == "input" => {
-                Some((plan.input_schema.clone()?, rest))
+                Some((Cow::Borrowed(plan.input_schema.as_ref()?), rest))
             }
             [Part::Member(name), rest @ ..] if name == "index" => {
-                Some((json!({"type": "integer"}), rest))
+                Some((Cow::Owned(json!({"type": "integer"})), rest))
             }
             [Part::Member(name), rest @ ..] if name == "item" => {
-                let Template::Whole(items) = &self.step?.for_each.as_ref()?.items else {
-                    return None;
-                };
-                let list = self.of(items)?;
-                let item = list.get("items")?.clone();
-                // References of an item lead to the root of its list.
-                let mut item = item.as_object()?.clone();
-                for word in ["$defs", "definitions"] {
-                    if let Some(defs) = list.get(word) {
-                        item.entry(word).or_insert_with(|| defs.clone());
-                    }
-                }
-                Some((Value::Object(item), rest))
+                let item = self.item.get_or_init(|| self.item_schema()).as_ref()?;
+                Some((Cow::Borrowed(item), rest))
             }
             [Part::Member(name), rest @ ..] if name == "output" => {
-                let mut alone = self.step?.clone();
-                alone.for_each = None;
-                Some((self.checker.output_of(&alone)?, rest))
+                Some((Cow::Owned(self.checker.output_of_one(self.step?)?), rest))
             }
             [Part::Member(name), Part::Member(id), Part::Member(field), rest @ ..]
                 if name == "steps" =>
             {
-                match field.as_str() {
-                    "output" => Some((self.checker.output_of(&plan.steps[plan.step(id)?])?, rest)),
-                    _ => Some((json!({"type": "string"}), rest)),
-                }
+                let schema = match field.as_str() {
+                    "output" => self.checker.output_of(&plan.steps[plan.step(id)?])?,
+                    "status" | "error" => json!({"type": "string"}),
+                    _ => return None,
+                };
+                Some((Cow::Owned(schema), rest))
             }
             _ => None,
         }
+    }
+
+    fn item_schema(&self) -> Option<Value> {
+        let Template::Whole(items) = &self.step?.for_each.as_ref()?.items else { return None };
+        let path = items.path.as_ref()?;
+        // There is no item before there are items, and asking for one here would go in a circle.
+        if matches!(path.first(), Some(Part::Member(name)) if name == "item") {
+            return None;
+        }
+        let (schema, rest) = self.root(path)?;
+        let Found::Schema(list) = Schema::new(&schema).follow(rest) else { return None };
+        let list = list.alone();
+        // References of an item lead to the root of its list.
+        let mut item = list.get("items")?.as_object()?.clone();
+        for word in ["$defs", "definitions"] {
+            if let Some(defs) = list.get(word) {
+                item.entry(word).or_insert_with(|| defs.clone());
+            }
+        }
+        Some(Value::Object(item))
     }
 
     /// Paths into something that is known not to be there.
@@ -475,13 +555,15 @@ impl Seen<'_> {
             self.look(when, &below(at, "when"), problems);
         }
         if let Some(each) = &step.for_each {
-            each.items.each(&mut |e| self.look(e, &below(at, "for_each"), problems));
+            let at = format!("{at}{}", each.field);
+            each.items.each(&at, &mut |e, at| self.look(e, at, problems));
         }
         for (field, template) in step.templates() {
-            template.each(&mut |e| self.look(e, &format!("{at}{field}"), problems));
+            template.each(&format!("{at}{field}"), &mut |e, at| self.look(e, at, problems));
         }
         if let Some(undo) = &step.undo {
-            undo.input.each(&mut |e| self.look(e, &format!("{at}/undo/input"), problems));
+            let at = format!("{at}/undo/input");
+            undo.input.each(&at, &mut |e, at| self.look(e, at, problems));
         }
     }
 
@@ -489,23 +571,34 @@ impl Seen<'_> {
         let Some((schema, rest)) = expr.path.as_ref().and_then(|p| self.root(p)) else {
             return;
         };
-        if let Found::Missing(name, known) = Schema::new(&schema).follow(rest) {
-            let what = format!("`{}`: there is no `{name}`", expr.source);
-            let fix = match nearest(&name, known.iter().map(String::as_str)) {
-                Some(near) => format!("did you mean `{near}`?"),
-                None => format!("there are {}", known.join(", ")),
-            };
-            problems.add(at, Wrong::Schema, what, fix);
+        match Schema::new(&schema).follow(rest) {
+            Found::Missing(name, known) => {
+                let what = format!("`{}`: there is no `{name}`", expr.source);
+                let fix = || match nearest(&name, known.iter().map(String::as_str)) {
+                    Some(near) => format!("did you mean `{near}`?"),
+                    None => format!("there are {}", known.join(", ")),
+                };
+                problems.add_with(at, Wrong::Schema, what, fix);
+            }
+            Found::Closed(part, kinds) => {
+                let (part, is) = match part {
+                    Part::Member(name) => (format!("member `{name}`"), types::list(&kinds)),
+                    Part::Item(n) => (format!("item {n}"), types::list(&kinds)),
+                };
+                let what = format!("`{}`: there is no {part} in what is {is}", expr.source);
+                problems.add(at, Wrong::Schema, what, "refer to the value itself");
+            }
+            Found::Schema(_) | Found::Anything => {}
         }
     }
 }
 
 impl Sources for Seen<'_> {
-    fn of(&self, expr: &Expr) -> Option<Value> {
+    fn kinds(&self, expr: &Expr) -> Option<BTreeSet<String>> {
         let (schema, rest) = self.root(expr.path.as_ref()?)?;
         match Schema::new(&schema).follow(rest) {
-            Found::Schema(found) => Some(found.alone()),
-            Found::Anything | Found::Missing(..) => None,
+            Found::Schema(found) => found.kinds(),
+            Found::Anything | Found::Missing(..) | Found::Closed(..) => None,
         }
     }
 }

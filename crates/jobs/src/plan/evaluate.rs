@@ -6,10 +6,11 @@
 //! more than it was given times a small number is written here with its size worked out first, or is not there.
 //!
 //! Chains to the left (`a + b + c`, `x | f | g`) are walked in a loop: four thousand bytes of them would be more calls
-//! within calls than a stack has room for. Nesting to the right is bounded by the parser.
+//! within calls than a stack has room for. What is nested to the right is counted ([`limits::OPERATIONS_DEEP_MAX`]); how
+//! deep an expression may be written is bounded before it is read (`expr::parse`).
 
 use super::{
-    expr::{FILTERS, Scope, TESTS},
+    expr::{FILTERS, Scope, TESTS, spent_all},
     limits,
 };
 use minijinja::{
@@ -47,8 +48,8 @@ const VALUE_COST: usize = 32;
 /// Why there is no value.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// Something that it needs is not there.
-    Undefined,
+    /// Something that it needs is not there: the output of this step, if it is that.
+    Undefined(Option<String>),
     /// In words.
     Failed(String),
 }
@@ -57,22 +58,27 @@ type Got<'s> = Result<Option<Cow<'s, Value>>, Fault>;
 
 /// The value of an expression; `None` where it is undefined.
 pub(super) fn evaluate(expr: &Expr<'_>, scope: &Scope) -> Result<Option<Value>, Fault> {
-    let mut work = Work { scope, left: limits::WORK_BYTES_MAX };
-    let got = work.eval(expr)?;
-    Ok(got.map(Cow::into_owned))
+    let most = limits::WORK_BYTES_MAX.min(scope.left());
+    let mut work = Work { scope, left: most, deep: 0, absent: None };
+    let got = work.eval(expr);
+    scope.spend(most - work.left);
+    match (got?, work.absent) {
+        (None, Some(step)) => Err(Fault::Undefined(Some(step))),
+        (got, _) => Ok(got.map(Cow::into_owned)),
+    }
 }
 
 struct Work<'s> {
     scope: &'s Scope,
     left: usize,
+    /// Operations that are not over.
+    deep: usize,
+    /// Why the last value that was not there was not: the step that has no output.
+    absent: Option<String>,
 }
 
 fn failed<T>(why: impl Into<String>) -> Result<T, Fault> {
     Err(Fault::Failed(why.into()))
-}
-
-fn undefined(got: Option<Cow<'_, Value>>) -> Result<Cow<'_, Value>, Fault> {
-    got.ok_or(Fault::Undefined)
 }
 
 fn made<'s>(value: Value) -> Got<'s> {
@@ -107,6 +113,7 @@ impl<'s> Work<'s> {
     fn pay(&mut self, bytes: usize) -> Result<(), Fault> {
         match self.left.checked_sub(bytes) {
             Some(left) => self.left = left,
+            None if self.scope.left() < limits::WORK_BYTES_MAX => return failed(spent_all()),
             None => {
                 let max = limits::WORK_BYTES_MAX;
                 return failed(format!("it works on more than {max} bytes: do it in a tool"));
@@ -128,7 +135,24 @@ impl<'s> Work<'s> {
         }
     }
 
+    /// What must be there.
+    fn there(&self, got: Option<Cow<'s, Value>>) -> Result<Cow<'s, Value>, Fault> {
+        got.ok_or_else(|| Fault::Undefined(self.absent.clone()))
+    }
+
     fn eval(&mut self, expr: &Expr<'_>) -> Got<'s> {
+        if self.deep == limits::OPERATIONS_DEEP_MAX {
+            let max = limits::OPERATIONS_DEEP_MAX;
+            return failed(format!("its operations are nested deeper than {max} levels"));
+        }
+        self.deep += 1;
+        let got = self.chain(expr);
+        self.deep -= 1;
+        got
+    }
+
+    fn chain(&mut self, expr: &Expr<'_>) -> Got<'s> {
+        let mut step = None;
         let (mut spine, mut at) = (Vec::new(), expr);
         while let Some(next) = left_of(at) {
             spine.push(at);
@@ -138,32 +162,41 @@ impl<'s> Work<'s> {
             (Expr::Var(var), Some(next)) if var.id == "steps" => {
                 let id = match next {
                     Expr::GetAttr(get) => get.name.to_owned(),
-                    Expr::GetItem(get) => {
-                        text(&*undefined(self.eval(&get.subscript_expr)?)?).into_owned()
-                    }
+                    Expr::GetItem(get) => text(&*self.value(&get.subscript_expr)?).into_owned(),
                     _ => return failed("`steps` alone says not which step"),
                 };
                 spine.pop();
-                self.scope.steps.get(&id).map(|step| Cow::Borrowed(&**step))
+                self.absent = None;
+                let found = self.scope.steps.get(&id).map(|step| Cow::Borrowed(&**step));
+                step = Some(id);
+                found
             }
             _ => self.base(at)?,
         };
         for node in spine.into_iter().rev() {
             self.pay(VALUE_COST)?;
+            let of = step.take().filter(|_| reads_output(node));
             got = self.apply(node, got)?;
+            if got.is_none() {
+                self.absent = of;
+            }
         }
         Ok(got)
     }
 
     fn value(&mut self, expr: &Expr<'_>) -> Result<Cow<'s, Value>, Fault> {
-        undefined(self.eval(expr)?)
+        let got = self.eval(expr)?;
+        self.there(got)
     }
 
     /// What has nothing to its left.
     fn base(&mut self, expr: &Expr<'_>) -> Got<'s> {
         self.pay(VALUE_COST)?;
         match expr {
-            Expr::Var(var) => Ok(self.scope.names.get(var.id).map(|v| Cow::Borrowed(&**v))),
+            Expr::Var(var) => {
+                self.absent = None;
+                Ok(self.scope.names.get(var.id).map(|v| Cow::Borrowed(&**v)))
+            }
             Expr::Const(value) => self.native(&value.value, 0).map(|v| v.map(Cow::Owned)),
             Expr::UnaryOp(op) => {
                 let value = self.value(&op.expr)?;
@@ -177,7 +210,10 @@ impl<'s> Work<'s> {
                 match (holds(&*self.value(&choice.test_expr)?), &choice.false_expr) {
                     (true, _) => self.eval(&choice.true_expr),
                     (false, Some(other)) => self.eval(other),
-                    (false, None) => Ok(None),
+                    (false, None) => {
+                        self.absent = None;
+                        Ok(None)
+                    }
                 }
             }
             Expr::List(list) => self.list(&list.items),
@@ -209,16 +245,16 @@ impl<'s> Work<'s> {
     /// One node of a chain, with what stands to its left.
     fn apply(&mut self, node: &Expr<'_>, got: Option<Cow<'s, Value>>) -> Got<'s> {
         match node {
-            Expr::GetAttr(get) => Ok(member(undefined(got)?, get.name)),
+            Expr::GetAttr(get) => Ok(member(self.there(got)?, get.name)),
             Expr::GetItem(get) => {
-                let (from, at) = (undefined(got)?, self.value(&get.subscript_expr)?);
+                let (from, at) = (self.there(got)?, self.value(&get.subscript_expr)?);
                 Ok(match &*at {
                     Value::String(name) => member(from, name),
                     at => at.as_i64().and_then(|at| item(from, at)),
                 })
             }
             Expr::Slice(slice) => {
-                let from = undefined(got)?;
+                let from = self.there(got)?;
                 let mut end = |end: &Option<Expr<'_>>| match end {
                     Some(end) => self.value(end).map(Cow::into_owned),
                     None => Ok(Value::Null),
@@ -228,7 +264,7 @@ impl<'s> Work<'s> {
             }
             Expr::BinOp(op) => self.binary(op.op, &op.right, got),
             Expr::Compare(chain) => {
-                let mut left = undefined(got)?;
+                let mut left = self.there(got)?;
                 for next in &chain.ops {
                     let right = self.value(&next.expr)?;
                     if !self.compare(next.op, &left, &right)? {
@@ -239,11 +275,15 @@ impl<'s> Work<'s> {
                 made(Value::Bool(true))
             }
             Expr::Filter(filter) => {
+                let absent = self.absent.take();
                 let (args, named) = self.args(&filter.args)?;
+                self.absent = absent;
                 self.filter(filter.name, got, args, named)
             }
             Expr::Test(test) => {
+                let absent = self.absent.take();
                 let (args, _) = self.args(&test.args)?;
+                self.absent = absent;
                 self.test(test.name, got.as_deref(), &args).map(|b| Some(Cow::Owned(b.into())))
             }
             _ => failed("it can not be read"),
@@ -251,7 +291,7 @@ impl<'s> Work<'s> {
     }
 
     fn binary(&mut self, op: BinOpKind, right: &Expr<'_>, got: Option<Cow<'s, Value>>) -> Got<'s> {
-        let left = undefined(got)?;
+        let left = self.there(got)?;
         match op {
             BinOpKind::ScAnd if !holds(&left) => return Ok(Some(left)),
             BinOpKind::ScOr if holds(&left) => return Ok(Some(left)),
@@ -311,7 +351,8 @@ impl<'s> Work<'s> {
             CompareOpKind::In => ("a in b", true),
             CompareOpKind::NotIn => ("a in b", false),
         };
-        let said = undefined(self.operation(sign, &[a, b])?)?;
+        let got = self.operation(sign, &[a, b])?;
+        let said = self.there(got)?;
         Ok(holds(&said) == wanted)
     }
 
@@ -368,7 +409,7 @@ impl<'s> Work<'s> {
                 _ => made(args.into_iter().next().unwrap_or_else(|| "".into())),
             };
         }
-        let value = undefined(got)?;
+        let value = self.there(got)?;
         match (name, &*value) {
             ("length", Value::String(text)) => made(text.chars().count().into()),
             ("length", Value::Array(items)) => made(items.len().into()),
@@ -490,7 +531,7 @@ impl<'s> Work<'s> {
                 }
                 (None, None) => None,
             };
-            all.push(got.ok_or(Fault::Undefined)?);
+            all.push(got.ok_or(Fault::Undefined(None))?);
         }
         made(Value::Array(all))
     }
@@ -549,7 +590,7 @@ impl<'s> Work<'s> {
             ("defined", value) => Ok(value.is_some()),
             ("undefined", value) => Ok(value.is_none()),
             (name, _) if !TESTS.contains(&name) => failed(format!("there is no test `{name}`")),
-            (_, None) => Err(Fault::Undefined),
+            (_, None) => Err(Fault::Undefined(self.absent.clone())),
             ("none", Some(value)) => Ok(value.is_null()),
             ("mapping", Some(value)) => Ok(value.is_object()),
             ("sequence", Some(value)) => Ok(value.is_array()),
@@ -576,7 +617,7 @@ impl<'s> Work<'s> {
             K::Seq | K::Iterable => {
                 let mut items = Vec::new();
                 for item in value.try_iter().map_err(fault)? {
-                    items.push(self.native(&item, depth + 1)?.ok_or(Fault::Undefined)?);
+                    items.push(self.native(&item, depth + 1)?.ok_or(Fault::Undefined(None))?);
                 }
                 Value::Array(items)
             }
@@ -586,7 +627,7 @@ impl<'s> Work<'s> {
                     let item = value.get_item(&key).map_err(fault)?;
                     let name = key.to_string();
                     self.pay(name.len())?;
-                    let item = self.native(&item, depth + 1)?.ok_or(Fault::Undefined)?;
+                    let item = self.native(&item, depth + 1)?.ok_or(Fault::Undefined(None))?;
                     object.insert(name, item);
                 }
                 Value::Object(object)
@@ -595,6 +636,10 @@ impl<'s> Work<'s> {
                 let text = value.as_str().unwrap_or_default();
                 self.pay(text.len())?;
                 Value::String(text.to_owned())
+            }
+            // JSON has no infinity: left alone it would be null.
+            K::Number if f64::try_from(value.clone()).is_ok_and(|n| !n.is_finite()) => {
+                return failed("it comes to a number that is too large");
             }
             K::None | K::Bool | K::Number => {
                 serde_json::to_value(value).map_err(|e| Fault::Failed(e.to_string()))?
@@ -606,8 +651,20 @@ impl<'s> Work<'s> {
 
 fn fault(e: minijinja::Error) -> Fault {
     match e.kind() {
-        ErrorKind::UndefinedError => Fault::Undefined,
+        ErrorKind::UndefinedError => Fault::Undefined(None),
         kind => Fault::Failed(e.detail().map_or_else(|| kind.to_string(), str::to_owned)),
+    }
+}
+
+/// Whether this asks a step for its output.
+fn reads_output(node: &Expr<'_>) -> bool {
+    match node {
+        Expr::GetAttr(get) => get.name == "output",
+        Expr::GetItem(get) => match &get.subscript_expr {
+            Expr::Const(name) => name.value.as_str() == Some("output"),
+            _ => false,
+        },
+        _ => false,
     }
 }
 

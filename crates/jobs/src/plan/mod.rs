@@ -40,12 +40,24 @@ pub mod limits {
     pub const PLAN_BYTES_MAX: usize = 256 * 1024;
     /// Bytes of one expression.
     pub const EXPRESSION_BYTES_MAX: usize = 4 * 1024;
+    /// How deep an expression may be nested: brackets, signs and `not` in front of a value, `if` one after the other.
+    pub const NESTING_MAX: usize = 64;
+    /// Operations of an expression within each other, when it is worked out.
+    pub const OPERATIONS_DEEP_MAX: usize = 80;
     /// How deep a template may be nested.
     pub const DEPTH_MAX: usize = 32;
     /// Bytes that the operators and filters of one expression read and make, 32 for every value among them.
     pub const WORK_BYTES_MAX: usize = 8 * 1024 * 1024;
+    /// The same of all expressions of a plan, and what its templates give. Jobs that run are replayed under it: it may
+    /// grow, and not shrink.
+    pub const PLAN_WORK_BYTES_MAX: usize = 1024 * 1024 * 1024;
     /// Bytes of what a template gives.
     pub const RESULT_BYTES_MAX: usize = 1024 * 1024;
+    /// Bytes that a plan has recorded when no value is added any more: what a job may record, less what is needed to end in
+    /// an orderly way. Replayed like [`PLAN_WORK_BYTES_MAX`].
+    pub const RECORDED_BYTES_MAX: u64 = crate::model::limits::HISTORY_BYTES_MAX - 1024 * 1024;
+    /// The same in values and outcomes.
+    pub const RECORDED_MAX: u32 = crate::model::limits::EVENTS_MAX - 1_000;
     /// Items of one `for_each`.
     pub const ITEMS_MAX: usize = 1_000;
     /// Items of a `for_each` at once, without a word about it.
@@ -57,6 +69,8 @@ pub mod limits {
     pub const WAITS_AT_ONCE: usize = 24;
     /// Open child jobs of a plan.
     pub const JOBS_AT_ONCE: usize = 500;
+    /// Bytes that the inputs of open child jobs have before the next one waits its turn.
+    pub const JOBS_BYTES_AT_ONCE: usize = 16 * 1024 * 1024;
     /// Bytes of the name of a step.
     pub const ID_BYTES_MAX: usize = 64;
     /// Bytes of the name of a wait.
@@ -67,4 +81,18 @@ pub mod limits {
     pub const RETRY_MAX: u64 = 1_000;
     /// Problems that are listed.
     pub const PROBLEMS_MAX: usize = 200;
+    /// Bytes of the place of a problem, of what is wrong, and of what to do.
+    pub const PROBLEM_BYTES_MAX: usize = 1_000;
+    /// Bytes of what a schema says against a value.
+    pub const VIOLATION_BYTES_MAX: usize = 300;
+    /// What a schema says against one value, at most.
+    pub const VIOLATIONS_MAX: usize = 20;
+    /// Parts of a schema that are looked at to find which kinds it allows.
+    pub const SCHEMA_PARTS_MAX: usize = 64;
+    /// References within the schema of a plan's input.
+    pub const SCHEMA_REFS_MAX: usize = 200;
+    /// How often parts of a schema are held against parts of a value.
+    pub const SCHEMA_LOOKS_MAX: u64 = 1_000_000;
+    /// How deep that goes.
+    pub const SCHEMA_LOOKS_DEEP_MAX: usize = 400;
 }

@@ -7,6 +7,7 @@ use super::{
     problem::{Problem, Problems, Wrong, below, kind_of},
     strict::Strict,
     template::Template,
+    types,
 };
 use crate::nearest::nearest;
 use serde_json::{Map, Value};
@@ -113,6 +114,8 @@ pub struct Wait {
 pub struct Each {
     /// The list.
     pub items: Template,
+    /// Where in the step that stands.
+    pub field: &'static str,
     /// So many at once.
     pub parallel: usize,
     /// More than this is a failure.
@@ -172,18 +175,37 @@ impl Plan {
         }
     }
 
-    /// The same into a list; a plan also where only parts of it could be read.
+    /// The same into a list; a plan also where only parts of it could be read. What is too large is not looked at: the
+    /// work of a check is bounded by the size of what is checked.
     pub(super) fn read_into(read: &Strict, problems: &mut Problems) -> Option<Plan> {
-        for at in &read.doubled {
-            let what = "this key stands here twice";
-            problems.add(at, Wrong::DoubledKey, what, "keep one of them");
-        }
-        let plan = object(&read.value, "", problems)?;
         let bytes = serde_json::to_vec(&read.value).map_or(0, |b| b.len());
         if bytes > limits::PLAN_BYTES_MAX {
             let what = format!("{bytes} bytes; {} are the most", limits::PLAN_BYTES_MAX);
             problems.add("", Wrong::Limit, what, "give large data in the input of the job");
+            return None;
         }
+        for at in &read.doubled {
+            let what = "this key stands here twice";
+            problems.add(at, Wrong::DoubledKey, what, "keep one of them");
+        }
+        let steps = read.value.get("steps").and_then(Value::as_object).map_or(0, Map::len);
+        if steps > limits::STEPS_MAX {
+            let what = format!("{steps} steps; {} are the most", limits::STEPS_MAX);
+            let fix = "use for_each for what is alike, or split it in jobs";
+            problems.add("/steps", Wrong::Limit, what, fix);
+            return None;
+        }
+        Self::read_form(read, problems)
+    }
+
+    /// A plan that was judged when its job began. Only its form is read: a program that is stricter than the one that
+    /// judged does not stop what runs.
+    pub(super) fn read_judged(read: &Strict) -> Option<Plan> {
+        Self::read_form(read, &mut Problems::default())
+    }
+
+    fn read_form(read: &Strict, problems: &mut Problems) -> Option<Plan> {
+        let plan = object(&read.value, "", problems)?;
         unknown_fields(plan, &PLAN_FIELDS, "", problems);
         match plan.get("version") {
             Some(v) if v.as_u64() == Some(VERSION) => {}
@@ -195,7 +217,11 @@ impl Plan {
         }
         let name = text_at(plan, "name", "", problems);
         let input_schema = plan.get("input_schema").cloned();
-        if let Some(schema) = &input_schema
+        let references = input_schema.as_ref().map_or(0, types::references);
+        if references > limits::SCHEMA_REFS_MAX {
+            let what = format!("{references} references; {} are the most", limits::SCHEMA_REFS_MAX);
+            problems.add("/input_schema", Wrong::Limit, what, "make the schema simpler");
+        } else if let Some(schema) = &input_schema
             && let Err(e) = jsonschema::validator_for(schema)
         {
             let what = format!("this schema can not be used: {e}");
@@ -207,7 +233,7 @@ impl Plan {
             );
         }
         let on_failure = word_at(plan, "on_failure", &["undo", "stop"], "", problems);
-        let output = plan.get("output").and_then(|v| Template::read(v, "/output", problems));
+        let output = plan.get("output").map(|v| Template::read(v, "/output", problems));
         let steps = read_steps(plan, problems);
         // Whoever says how steps are undone wants them undone, unless they say otherwise.
         let on_failure = match on_failure {
@@ -296,12 +322,12 @@ fn object<'a>(
 
 fn unknown_fields(object: &Map<String, Value>, known: &[&str], at: &str, problems: &mut Problems) {
     for field in object.keys().filter(|k| !known.contains(&k.as_str())) {
-        let fix = match nearest(field, known.iter().copied()) {
+        let fix = || match nearest(field, known.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("there are {}", known.join(", ")),
         };
         let what = format!("there is no field `{field}` here");
-        problems.add(below(at, field), Wrong::UnknownField, what, fix);
+        problems.add_with(below(at, field), Wrong::UnknownField, what, fix);
     }
 }
 
@@ -392,12 +418,6 @@ fn read_steps(plan: &Map<String, Value>, problems: &mut Problems) -> Vec<Step> {
     if steps.is_empty() {
         problems.add("/steps", Wrong::Shape, "a plan without steps does nothing", "give one");
     }
-    if steps.len() > limits::STEPS_MAX {
-        let what = format!("{} steps; {} are the most", steps.len(), limits::STEPS_MAX);
-        let fix = "use for_each for what is alike, or split it in jobs";
-        problems.add("/steps", Wrong::Limit, what, fix);
-        return Vec::new();
-    }
     let mut read: Vec<Step> =
         steps.iter().filter_map(|(id, step)| read_step(id, step, problems)).collect();
     read.sort_by(|a, b| a.id.cmp(&b.id));
@@ -424,8 +444,7 @@ fn read_step(id: &str, step: &Value, problems: &mut Problems) -> Option<Step> {
     let what = read_what(step, &at, problems);
     let after = read_after(step, &at, problems);
     let when = step.get("when").and_then(|v| read_expr(v, &below(&at, "when"), problems));
-    let for_each =
-        step.get("for_each").and_then(|v| read_each(v, &below(&at, "for_each"), problems));
+    let for_each = step.get("for_each").map(|v| read_each(v, &at, problems));
     let goes_on =
         word_at(step, "on_error", &["fail", "continue"], &at, problems) == Some("continue");
     let options = read_options(step, &at, problems);
@@ -438,13 +457,16 @@ fn read_step(id: &str, step: &Value, problems: &mut Problems) -> Option<Step> {
             ("input", "a tool"),
         ];
         for (field, of) in only.into_iter().filter(|(f, _)| step.contains_key(*f)) {
-            let what = format!("`{field}` is of {of}, and this step makes none");
-            let fix = match field {
-                "input" => "the input of a job stands in `job`",
-                "timeout_seconds" => "a wait has `within_seconds`",
+            let said = format!("`{field}` is of {of}, and this step makes none");
+            let fix = match (field, &what) {
+                ("input", Some(What::Job { .. })) => "the input of a job stands in `job`",
+                ("timeout_seconds", Some(What::Wait(_))) => "a wait has `within_seconds`",
+                ("timeout_seconds", Some(What::Job { .. })) => {
+                    "leave it out: a job has the time that is left of this one, and its own steps have timeouts"
+                }
                 _ => "leave it out",
             };
-            problems.add(below(&at, field), Wrong::UnknownField, what, fix);
+            problems.add(below(&at, field), Wrong::UnknownField, said, fix);
         }
     }
     if matches!(what, Some(What::Value(_) | What::Sleep(_))) && step.contains_key("undo") {
@@ -472,14 +494,14 @@ fn read_what(step: &Map<String, Value>, at: &str, problems: &mut Problems) -> Op
             let tool = text_at(step, "tool", at, problems);
             let input = step.get("input").unwrap_or(&Value::Null);
             let input = Template::read(input, &below(at, "input"), problems);
-            Some(What::Tool { tool: tool?, input: input?, field: "/input" })
+            Some(What::Tool { tool: tool?, input, field: "/input" })
         }
         "llm" => {
             if step.contains_key("input") {
                 let what = "the request of a model stands in `llm`";
                 problems.add(below(at, "input"), Wrong::UnknownField, what, "move it there");
             }
-            let input = Template::read(inner, &here, problems)?;
+            let input = Template::read(inner, &here, problems);
             Some(What::Tool { tool: "llm".into(), input, field: "/llm" })
         }
         "wait" => read_wait(inner, &here, problems).map(What::Wait),
@@ -495,10 +517,21 @@ fn read_what(step: &Map<String, Value>, at: &str, problems: &mut Problems) -> Op
                 );
                 return None;
             };
+            let at = below(&here, "seconds");
             if !seconds.is_string() {
-                number_at(sleep, "seconds", (0.0, limits::SECONDS_MAX), &here, problems)?;
+                number_at(sleep, "seconds", (0.0, limits::SECONDS_MAX), &here, problems);
+                return Some(What::Sleep(match seconds {
+                    Value::Number(_) => Template::Plain(seconds.clone()),
+                    _ => Template::unreadable(),
+                }));
             }
-            Some(What::Sleep(Template::read(seconds, &below(&here, "seconds"), problems)?))
+            let template = Template::read(seconds, &at, problems);
+            if !matches!(template, Template::Whole(_)) {
+                let what = format!("a number of seconds is needed here, {seconds} is a text");
+                let fix = "write a number, or exactly one ${{ }} that gives one";
+                problems.add(at, Wrong::Shape, what, fix);
+            }
+            Some(What::Sleep(template))
         }
         "job" => {
             let job = object(inner, &here, problems)?;
@@ -511,9 +544,9 @@ fn read_what(step: &Map<String, Value>, at: &str, problems: &mut Problems) -> Op
             let input = job.get("input").unwrap_or(&Value::Null);
             let input = Template::read(input, &below(&here, "input"), problems);
             let version = version.and_then(|v| u32::try_from(v).ok());
-            Some(What::Job { flow: flow?, version, input: input? })
+            Some(What::Job { flow: flow?, version, input })
         }
-        _ => Some(What::Value(Template::read(inner, &here, problems)?)),
+        _ => Some(What::Value(Template::read(inner, &here, problems))),
     }
 }
 
@@ -531,9 +564,9 @@ fn read_wait(value: &Value, at: &str, problems: &mut Problems) -> Option<Wait> {
         Some(_) => Some(WaitKind::Human),
         None => None,
     };
-    let template = |field: &str, problems: &mut Problems| match text_at(wait, field, at, problems) {
-        Some(text) => Template::read(&Value::String(text), &below(at, field), problems),
-        None => None,
+    let template = |field: &str, problems: &mut Problems| {
+        let text = text_at(wait, field, at, problems)?;
+        Some(Template::read(&Value::String(text), &below(at, field), problems))
     };
     let (name, note) = (template("name", problems), template("note", problems));
     if let Some(Template::Plain(Value::String(text))) = &name
@@ -576,40 +609,53 @@ fn read_expr(value: &Value, at: &str, problems: &mut Problems) -> Option<Expr> {
     };
     let text = text.trim();
     let inside = text.strip_prefix("${{").and_then(|t| t.strip_suffix("}}"));
-    Expr::read(inside.unwrap_or(text), at, problems)
+    Some(Expr::read(inside.unwrap_or(text), at, problems))
 }
 
-fn read_each(value: &Value, at: &str, problems: &mut Problems) -> Option<Each> {
-    let (parallel, at_most) = (limits::PARALLEL, limits::ITEMS_MAX);
-    match value {
+/// A `for_each` that can not be read is there all the same: the step has items, whatever they are.
+fn read_each(value: &Value, step: &str, problems: &mut Problems) -> Each {
+    let at = &below(step, "for_each");
+    let (mut parallel, mut at_most) = (limits::PARALLEL, limits::ITEMS_MAX);
+    let (items, field) = match value {
         Value::Object(each) => {
             unknown_fields(each, &["items", "parallel", "at_most"], at, problems);
-            let Some(items) = each.get("items") else {
-                let fix = "write {\"items\": \"steps.a.output\"}";
-                problems.add(at, Wrong::Shape, "`items` is missing", fix);
-                return None;
-            };
             let tools = limits::TOOLS_AT_ONCE as u64;
             let given = whole_at(each, "parallel", (1, tools), at, problems);
             let most = whole_at(each, "at_most", (0, limits::ITEMS_MAX as u64), at, problems);
             let size = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-            let items = read_items(items, &below(at, "items"), problems)?;
-            let (parallel, at_most) = (given.map_or(parallel, size), most.map_or(at_most, size));
-            Some(Each { items, parallel, at_most })
+            (parallel, at_most) = (given.map_or(parallel, size), most.map_or(at_most, size));
+            let Some(items) = each.get("items") else {
+                let fix = "write {\"items\": \"steps.a.output\"}";
+                problems.add(at, Wrong::Shape, "`items` is missing", fix);
+                let (items, field) = (Template::unreadable(), "/for_each");
+                return Each { items, field, parallel, at_most };
+            };
+            (items, "/for_each/items")
         }
-        other => Some(Each { items: read_items(other, at, problems)?, parallel, at_most }),
+        other => (other, "/for_each"),
+    };
+    let here = format!("{step}{field}");
+    if let Some(list) = items.as_array()
+        && list.len() > at_most
+    {
+        let what = format!("{} items; {at_most} are the most", list.len());
+        problems.add(&here, Wrong::Limit, what, "give fewer, or split them in steps");
     }
+    Each { items: read_items(items, &here, problems), field, parallel, at_most }
 }
 
-fn read_items(value: &Value, at: &str, problems: &mut Problems) -> Option<Template> {
+fn read_items(value: &Value, at: &str, problems: &mut Problems) -> Template {
     match value {
-        Value::String(_) => read_expr(value, at, problems).map(Template::Whole),
+        Value::String(_) => {
+            let read = read_expr(value, at, problems);
+            read.map_or_else(Template::unreadable, Template::Whole)
+        }
         Value::Array(_) => Template::read(value, at, problems),
         other => {
             let what =
                 format!("an expression or a list is needed here, this is {}", kind_of(other));
             problems.add(at, Wrong::Shape, what, "write \"for_each\": \"steps.a.output\"");
-            None
+            Template::unreadable()
         }
     }
 }
@@ -650,5 +696,5 @@ fn read_undo(value: &Value, at: &str, problems: &mut Problems) -> Option<Undo> {
     let tool = text_at(undo, "tool", at, problems);
     let input = undo.get("input").unwrap_or(&Value::Null);
     let input = Template::read(input, &below(at, "input"), problems);
-    Some(Undo { tool: tool?, input: input? })
+    Some(Undo { tool: tool?, input })
 }

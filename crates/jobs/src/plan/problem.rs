@@ -1,8 +1,10 @@
 //! What is wrong with a plan: where, what, and what to do. A check lists everything at once, because whoever
 //! writes plans (a model, mostly) can then repair all of it in one go.
 
+use super::limits;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use tenure_kernel::limits::clip;
 
 /// What kind of problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -60,7 +62,8 @@ impl fmt::Display for Problem {
 #[derive(Default)]
 pub struct Problems {
     list: Vec<Problem>,
-    seen: usize,
+    /// Those for which there was no place any more.
+    more: usize,
 }
 
 impl Problems {
@@ -72,16 +75,26 @@ impl Problems {
         what: impl Into<String>,
         fix: impl Into<String>,
     ) {
-        let problem = Problem { at: at.into(), wrong, what: what.into(), fix: fix.into() };
-        self.seen += 1;
-        if self.list.len() < super::limits::PROBLEMS_MAX && !self.list.contains(&problem) {
-            self.list.push(problem);
-        }
+        self.add_with(at, wrong, what, || fix.into());
     }
 
-    /// How many were found so far, also those that are not listed.
-    pub fn count(&self) -> usize {
-        self.seen
+    /// The same, where it takes work to say what to do: names are compared only for what is listed.
+    pub fn add_with(
+        &mut self,
+        at: impl Into<String>,
+        wrong: Wrong,
+        what: impl Into<String>,
+        fix: impl FnOnce() -> String,
+    ) {
+        let (at, what) = (shortened(at.into()), shortened(what.into()));
+        if self.list.iter().any(|p| p.at == at && p.wrong == wrong && p.what == what) {
+            return;
+        }
+        if self.list.len() == limits::PROBLEMS_MAX {
+            self.more += 1;
+            return;
+        }
+        self.list.push(Problem { at, wrong, what, fix: shortened(fix()) });
     }
 
     /// Whether nothing is wrong so far.
@@ -89,11 +102,26 @@ impl Problems {
         self.list.is_empty()
     }
 
-    /// All of them, in the order of their places.
+    /// All of them, in the order of their places, and how many more there are.
     pub fn into_vec(mut self) -> Vec<Problem> {
         self.list.sort();
+        if self.more > 0 {
+            let what = format!("and {} more; only {} are listed", self.more, limits::PROBLEMS_MAX);
+            let fix = "repair these and check again".to_owned();
+            self.list.push(Problem { at: String::new(), wrong: Wrong::Limit, what, fix });
+        }
         self.list
     }
+}
+
+/// Names and values of a plan may be as long as the plan: an answer repeats only their beginning.
+fn shortened(mut text: String) -> String {
+    let kept = clip(&text, limits::PROBLEM_BYTES_MAX).len();
+    if kept < text.len() {
+        text.truncate(kept);
+        text.push('…');
+    }
+    text
 }
 
 /// One more part of a JSON pointer.
@@ -112,5 +140,28 @@ pub fn kind_of(value: &serde_json::Value) -> &'static str {
         Value::String(_) => "a text",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_listed_is_counted_and_what_is_long_is_cut() {
+        let mut problems = Problems::default();
+        for n in 0..limits::PROBLEMS_MAX + 7 {
+            let fix = || match n < limits::PROBLEMS_MAX {
+                true => "x".repeat(5_000),
+                false => unreachable!("nobody works out what to do about what is not listed"),
+            };
+            problems.add_with(format!("/{n}"), Wrong::Shape, "é".repeat(5_000), fix);
+            problems.add("/0", Wrong::Shape, "é".repeat(5_000), "the same is told once");
+        }
+        let list = problems.into_vec();
+        assert_eq!(list.len(), limits::PROBLEMS_MAX + 1);
+        assert!(list.last().is_some_and(|p| p.what.contains("and 7 more")), "{:?}", list.last());
+        let most = limits::PROBLEM_BYTES_MAX + "…".len();
+        assert!(list.iter().all(|p| p.what.len() <= most && p.fix.len() <= most));
     }
 }

@@ -4,6 +4,10 @@
 //! Every step has a branch of its own, numbered in the order of the plan before anything runs, so that the ids of
 //! steps do not depend on what finished first. What can start is looked for after every completion; what runs is
 //! polled in the order of the plan.
+//!
+//! A value is there as soon as it is asked for, so a plan of values runs from its first step to its last without a
+//! pause: the limits of a job, which are looked at between two commits, would come too late. Therefore what is worked out
+//! and recorded is counted here ([`Spent`]), from what the flow itself has seen, and so the same in every replay.
 
 use super::{
     check::{self, check_input},
@@ -11,6 +15,7 @@ use super::{
     limits,
     model::{OnFailure, Plan, Step, Wait, What},
     strict::Strict,
+    template::at_least,
 };
 use futures_util::future::poll_fn;
 use serde_json::{Map, Value, json};
@@ -59,7 +64,8 @@ async fn run(ctx: Ctx, given: Value) -> FlowResult {
             return Err(FlowError::failed(format!("the plan can not be run: {said}")));
         }
     }
-    let plan = Plan::read(&strict).map_err(|_| FlowError::failed("the plan can not be read"))?;
+    let plan = Plan::read_judged(&strict);
+    let plan = plan.ok_or_else(|| FlowError::failed("the plan can not be read"))?;
     Runner::new(ctx, plan, input).run().await
 }
 
@@ -133,6 +139,37 @@ impl From<Empty> for Trouble {
 
 type Running = BoxFuture<'static, Result<Value, Trouble>>;
 
+/// What a plan has used so far of what it may.
+#[derive(Default)]
+struct Spent {
+    /// By expressions and templates, in bytes.
+    work: usize,
+    /// Recorded, in bytes and in records. Counted a little too low, never too high: what is refused here would be refused by
+    /// the job's own limits a little later, without a word about the step.
+    bytes: u64,
+    records: u32,
+}
+
+impl Spent {
+    fn record(&mut self, value: &Value) {
+        self.bytes = self.bytes.saturating_add(at_least(value) as u64);
+        self.records = self.records.saturating_add(1);
+    }
+
+    /// The same of a value that can still be left out.
+    fn record_value(&mut self, value: &Value) -> Result<(), Empty> {
+        let (bytes, records) = (limits::RECORDED_BYTES_MAX, limits::RECORDED_MAX);
+        if self.bytes + at_least(value) as u64 > bytes || self.records >= records {
+            return Err(Empty::Failed(format!(
+                "with this value the plan would record more than {bytes} bytes, or {records} values and outcomes: hand \
+                 references from step to step, or split it in jobs"
+            )));
+        }
+        self.record(value);
+        Ok(())
+    }
+}
+
 /// Something that runs: a step, or one item of it.
 struct Unit {
     step: usize,
@@ -142,6 +179,15 @@ struct Unit {
     ctx: Ctx,
     id: Option<StepId>,
     room: Option<Room>,
+    /// Of its input, where it is a job: that is not written before the next commit.
+    bytes: usize,
+    future: Running,
+}
+
+/// A step of the engine that was asked for.
+struct Opened {
+    id: Option<StepId>,
+    bytes: usize,
     future: Running,
 }
 
@@ -176,6 +222,7 @@ struct Runner {
     /// What happened and nobody knows how to undo.
     lost: Vec<(Undo, String)>,
     failed: Option<FlowError>,
+    spent: Spent,
 }
 
 impl Runner {
@@ -184,13 +231,16 @@ impl Runner {
         let branches = plan.steps.iter().map(|s| ctx.branch_named(&s.id)).collect();
         let states = plan.steps.iter().map(|_| State::Waiting).collect();
         let (units, undos, lost, failed) = (Vec::new(), Vec::new(), Vec::new(), None);
-        let input = Arc::new(input);
-        Runner { ctx, plan, input, needs, branches, states, units, undos, lost, failed }
+        let (input, spent) = (Arc::new(input), Spent::default());
+        Runner { ctx, plan, input, needs, branches, states, units, undos, lost, failed, spent }
     }
 
     async fn run(mut self) -> FlowResult {
         loop {
             while (0..self.states.len()).fold(false, |moved, step| self.look(step) | moved) {}
+            if self.failed.is_some() {
+                self.let_go().await;
+            }
             if self.units.is_empty() {
                 break;
             }
@@ -212,6 +262,22 @@ impl Runner {
         }
     }
 
+    /// After a failure calls and jobs are awaited, because what they do has to be undone; waits and sleeps are not: nothing
+    /// follows from them any more, and an answer that never comes would keep everything from being undone. What began in
+    /// this very moment is asked for before it is dropped, as it always was, so that histories stay what they are.
+    async fn let_go(&mut self) {
+        let (waits, others) = std::mem::take(&mut self.units)
+            .into_iter()
+            .partition(|unit| unit.room == Some(Room::Waits));
+        self.units = others;
+        for mut unit in waits {
+            let polled = poll_fn(|cx| Poll::Ready(Pin::new(&mut unit.future).poll(cx))).await;
+            if let Poll::Ready(result) = polled {
+                self.finished(unit, result);
+            }
+        }
+    }
+
     /// Lets a step go as far as it can; whether that was anywhere.
     fn look(&mut self, at: usize) -> bool {
         match &self.states[at] {
@@ -220,37 +286,45 @@ impl Runner {
             State::Waiting if self.failed.is_some() => false,
             State::Waiting => {
                 let over = |n: &usize| matches!(self.states[*n], State::Over(_));
-                self.needs[at].iter().all(over) && self.begin(at)
+                if !self.needs[at].iter().all(over) {
+                    return false;
+                }
+                let scope = self.scope(at);
+                let moved = self.begin(at, &scope);
+                self.spent.work += scope.spent.get();
+                moved
             }
             State::Each(_) => self.next_items(at),
         }
     }
 
     /// A step whose needs are over.
-    fn begin(&mut self, at: usize) -> bool {
+    fn begin(&mut self, at: usize, scope: &Scope) -> bool {
         let step = self.plan.steps[at].clone();
         if Room::of(&step.what).is_some_and(|room| !self.has(room)) {
             return false;
         }
-        let scope = self.scope(at);
         if let Some(when) = &step.when {
-            match when.holds(&scope) {
+            match when.holds(scope) {
                 Ok(true) => {}
                 Ok(false) => {
                     self.skip(at, format!("`{}` does not hold", when.source));
                     return true;
                 }
-                Err(e) => return self.could_not(at, &when.names, e),
+                Err(e) => return self.could_not(at, e),
             }
         }
-        let Some(each) = &step.for_each else { return self.start(at, &step, None, &scope) };
-        match each.items.value(&scope) {
+        let Some(each) = &step.for_each else { return self.start(at, &step, None, scope) };
+        match each.items.value(scope) {
             Ok(Value::Array(list)) if list.len() > each.at_most => {
                 let why = format!("for_each: {} items; {} are the most", list.len(), each.at_most);
                 self.fail(at, Trouble::new(why));
             }
             Ok(Value::Array(list)) if list.is_empty() => self.done(at, Value::Array(list)),
             Ok(Value::Array(list)) => {
+                if let Some(without) = self.lacks(&step, scope) {
+                    return self.could_not(at, Empty::Without(without));
+                }
                 let branch =
                     |i: usize| self.branches[at].branch_named(&format!("{}[{i}]", step.id));
                 self.states[at] = State::Each(Items {
@@ -266,26 +340,43 @@ impl Runner {
                 let kind = super::problem::kind_of(&other);
                 self.fail(at, Trouble::new(format!("for_each needs a list, this is {kind}")));
             }
-            Err(e) => return self.could_not(at, &each.items.names(), e),
+            Err(e) => return self.could_not(at, e),
         }
         true
     }
 
     /// Something in its expressions has no value: because of a step that gave none, or because it is wrong.
-    fn could_not(&mut self, at: usize, names: &BTreeSet<Name>, e: Empty) -> bool {
-        let without = names.iter().find_map(|name| match name {
-            Name::Step(id) => {
-                let status = self.status_without_output(id)?;
-                Some(format!("it needs the output of `{id}`, which {status}"))
-            }
-            _ => None,
-        });
-        match (e, without) {
-            // Whether it is undefined itself or an operation on it failed: without that output it has no value.
-            (_, Some(why)) => self.skip(at, why),
-            (e, None) => self.fail(at, e.into()),
+    fn could_not(&mut self, at: usize, e: Empty) -> bool {
+        match e {
+            Empty::Without(id) => self.skip(at, self.without(&id)),
+            e => self.fail(at, e.into()),
         }
         true
+    }
+
+    fn without(&self, id: &str) -> String {
+        let status = self.status_without_output(id).unwrap_or("gave none");
+        format!("it needs the output of `{id}`, which {status}")
+    }
+
+    /// The step without an output, if no item of this one can do without it: then it is skipped as a whole, as it would be
+    /// without `for_each`. What only some items need fails those.
+    fn lacks(&self, step: &Step, scope: &Scope) -> Option<String> {
+        let mut without = None;
+        for (_, template) in step.templates() {
+            template.each("", &mut |expr, _| {
+                let empty = |n: &Name| matches!(n, Name::Step(id) if self.status_without_output(id).is_some());
+                let of_item = |n: &Name| matches!(n, Name::Item | Name::Index);
+                if without.is_none()
+                    && expr.names.iter().any(empty)
+                    && !expr.names.iter().any(of_item)
+                    && let Err(Empty::Without(id)) = expr.value(scope)
+                {
+                    without = Some(id);
+                }
+            });
+        }
+        without
     }
 
     /// What became of a step that is over and gave nothing.
@@ -319,12 +410,15 @@ impl Runner {
             scope.names.insert("item", item);
             scope.names.insert("index", Arc::new(Value::from(index)));
             self.start(at, &step, Some(index), &scope);
+            self.spent.work += scope.spent.get();
             moved = true;
         }
     }
 
     fn has(&self, room: Room) -> bool {
-        self.units.iter().filter(|u| u.room == Some(room)).count() < room.max()
+        let open = self.units.iter().filter(|u| u.room == Some(room));
+        let (count, bytes) = open.fold((0, 0), |(n, bytes), unit| (n + 1, bytes + unit.bytes));
+        count < room.max() && bytes < limits::JOBS_BYTES_AT_ONCE
     }
 
     fn branch(&self, at: usize, index: Option<usize>) -> Ctx {
@@ -338,19 +432,20 @@ impl Runner {
     fn start(&mut self, at: usize, step: &Step, index: Option<usize>, scope: &Scope) -> bool {
         let ctx = self.branch(at, index);
         let undoable = step.undo.is_some() && self.plan.on_failure == OnFailure::Undo;
-        match open(&ctx, step, index, scope, undoable) {
-            Ok((id, future)) => {
+        match open(&ctx, step, index, scope, undoable, &mut self.spent) {
+            Ok(Opened { id, bytes, future }) => {
                 if index.is_none() {
                     self.states[at] = State::Running;
                 }
                 let (room, item) = (Room::of(&step.what), scope.names.get("item").cloned());
-                let unit = Unit { step: at, index, item, ctx, id, room, future };
+                let unit = Unit { step: at, index, item, ctx, id, room, bytes, future };
                 let place = self.units.partition_point(|u| (u.step, u.index) < (at, index));
                 self.units.insert(place, unit);
             }
-            Err(e) if index.is_none() => {
-                let names = step.templates().iter().flat_map(|(_, t)| t.names()).collect();
-                return self.could_not(at, &names, e);
+            Err(e) if index.is_none() => return self.could_not(at, e),
+            Err(Empty::Without(id)) => {
+                let trouble = Trouble::new(self.without(&id));
+                self.item_over(at, index, Err(trouble));
             }
             Err(e) => self.item_over(at, index, Err(e.into())),
         }
@@ -358,6 +453,9 @@ impl Runner {
     }
 
     fn finished(&mut self, unit: Unit, result: Result<Value, Trouble>) {
+        if let (Ok(output), Some(_)) = (&result, unit.room) {
+            self.spent.record(output);
+        }
         let result = result.and_then(|output| {
             self.register(&unit, &output)?;
             Ok(output)
@@ -377,6 +475,8 @@ impl Runner {
             return Ok(());
         };
         let mut scope = self.scope(unit.step);
+        // Whatever else was worked out: what undoes a call must be found.
+        scope.most = None;
         scope.names.insert("output", Arc::new(output.clone()));
         // Not from the list: a sibling that failed has ended the step, and this item happened all the same.
         if let (Some(index), Some(item)) = (unit.index, &unit.item) {
@@ -435,10 +535,11 @@ impl Runner {
         self.states[at] = State::Over(Arc::new(json!({"status": "done", "output": output})));
     }
 
-    /// Recorded, so that people see it among the steps.
+    /// Recorded, so that people see it among the steps. The words are those of the history: another program may choose
+    /// others, and expressions can see them.
     fn skip(&mut self, at: usize, why: String) {
-        // What comes back is what was given: a value that is recorded can not fail.
-        drop(self.branches[at].pure("skipped", || why.clone()));
+        let told = self.branches[at].pure("skipped", || why.clone()).into_inner();
+        let why = told.unwrap_or(why);
         self.states[at] = State::Over(Arc::new(json!({"status": "skipped", "error": why})));
     }
 
@@ -473,6 +574,8 @@ impl Runner {
         Scope {
             names: BTreeMap::from([("input", self.input.clone())]),
             steps: steps.filter_map(over).collect(),
+            most: Some(limits::PLAN_WORK_BYTES_MAX.saturating_sub(self.spent.work)),
+            ..Scope::default()
         }
     }
 
@@ -480,13 +583,8 @@ impl Runner {
     fn output(&self) -> FlowResult {
         let scope = self.scope_of(0..self.states.len());
         if let Some(output) = &self.plan.output {
-            let excused = |expr: &super::expr::Expr| {
-                expr.names.iter().any(
-                    |n| matches!(n, Name::Step(id) if self.status_without_output(id).is_some()),
-                )
-            };
             return output
-                .value_or_null(&scope, &excused)
+                .value_or_null(&scope)
                 .map_err(|e| FlowError::failed(format!("the output of the plan: {e}")));
         }
         let needed: BTreeSet<usize> = self.needs.iter().flatten().copied().collect();
@@ -520,24 +618,29 @@ fn open(
     index: Option<usize>,
     scope: &Scope,
     undoable: bool,
-) -> Result<(Option<StepId>, Running), Empty> {
-    Ok(match &step.what {
+    spent: &mut Spent,
+) -> Result<Opened, Empty> {
+    let (id, bytes, future): (_, _, Running) = match &step.what {
         What::Tool { tool, input, .. } => {
-            let mut call = ctx.tool::<Value>(tool, input.value(scope)?).with(&step.options);
+            let input = input.value(scope)?;
+            spent.record(&input);
+            let mut call = ctx.tool::<Value>(tool, input).with(&step.options);
             if undoable {
                 call = call.undoable();
             }
-            (Some(call.id().clone()), Box::pin(async move { Ok(call.await?) }))
+            (Some(call.id().clone()), 0, Box::pin(async move { Ok(call.await?) }))
         }
         What::Job { flow, version, input } => {
-            let mut child = ctx.child::<Value>(flow, input.value(scope)?);
+            let input = input.value(scope)?;
+            let bytes = at_least(&input);
+            let mut child = ctx.child::<Value>(flow, input);
             if let Some(version) = version {
                 child = child.version(*version);
             }
             if undoable {
                 child = child.undoable();
             }
-            (Some(child.id().clone()), Box::pin(async move { Ok(child.await?) }))
+            (Some(child.id().clone()), bytes, Box::pin(async move { Ok(child.await?) }))
         }
         What::Sleep(seconds) => {
             let given = seconds.value(scope)?;
@@ -547,15 +650,20 @@ fn open(
                 Empty::Failed(format!("sleep: {given} is not 0 to {max} seconds"))
             })?;
             let sleep = ctx.sleep(Duration::from_secs_f64(seconds));
-            (None, Box::pin(async move { Ok(sleep.await.map(|()| Value::Null)?) }))
+            (None, 0, Box::pin(async move { Ok(sleep.await.map(|()| Value::Null)?) }))
         }
         What::Value(value) => {
             let value = value.value(scope)?;
+            spent.record_value(&value)?;
             let made = ctx.pure("value", || value);
-            (None, Box::pin(async move { Ok(made.await?) }))
+            (None, 0, Box::pin(async move { Ok(made.await?) }))
         }
-        What::Wait(wait) => wait_for(ctx, step, wait, index, scope)?,
-    })
+        What::Wait(wait) => {
+            let (id, future) = wait_for(ctx, step, wait, index, scope)?;
+            (id, 0, future)
+        }
+    };
+    Ok(Opened { id, bytes, future })
 }
 
 fn wait_for(
@@ -618,4 +726,23 @@ fn decided(answer: Approval) -> Result<Value, Trouble> {
     }
     let by = answer.by.as_deref().unwrap_or("somebody");
     Err(Trouble { step: None, why: format!("rejected by {by}"), output: Some(output) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_recorded_up_to_the_limits_and_not_past_them() {
+        let mut spent = Spent { bytes: limits::RECORDED_BYTES_MAX - 12, ..Spent::default() };
+        assert!(
+            spent.record_value(&json!("01234567890")).is_err(),
+            "thirteen bytes with its quotes"
+        );
+        assert!(spent.record_value(&json!("0123456789")).is_ok());
+        assert!(spent.record_value(&json!(1)).is_err());
+        let mut spent = Spent { records: limits::RECORDED_MAX - 1, ..Spent::default() };
+        assert!(spent.record_value(&json!(1)).is_ok());
+        assert!(spent.record_value(&json!(1)).is_err());
+    }
 }

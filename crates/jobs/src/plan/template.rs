@@ -4,7 +4,7 @@
 //! worked out in `super::evaluate`.
 
 use super::{
-    expr::{Empty, Expr, Name, Scope},
+    expr::{Empty, Expr, Name, Scope, spent_all},
     limits,
     problem::{Problems, Wrong, below},
 };
@@ -36,49 +36,54 @@ pub enum Piece {
 }
 
 impl Template {
-    /// Reads a template; what is wrong with it goes to the list.
-    pub fn read(value: &Value, at: &str, problems: &mut Problems) -> Option<Template> {
+    /// Reads a template; what is wrong with it goes to the list. What can not be read has no value.
+    pub fn read(value: &Value, at: &str, problems: &mut Problems) -> Template {
         Self::read_within(value, at, problems, 0)
     }
 
-    fn read_within(
-        value: &Value,
-        at: &str,
-        problems: &mut Problems,
-        depth: usize,
-    ) -> Option<Template> {
+    /// Stands for something that can not be read: its place is taken, nothing is known about its value.
+    pub fn unreadable() -> Template {
+        Template::Whole(Expr { source: String::new(), path: None, names: BTreeSet::new() })
+    }
+
+    /// Whether it could be read.
+    pub fn is_known(&self) -> bool {
+        !matches!(self, Template::Whole(expr) if expr.source.is_empty())
+    }
+
+    fn read_within(value: &Value, at: &str, problems: &mut Problems, depth: usize) -> Template {
         if depth > limits::DEPTH_MAX {
             let what = format!("nested deeper than {} levels", limits::DEPTH_MAX);
             problems.add(at, Wrong::Limit, what, "make it flatter");
-            return None;
+            return Self::unreadable();
         }
         match value {
             Value::String(text) if text.contains("${{") => read_text(text, at, problems),
             Value::Array(items) => {
-                let items: Vec<_> = (items.iter().enumerate())
+                let items: Vec<Template> = (items.iter().enumerate())
                     .map(|(i, v)| Self::read_within(v, &below(at, i), problems, depth + 1))
                     .collect();
-                let items: Vec<Template> = items.into_iter().collect::<Option<_>>()?;
                 // Of the parts and not `value` itself: `$${{` stands for something else in any depth.
                 let plain: Option<Vec<Value>> = items.iter().map(|t| t.plain().cloned()).collect();
-                Some(plain.map_or(Template::List(items), |all| Template::Plain(Value::Array(all))))
+                plain.map_or(Template::List(items), |all| Template::Plain(Value::Array(all)))
             }
             Value::Object(members) => {
-                let members: Vec<_> = (members.iter())
-                    .map(|(k, v)| {
-                        Some((k.clone(), Self::read_within(v, &below(at, k), problems, depth + 1)?))
-                    })
-                    .collect();
-                let members: BTreeMap<_, _> = members.into_iter().collect::<Option<_>>()?;
+                let mut read = BTreeMap::new();
+                for (name, member) in members {
+                    let here = below(at, name);
+                    if name.replace("$${{", "").contains("${{") {
+                        let what = "an expression in the name of a member is not worked out";
+                        let fix = "give the whole object by an expression: ${{ {input.name: 1} }}";
+                        problems.add(&here, Wrong::Syntax, what, fix);
+                    }
+                    let member = Self::read_within(member, &here, problems, depth + 1);
+                    read.insert(name.clone(), member);
+                }
                 let plain: Option<serde_json::Map<_, _>> =
-                    members.iter().map(|(k, t)| Some((k.clone(), t.plain()?.clone()))).collect();
-                Some(
-                    plain.map_or(Template::Object(members), |all| {
-                        Template::Plain(Value::Object(all))
-                    }),
-                )
+                    read.iter().map(|(k, t)| Some((k.clone(), t.plain()?.clone()))).collect();
+                plain.map_or(Template::Object(read), |all| Template::Plain(Value::Object(all)))
             }
-            plain => Some(Template::Plain(plain.clone())),
+            plain => Template::Plain(plain.clone()),
         }
     }
 
@@ -93,50 +98,55 @@ impl Template {
     /// Everything that its expressions refer to.
     pub fn names(&self) -> BTreeSet<Name> {
         let mut names = BTreeSet::new();
-        self.each(&mut |expr| names.extend(expr.names.iter().cloned()));
+        self.each("", &mut |expr, _| names.extend(expr.names.iter().cloned()));
         names
     }
 
-    pub(super) fn each(&self, take: &mut impl FnMut(&Expr)) {
+    /// Every expression, with its place.
+    pub(super) fn each(&self, at: &str, take: &mut impl FnMut(&Expr, &str)) {
         match self {
             Template::Plain(_) => {}
-            Template::Whole(expr) => take(expr),
+            Template::Whole(expr) => take(expr, at),
             Template::Text(pieces) => pieces.iter().for_each(|p| match p {
                 Piece::Plain(_) => {}
-                Piece::Expr(expr) => take(expr),
+                Piece::Expr(expr) => take(expr, at),
             }),
-            Template::List(items) => items.iter().for_each(|t| t.each(take)),
-            Template::Object(members) => members.values().for_each(|t| t.each(take)),
+            Template::List(items) => {
+                items.iter().enumerate().for_each(|(i, t)| t.each(&below(at, i), take));
+            }
+            Template::Object(members) => {
+                members.iter().for_each(|(name, t)| t.each(&below(at, name), take));
+            }
         }
     }
 
     /// Its value.
     pub fn value(&self, scope: &Scope) -> Result<Value, Empty> {
-        self.value_or_null(scope, &|_| false)
+        self.measured(scope, false)
     }
 
-    /// The same; an expression that is excused gives `null` where it would fail.
-    pub fn value_or_null(
-        &self,
-        scope: &Scope,
-        excused: &dyn Fn(&Expr) -> bool,
-    ) -> Result<Value, Empty> {
+    /// The same; an expression that needs the output of a step without one gives `null`.
+    pub fn value_or_null(&self, scope: &Scope) -> Result<Value, Empty> {
+        self.measured(scope, true)
+    }
+
+    fn measured(&self, scope: &Scope, or_null: bool) -> Result<Value, Empty> {
+        if scope.left() == 0 {
+            return Err(Empty::Failed(spent_all()));
+        }
         let mut bytes = 0;
-        let value = self.fill(scope, excused, &mut bytes)?;
+        let filled = self.fill(scope, or_null, &mut bytes);
+        scope.spend(bytes);
+        let value = filled?;
         room_for(bytes.max(serde_json::to_vec(&value).map_or(0, |b| b.len())))?;
         Ok(value)
     }
 
     /// `bytes` are those of all expressions so far: thousands of them that each give a little less than the most
     /// would be too much long before the whole is measured.
-    fn fill(
-        &self,
-        scope: &Scope,
-        excused: &dyn Fn(&Expr) -> bool,
-        bytes: &mut usize,
-    ) -> Result<Value, Empty> {
+    fn fill(&self, scope: &Scope, or_null: bool, bytes: &mut usize) -> Result<Value, Empty> {
         let mut value = |expr: &Expr| match expr.value(scope) {
-            Err(_) if excused(expr) => Ok(Value::Null),
+            Err(Empty::Without(_)) if or_null => Ok(Value::Null),
             Err(e) => Err(e),
             Ok(value) => {
                 *bytes += at_least(&value);
@@ -160,12 +170,12 @@ impl Template {
                 Value::String(text)
             }
             Template::List(items) => {
-                let filled = items.iter().map(|t| t.fill(scope, excused, bytes));
+                let filled = items.iter().map(|t| t.fill(scope, or_null, bytes));
                 Value::Array(filled.collect::<Result<_, _>>()?)
             }
             Template::Object(members) => {
                 let filled =
-                    members.iter().map(|(k, t)| Ok((k.clone(), t.fill(scope, excused, bytes)?)));
+                    members.iter().map(|(k, t)| Ok((k.clone(), t.fill(scope, or_null, bytes)?)));
                 Value::Object(filled.collect::<Result<_, Empty>>()?)
             }
         })
@@ -181,7 +191,7 @@ fn room_for(bytes: usize) -> Result<(), Empty> {
 }
 
 /// How many bytes a value has as JSON, at the least.
-fn at_least(value: &Value) -> usize {
+pub(super) fn at_least(value: &Value) -> usize {
     match value {
         Value::String(text) => text.len() + 2,
         Value::Array(items) => items.iter().map(|v| at_least(v) + 1).sum::<usize>() + 1,
@@ -192,8 +202,8 @@ fn at_least(value: &Value) -> usize {
     }
 }
 
-fn read_text(text: &str, at: &str, problems: &mut Problems) -> Option<Template> {
-    let (mut pieces, mut plain, mut rest, mut fine) = (Vec::new(), String::new(), text, true);
+fn read_text(text: &str, at: &str, problems: &mut Problems) -> Template {
+    let (mut pieces, mut plain, mut rest) = (Vec::new(), String::new(), text);
     while let Some(start) = rest.find("${{") {
         if rest[..start].ends_with('$') {
             plain.push_str(&rest[..start - 1]);
@@ -212,29 +222,23 @@ fn read_text(text: &str, at: &str, problems: &mut Problems) -> Option<Template> 
                 what,
                 "close it; for the signs themselves write `$${{`",
             );
-            return None;
+            return Template::unreadable();
         };
         if !plain.is_empty() {
             pieces.push(Piece::Plain(std::mem::take(&mut plain)));
         }
-        match Expr::read(&inside[..end], at, problems) {
-            Some(expr) => pieces.push(Piece::Expr(expr)),
-            None => fine = false,
-        }
+        pieces.push(Piece::Expr(Expr::read(&inside[..end], at, problems)));
         rest = &inside[end + 2..];
     }
     plain.push_str(rest);
     if !plain.is_empty() {
         pieces.push(Piece::Plain(plain));
     }
-    if !fine {
-        return None;
-    }
-    Some(match pieces.as_slice() {
+    match pieces.as_slice() {
         [Piece::Expr(expr)] => Template::Whole(expr.clone()),
         [Piece::Plain(plain)] => Template::Plain(Value::String(plain.clone())),
         _ => Template::Text(pieces),
-    })
+    }
 }
 
 /// Where the `}}` of an expression stands: not in a text, not that of an object in it.
@@ -269,13 +273,17 @@ mod tests {
         Scope {
             names: BTreeMap::from([("input", Arc::new(input))]),
             steps: BTreeMap::from([("a".to_owned(), Arc::new(a))]),
+            ..Scope::default()
         }
     }
 
     fn read(value: Value) -> Result<Template, Vec<super::super::Problem>> {
         let mut problems = Problems::default();
         let template = Template::read(&value, "/x", &mut problems);
-        template.ok_or_else(|| problems.into_vec())
+        match problems.is_empty() {
+            true => Ok(template),
+            false => Err(problems.into_vec()),
+        }
     }
 
     fn fill(value: Value) -> Result<Value, Empty> {
@@ -333,7 +341,7 @@ mod tests {
                 "input",
                 Arc::new(json!({"big": big, "list": vec![7; 20_000], "s": "aaaaaaaaaa"})),
             )]),
-            steps: BTreeMap::new(),
+            ..Scope::default()
         };
         let chained = format!("input.s{}", " | replace('a', 'aaaaaaaaaa')".repeat(40));
         let joined = format!("input.big{}", " ~ input.big".repeat(300));
@@ -365,6 +373,7 @@ mod tests {
             "[[[input, input], [input, input]], [[input, input], [input, input]]]",
             "2 ** 100000000000",
             "input.s.upper()",
+            "1e308 * 10",
             "[*input.list]",
             &chained,
             &joined,
@@ -373,15 +382,42 @@ mod tests {
         ];
         let many = json!(vec!["${{ input.big }}"; 5_000]);
         let mut problems = Problems::default();
-        let many = Template::read(&many, "/x", &mut problems).unwrap();
+        let many = Template::read(&many, "/x", &mut problems);
         assert!(matches!(many.value(&scope), Err(Empty::Failed(_))));
         for source in tried {
             let mut problems = Problems::default();
             let read = Template::read(&json!(format!("${{{{ {source} }}}}")), "/x", &mut problems);
-            let said = read.map(|template| template.value(&scope));
+            let said = problems.is_empty().then(|| read.value(&scope));
             let refused = matches!(said, None | Some(Err(Empty::Failed(_))));
             assert!(refused, "{source}: {said:?}");
         }
+    }
+
+    #[test]
+    fn what_is_worked_out_is_counted_and_stops_where_a_plan_has_spent_all() {
+        let text = json!({"text": "x".repeat(1_000)});
+        let scope = |most: usize| Scope {
+            names: BTreeMap::from([("input", Arc::new(text.clone()))]),
+            most: Some(most),
+            ..Scope::default()
+        };
+        for source in ["${{ input.text }}", "${{ input.text ~ input.text }}"] {
+            let template = read(json!(source)).unwrap();
+            let enough = scope(limits::PLAN_WORK_BYTES_MAX);
+            assert!(template.value(&enough).is_ok());
+            let spent = enough.spent.get();
+            assert!((1_000..10_000).contains(&spent), "{source}: {spent}");
+            let scope = scope(spent);
+            assert!(template.value(&scope).is_ok(), "{source}");
+            let again = template.value(&scope);
+            assert!(matches!(&again, Err(Empty::Failed(why)) if why.contains("of the plan")));
+        }
+        let operation = read(json!("${{ input.text ~ input.text }}")).unwrap();
+        let said = operation.value(&scope(1_500));
+        assert!(
+            matches!(&said, Err(Empty::Failed(why)) if why.contains("of the plan")),
+            "{said:?}"
+        );
     }
 
     #[test]
@@ -441,6 +477,11 @@ mod tests {
         assert!(wrong("${{ steps.a.result }}").1.contains("steps.a.output.result"));
         assert!(wrong("${{ now() }}").1.contains("no name `now`"));
         assert!(wrong("${{ range(3) }}").1.contains("no name `range`"));
+        assert!(wrong("${{ input(3) }}").1.contains("call no functions"));
+        assert!(wrong("${{ [1] | map('uper') }}").1.contains("`upper`"));
+        assert!(wrong("${{ [1] | select('odt') }}").1.contains("`odd`"));
+        assert!(wrong("${{ [{'k': 1}] | rejectattr('k', 'odt') }}").1.contains("`odd`"));
+        assert!(read(json!("${{ [{'uper': 1}] | map(attribute='uper') }}")).is_ok());
         let (kind, said) = wrong("${{ input. }}");
         assert_eq!(kind, Wrong::Syntax);
         assert!(said.contains("column"), "{said}");

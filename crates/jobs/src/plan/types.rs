@@ -4,12 +4,17 @@
 
 use super::{
     expr::{Expr, Part},
+    limits,
     problem::{Problems, Wrong, below},
     template::Template,
 };
 use crate::nearest::nearest;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt::{self, Write as _},
+};
+use tenure_kernel::limits::clip;
 
 /// A schema and where its references lead.
 #[derive(Clone, Copy)]
@@ -26,6 +31,8 @@ pub(super) enum Found<'a> {
     Anything,
     /// That it is not there: the member, and what there is.
     Missing(String, Vec<String>),
+    /// That there is nothing inside: the part, and the kinds that it can be.
+    Closed(Part, BTreeSet<String>),
 }
 
 impl<'a> Schema<'a> {
@@ -33,8 +40,16 @@ impl<'a> Schema<'a> {
         Schema { root, here: root }.resolved()
     }
 
-    /// As a schema that stands for itself.
+    /// As a schema that stands for itself. Where that can not be had, because a reference leads to something that it would not
+    /// take along, it says nothing.
     pub(super) fn alone(&self) -> Value {
+        if std::ptr::eq(self.root, self.here) {
+            return self.here.clone();
+        }
+        let defs = ["$defs", "definitions"].into_iter().filter_map(|word| self.root.get(word));
+        if std::iter::once(self.here).chain(defs).any(refers_elsewhere) {
+            return Value::Bool(true);
+        }
         let mut schema = self.here.clone();
         if let (Some(object), Some(root)) = (schema.as_object_mut(), self.root.as_object()) {
             for word in ["$defs", "definitions"] {
@@ -82,10 +97,21 @@ impl<'a> Schema<'a> {
 
     /// The kinds that it allows; nothing where it allows all, or nobody can say.
     pub(super) fn kinds(&self) -> Option<BTreeSet<String>> {
+        let mut left = limits::SCHEMA_PARTS_MAX;
+        self.kinds_within(&mut left)
+    }
+
+    /// `left` are the parts that may still be looked at: forms can refer to each other in a circle, or each to the next one
+    /// twice.
+    fn kinds_within(&self, left: &mut usize) -> Option<BTreeSet<String>> {
+        *left = left.checked_sub(1)?;
         for word in ["anyOf", "oneOf"] {
             if let Some(forms) = self.member(word).and_then(Value::as_array) {
-                let kinds: Option<Vec<_>> = forms.iter().map(|f| self.at(f).kinds()).collect();
-                return kinds.map(|k| k.into_iter().flatten().collect());
+                let mut kinds = BTreeSet::new();
+                for form in forms {
+                    kinds.extend(self.at(form).kinds_within(left)?);
+                }
+                return Some(kinds);
             }
         }
         match self.member("type")? {
@@ -97,6 +123,13 @@ impl<'a> Schema<'a> {
 
     /// What it says about a part of a value.
     fn part(self, part: &Part) -> Found<'a> {
+        let holder = match part {
+            Part::Item(_) => "array",
+            Part::Member(_) => "object",
+        };
+        if let Some(kinds) = self.kinds().filter(|kinds| !kinds.contains(holder)) {
+            return Found::Closed(part.clone(), kinds);
+        }
         if self.is_manifold() {
             return Found::Anything;
         }
@@ -133,9 +166,9 @@ impl<'a> Schema<'a> {
     }
 }
 
-/// Says which schema an expression's value has, where that is known.
+/// Says which kinds an expression's value can be of, where that is known.
 pub(super) trait Sources {
-    fn of(&self, expr: &Expr) -> Option<Value>;
+    fn kinds(&self, expr: &Expr) -> Option<BTreeSet<String>>;
 }
 
 /// Compares what a template gives with what is asked for.
@@ -150,8 +183,7 @@ pub(super) fn fit(
     match template {
         Template::Plain(value) => fit_value(value, wanted, at, of, problems),
         Template::Whole(expr) => {
-            let Some(given) = sources.of(expr) else { return };
-            let (given, wanted) = (Schema::new(&given).kinds(), wanted.kinds());
+            let (given, wanted) = (sources.kinds(expr), wanted.kinds());
             let (Some(given), Some(wanted)) = (given, wanted) else { return };
             if !given.iter().any(|g| accepts(&wanted, g)) {
                 let what = format!(
@@ -195,11 +227,11 @@ pub(super) fn fit(
                     None if wanted.is_closed() => {
                         let what = format!("{of} does not take `{name}`");
                         let names: Vec<&str> = known.keys().map(String::as_str).collect();
-                        let fix = match nearest(name, names.iter().copied()) {
+                        let fix = || match nearest(name, names.iter().copied()) {
                             Some(near) => format!("did you mean `{near}`?"),
                             None => format!("it takes {}", names.join(", ")),
                         };
-                        problems.add(here, Wrong::Schema, what, fix);
+                        problems.add_with(here, Wrong::Schema, what, fix);
                     }
                     None => {}
                 }
@@ -224,7 +256,7 @@ fn accepts(wanted: &BTreeSet<String>, given: &str) -> bool {
         || (given == "number" && wanted.contains("integer"))
 }
 
-fn list(kinds: &BTreeSet<String>) -> String {
+pub(super) fn list(kinds: &BTreeSet<String>) -> String {
     kinds.iter().map(String::as_str).collect::<Vec<_>>().join(" or ")
 }
 
@@ -237,11 +269,132 @@ pub(super) fn fit_value(
     problems: &mut Problems,
 ) {
     let schema = wanted.alone();
+    if !is_affordable(&schema, value) {
+        let max = limits::SCHEMA_LOOKS_MAX;
+        let what = format!("{of}: to hold this against its schema takes more than {max} looks");
+        problems.add(at, Wrong::Limit, what, "make the schema simpler, without circles");
+        return;
+    }
     // A schema that can not be used refuses nothing: the tool checks for itself.
     let Ok(validator) = jsonschema::validator_for(&schema) else { return };
-    for error in validator.iter_errors(value) {
+    for error in validator.iter_errors(value).take(limits::VIOLATIONS_MAX) {
         let here = format!("{at}{}", error.instance_path());
-        problems.add(here, Wrong::Schema, format!("{of}: {error}"), "see its schema");
+        // It repeats the value, which may be large: what is cut off is not even written.
+        let mut said = Clipped(String::new());
+        let cut = if write!(said, "{error}").is_err() { "…" } else { "" };
+        problems.add(here, Wrong::Schema, format!("{of}: {}{cut}", said.0), "see its schema");
+    }
+}
+
+/// The references in a schema: each is a step on the way that reading it goes.
+pub(super) fn references(schema: &Value) -> usize {
+    match schema {
+        Value::Object(members) => members
+            .iter()
+            .map(|(word, inner)| usize::from(word == "$ref") + references(inner))
+            .sum(),
+        Value::Array(items) => items.iter().map(references).sum(),
+        _ => 0,
+    }
+}
+
+/// Whether a value is held against a schema in bounded work. Forms may refer to each other, each to the next one twice: then
+/// few words are more looks than anybody has time for. Counted for every pair of parts once, however often it is come to.
+fn is_affordable(schema: &Value, value: &Value) -> bool {
+    let mut looks = Looks { root: schema, known: HashMap::new(), deep: 0 };
+    looks.at(schema, value).is_some_and(|n| n <= limits::SCHEMA_LOOKS_MAX)
+}
+
+struct Looks<'a> {
+    root: &'a Value,
+    /// By the places of schema and value; nothing while it is being counted, and for what has no end.
+    known: HashMap<(*const Value, *const Value), Option<u64>>,
+    deep: usize,
+}
+
+impl<'a> Looks<'a> {
+    fn at(&mut self, schema: &'a Value, value: &'a Value) -> Option<u64> {
+        let Value::Object(words) = schema else { return Some(1) };
+        let pair = (std::ptr::from_ref(schema), std::ptr::from_ref(value));
+        if let Some(known) = self.known.get(&pair) {
+            return *known;
+        }
+        if self.deep == limits::SCHEMA_LOOKS_DEEP_MAX
+            || self.known.len() as u64 > limits::SCHEMA_LOOKS_MAX
+        {
+            return None;
+        }
+        self.known.insert(pair, None);
+        self.deep += 1;
+        let sum = words.iter().try_fold(1u64, |sum, (word, inner)| {
+            Some(sum.saturating_add(self.word(word, inner, value)?))
+        });
+        self.deep -= 1;
+        self.known.insert(pair, sum);
+        sum
+    }
+
+    /// What one word of a schema leads to.
+    fn word(&mut self, word: &str, inner: &'a Value, value: &'a Value) -> Option<u64> {
+        static NAME: Value = Value::Null;
+        let mut pairs: Vec<(&'a Value, &'a Value)> = Vec::new();
+        let schemas = || inner.as_array().into_iter().flatten();
+        let named = || inner.as_object().into_iter().flatten();
+        let items = || value.as_array().into_iter().flatten();
+        let members = || value.as_object().into_iter().flatten().map(|(_, v)| v);
+        match word {
+            "$ref" => {
+                let to = inner.as_str()?.strip_prefix('#')?;
+                pairs.push((self.root.pointer(to)?, value));
+            }
+            "$dynamicRef" | "$recursiveRef" => return None,
+            "allOf" | "anyOf" | "oneOf" => pairs.extend(schemas().map(|s| (s, value))),
+            "not" | "if" | "then" | "else" => pairs.push((inner, value)),
+            "dependentSchemas" | "dependencies" => pairs.extend(named().map(|(_, s)| (s, value))),
+            "properties" => pairs.extend(named().filter_map(|(k, s)| Some((s, value.get(k)?)))),
+            "patternProperties" => {
+                pairs.extend(named().flat_map(|(_, s)| members().map(move |v| (s, v))));
+            }
+            "additionalProperties" | "unevaluatedProperties" => {
+                pairs.extend(members().map(|v| (inner, v)));
+            }
+            "propertyNames" => pairs.extend(members().map(|_| (inner, &NAME))),
+            "items" | "prefixItems" if inner.is_array() => pairs.extend(schemas().zip(items())),
+            "items" | "contains" | "additionalItems" | "unevaluatedItems" => {
+                pairs.extend(items().map(|v| (inner, v)));
+            }
+            _ => {}
+        }
+        pairs.into_iter().try_fold(0u64, |sum, (schema, value)| {
+            Some(sum.saturating_add(self.at(schema, value)?))
+        })
+    }
+}
+
+/// A text that takes so much and no more.
+struct Clipped(String);
+
+impl fmt::Write for Clipped {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        let fits = clip(more, limits::VIOLATION_BYTES_MAX - self.0.len());
+        self.0.push_str(fits);
+        if fits.len() < more.len() { Err(fmt::Error) } else { Ok(()) }
+    }
+}
+
+/// Whether a reference in it leads to anything but definitions.
+fn refers_elsewhere(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => {
+            members.iter().any(|(word, inner)| match (word.as_str(), inner) {
+                ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(to)) => {
+                    !(to.starts_with("#/$defs/") || to.starts_with("#/definitions/"))
+                }
+                (_, inner) => refers_elsewhere(inner),
+            })
+        }
+        Value::Array(items) => items.iter().any(refers_elsewhere),
+        _ => false,
     }
 }
 
@@ -257,4 +410,88 @@ pub(super) fn list_of(schema: &Value) -> Value {
         wrapped["items"] = schema.clone();
     }
     wrapped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_without_end_or_number_say_nothing_about_kinds() {
+        let circle = json!({"anyOf": [{"$ref": "#"}, {"type": "string"}]});
+        assert_eq!(Schema::new(&circle).kinds(), None);
+        let twice = |n: usize| {
+            let next = |i: usize| json!({"$ref": format!("#/$defs/a{}", i + 1)});
+            let mut defs: Map<String, Value> =
+                (0..n).map(|i| (format!("a{i}"), json!({"oneOf": [next(i), next(i)]}))).collect();
+            defs.insert(format!("a{n}"), json!({"type": "string"}));
+            json!({"$ref": "#/$defs/a0", "$defs": defs})
+        };
+        assert_eq!(Schema::new(&twice(3)).kinds(), Some(BTreeSet::from(["string".to_owned()])));
+        assert_eq!(Schema::new(&twice(60)).kinds(), None, "two to the sixtieth");
+        // As many forms as are looked at, and one more.
+        let forms = |n: usize| json!({"anyOf": vec![json!({"type": "null"}); n]});
+        assert!(Schema::new(&forms(limits::SCHEMA_PARTS_MAX - 1)).kinds().is_some());
+        assert!(Schema::new(&forms(limits::SCHEMA_PARTS_MAX)).kinds().is_none());
+    }
+
+    #[test]
+    fn what_a_schema_says_against_a_value_is_bounded() {
+        let schema = json!({"items": {"type": "integer"}});
+        let large = json!(vec![json!("x".repeat(10_000)); 1_000]);
+        let mut problems = Problems::default();
+        fit_value(&large, Schema::new(&schema), "", "it", &mut problems);
+        let said = problems.into_vec();
+        assert_eq!(said.len(), limits::VIOLATIONS_MAX);
+        let bytes: usize = said.iter().map(|p| p.what.len()).sum();
+        assert!(bytes <= limits::VIOLATIONS_MAX * (limits::VIOLATION_BYTES_MAX + 10), "{bytes}");
+    }
+
+    #[test]
+    fn a_schema_that_takes_too_much_work_is_not_held_against_a_value() {
+        let wrong = |schema: &Value, value: &Value| {
+            let mut problems = Problems::default();
+            fit_value(value, Schema::new(schema), "", "it", &mut problems);
+            problems.into_vec().iter().map(|p| p.wrong).collect::<Vec<_>>()
+        };
+        let twice = |n: usize| {
+            let next = |i: usize| json!({"$ref": format!("#/$defs/a{}", i + 1)});
+            let mut defs: Map<String, Value> =
+                (0..n).map(|i| (format!("a{i}"), json!({"anyOf": [next(i), next(i)]}))).collect();
+            defs.insert(format!("a{n}"), json!({"type": "string"}));
+            json!({"$ref": "#/$defs/a0", "$defs": defs})
+        };
+        assert_eq!(wrong(&twice(8), &json!("x")), []);
+        assert_eq!(wrong(&twice(8), &json!(5)), [Wrong::Schema]);
+        assert_eq!(wrong(&twice(60), &json!(5)), [Wrong::Limit]);
+        let circle = json!({"anyOf": [{"$ref": "#"}, {"type": "string"}]});
+        assert_eq!(wrong(&circle, &json!("x")), [Wrong::Limit]);
+        // Twice at every level of the value.
+        let level = json!({"properties": {"a": {"$ref": "#"}}});
+        let levels = json!({"allOf": [level, level]});
+        let deep = |n: usize| (0..n).fold(json!(1), |inner, _| json!({"a": inner}));
+        assert_eq!(wrong(&levels, &deep(8)), []);
+        assert_eq!(wrong(&levels, &deep(60)), [Wrong::Limit]);
+        // A tree is no circle, and a large value is not too much.
+        let tree = json!({"type": "object", "properties": {
+            "left": {"$ref": "#"}, "right": {"$ref": "#"}}, "additionalProperties": false});
+        let grown = (0..60).fold(json!({}), |inner, _| json!({"left": inner, "right": {}}));
+        assert_eq!(wrong(&tree, &grown), []);
+        let list = json!({"items": {"type": "integer", "minimum": 0}});
+        assert_eq!(wrong(&list, &json!((0..100_000).collect::<Vec<u32>>())), []);
+    }
+
+    #[test]
+    fn a_part_of_a_schema_that_refers_to_the_whole_says_nothing_alone() {
+        let tree = json!({"type": "object", "properties": {
+            "left": {"type": "object", "properties": {"up": {"$ref": "#"}}},
+            "n": {"type": "integer"}}});
+        let found = |name: &str| match Schema::new(&tree).follow(&[Part::Member(name.into())]) {
+            Found::Schema(found) => found.alone(),
+            _ => panic!("{name} is there"),
+        };
+        assert_eq!(found("left"), Value::Bool(true));
+        assert_eq!(found("n"), json!({"type": "integer"}));
+        assert_eq!(Schema::new(&tree).alone(), tree);
+    }
 }

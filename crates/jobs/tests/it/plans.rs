@@ -9,11 +9,13 @@ use std::{
     time::Duration,
 };
 use tenure_jobs::{Job, JobState, drive::JobOptions, model::limits, plan};
-use tenure_kernel::{ids::EntityId, machine::decode_state, store::HeadFilter};
+use tenure_kernel::{ids::EntityId, machine::decode_state, store::HeadFilter, time::Timestamp};
 use tenure_steps::{
     ToolError,
-    events::WaitOutcome,
-    flow::Flows,
+    driver::{self, End},
+    events::{StepEvent, WaitOutcome},
+    flow::{FlowError, Flows},
+    history::History,
     tool::{ToolCtx, ToolSpec, Tools},
 };
 
@@ -140,6 +142,67 @@ async fn a_skipped_step_skips_those_that_need_its_output_and_no_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_for_each_is_skipped_like_any_step_that_needs_what_is_not_there() {
+    let plan = json!({"version": 1, "steps": {
+        "a": {"tool": "say", "input": {"id": "a"}, "when": "input.go"},
+        "each": {"tool": "say", "for_each": [1, 2],
+            "input": {"id": "each ${{ steps.a.output.id }}", "n": "${{ item }}"}},
+        "some": {"tool": "say", "for_each": [0, 1], "on_error": "continue",
+            "input": {"id": "${{ 'some' if item else steps.a.output.id }}"}},
+        "none": {"tool": "say", "for_each": [], "input": "${{ steps.a.output.id }}"}
+    }, "output": {"each": "${{ steps.each.status }}", "why": "${{ steps.each.error }}",
+        "some": "${{ steps.some.status }}", "error": "${{ steps.some.error }}",
+        "none": "${{ steps.none.output }}"}});
+    let (state, log) = run(plan, json!({"go": false}), "completed").await;
+    assert_eq!(log, ["some"], "what only some items need fails those");
+    let output = state.output.unwrap();
+    assert_eq!((&output["each"], &output["some"]), (&json!("skipped"), &json!("failed")));
+    assert_eq!(output["none"], json!([]));
+    for said in [&output["why"], &output["error"]] {
+        assert!(said.as_str().unwrap().contains("`a`, which was skipped"), "{output}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mistake_is_not_excused_by_a_skipped_step_beside_it() {
+    let input = |text: &str| {
+        json!({"version": 1, "steps": {
+            "a": {"value": 1, "when": "input.go"},
+            "b": {"tool": "say", "input": {"id": text, "was": "${{ steps.a.status }}"}}}})
+    };
+    let mut output = steps(json!({"a": {"value": 1, "when": "input.go"}}));
+    output["output"] = json!({"x": "${{ [steps.a.status, input.cnets] }}"});
+    for plan in [
+        input("${{ input.cnets }}"),
+        input("${{ steps.a.status ~ input.cnets }}"),
+        input("${{ (steps.a.output | default(1)) + input.cnets }}"),
+        input("${{ input.cnets ~ steps.a.output }}"),
+        output,
+    ] {
+        let (state, log) = run(plan, json!({"go": false}), "failed").await;
+        assert!(log.is_empty(), "{log:?}");
+        let error = state.failure.unwrap().error;
+        assert!(error.contains("input.cnets"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_of_values_ends_with_a_reason_before_it_has_made_too_much() {
+    let log = Log::default();
+    let world = world(&log, quick()).await;
+    let many: Vec<u32> = (0..1_000).collect();
+    let step = json!({"value": "${{ input.s }}", "for_each": many});
+    let plan = steps(json!({"a": step, "b": step, "c": step}));
+    let job = submit(&world, plan, json!({"s": "x".repeat(900_000)})).await;
+    let failure = world.until(job, "failed").await.failure.unwrap();
+    assert!(failure.error.contains("of the plan: item "), "{failure:?}");
+    assert!(failure.error.contains("would record more than"), "{failure:?}");
+    let recorded = world.count(job, "value_recorded").await;
+    assert!((10..=20).contains(&recorded), "{recorded} values of 900 kB");
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failure_stops_what_has_not_begun_and_names_the_step() {
     let plan = steps(json!({
         "bad": {"tool": "fail"},
@@ -173,7 +236,7 @@ async fn an_expression_that_is_wrong_fails_its_step_and_not_the_program() {
         (json!({"value": "${{ input.x.y }}"}), "is not there"),
         (json!({"value": "${{ input.n / 'x' }}"}), "input.n"),
         (json!({"value": 1, "for_each": "input.n"}), "needs a list"),
-        (json!({"value": 1, "for_each": {"items": [1, 2], "at_most": 1}}), "2 items"),
+        (json!({"value": 1, "for_each": {"items": "[1, 2]", "at_most": 1}}), "2 items"),
         (json!({"sleep": {"seconds": "${{ 'x' }}"}}), "seconds"),
         (json!({"value": 1, "when": "input.x.y > 1"}), "not there"),
     ] {
@@ -261,6 +324,94 @@ async fn after_a_failure_what_was_done_is_undone_the_last_first() {
     assert!(error.contains("step `d`") && error.contains("undone: "), "{error}");
     let (_, log) = run(plan(json!("stop")), Value::Null, "failed").await;
     assert_eq!(log.len(), 4);
+}
+
+/// Whoever is asked may never answer; what was done is undone all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_failure_nothing_is_waited_for_but_calls_and_jobs() {
+    for options in [quick(), JobOptions { replay_always: true, ..quick() }] {
+        let log = Log::default();
+        let world = world(&log, options).await;
+        let plan = steps(json!({
+            "approve": {"wait": {"for": "approval", "within_seconds": 600_000}, "after": ["flight"]},
+            "flight": {"tool": "say", "input": {"id": "flight"},
+                "undo": {"tool": "unsay", "input": {"id": "${{ output.id }}"}}},
+            "hotel": {"tool": "fail", "after": ["flight"]},
+            "nap": {"sleep": {"seconds": 600_000}, "after": ["flight"]},
+            "side": {"tool": "say", "after": ["flight"], "input": {"id": "side"}}
+        }));
+        let job = submit(&world, plan, Value::Null).await;
+        let state = world.until(job, "failed").await;
+        assert_eq!(log.all(), ["flight", "side", "unflight"]);
+        let error = state.failure.unwrap().error;
+        assert!(error.contains("step `hotel`") && error.contains("undone: "), "{error}");
+        assert!(!error.contains("could not"), "{error}");
+        assert_eq!(world.count(job, "step_dropped").await, 2, "the wait and the sleep");
+        world.check().await;
+    }
+}
+
+/// Where a history lies that an earlier program has written. `TENURE_BLESS=1` writes it anew.
+const HISTORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/plans/history.json");
+
+async fn write_history() {
+    let undo = json!({"tool": "unsay", "input": {"id": "${{ output.id }}"}});
+    let plan = steps(json!({
+        "ask": {"wait": {"for": "approval"}, "after": ["flight"]},
+        "bad": {"tool": "fail", "after": ["each", "flight", "needs", "total"]},
+        "each": {"tool": "say", "for_each": "input.guests", "undo": undo,
+            "input": {"id": "${{ item | upper }}-${{ index }}"}},
+        "flight": {"tool": "say", "input": {"id": "flight ${{ input.n // 2 }}"}, "undo": undo},
+        "needs": {"value": "${{ steps.off.output }}"},
+        "off": {"value": 1, "when": "input.n > 5"},
+        "total": {"value": "${{ {'n': input.n * 2.5, 'all': input.guests | map('upper') | join('-')} }}"}
+    }));
+    let input = json!({"n": 3, "guests": ["ann", "bob"]});
+    let log = Log::default();
+    let world = world(&log, quick()).await;
+    let job = submit(&world, plan.clone(), input.clone()).await;
+    let end = world.until(job, "failed").await.failure.unwrap().error;
+    let records = world.store.stream(job, 1, 1_000).await.unwrap();
+    let events = records.iter().flat_map(|r| r.events().unwrap());
+    let steps = events.filter(|e| StepEvent::NAMES.contains(&e.name.as_str()));
+    let events: Vec<Value> =
+        steps.map(|e| serde_json::from_slice(e.body.inline().unwrap()).unwrap()).collect();
+    let written = json!({"input": {"plan": plan, "input": input}, "events": events, "end": end});
+    std::fs::write(HISTORY, serde_json::to_string_pretty(&written).unwrap() + "\n").unwrap();
+}
+
+/// A job that began under an earlier program goes on under this one, and comes to the same end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_history_that_was_written_before_is_replayed() {
+    if std::env::var_os("TENURE_BLESS").is_some() {
+        write_history().await;
+    }
+    let mut written: Value = serde_json::from_slice(&std::fs::read(HISTORY).unwrap()).unwrap();
+    let Value::Array(events) = written["events"].take() else { panic!("no events") };
+    // Also where the wait was answered after the failure: there was a time when that was waited for.
+    let answered = |event: &Value| match event["event"].as_str() {
+        Some("step_dropped") => json!({"event": "wait_completed", "step": event["step"],
+            "key": "ask", "outcome": "approved", "by": "ann"}),
+        _ => event.clone(),
+    };
+    let earlier: Vec<Value> = events.iter().map(answered).collect();
+    assert_ne!(events, earlier);
+    for events in [events, earlier] {
+        let mut history = History::default();
+        for (n, event) in events.into_iter().enumerate() {
+            let event: StepEvent = serde_json::from_value(event).unwrap();
+            history.apply(&event, Timestamp::from_micros(n as i64), 1);
+        }
+        let (job, tenant) = (EntityId::fixed(7, 1), String::new());
+        let world = driver::World { job, tenant, run: 1, now: Timestamp::ZERO, entropy: 0 };
+        let input = written["input"].clone();
+        let (_, turn) = driver::Driver::start(&plan::flow(), input, &history, world);
+        let Some(End::Returned(Err(FlowError::Step(e)))) = &turn.end else {
+            panic!("it comes to another end: {:?}", turn.end)
+        };
+        assert_eq!(written["end"], e.why);
+        assert!(turn.records.is_empty(), "{:?}", turn.records);
+    }
 }
 
 /// A plan that runs itself.

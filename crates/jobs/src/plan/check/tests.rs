@@ -75,15 +75,141 @@ fn a_good_plan_passes() {
 #[test]
 fn every_problem_is_told_at_once() {
     let found = all(json!({"version": 2, "stpes": {}, "steps": {
-        "a": {"tool": "bok", "input": {"x": "${{ steps.b.otput }}"}},
-        "b": {"tool": "any", "after": ["c"], "retrys": 1},
-        "c": {"tool": "any", "after": ["b"]}}}));
-    let kinds: Vec<Wrong> = found.iter().map(|p| p.wrong).collect();
-    for wrong in [Wrong::Shape, Wrong::UnknownField, Wrong::UnknownName, Wrong::Cycle] {
-        assert!(kinds.contains(&wrong), "{wrong:?} in {found:#?}");
-    }
-    assert!(found.iter().any(|p| p.at == "/steps/b/retrys"));
+        "a": {"tool": "bok", "input": {"x": "${{ steps.b.otput }}", "y": "${{ input."}},
+        "b": {"tool": "any", "after": ["c"], "retrys": 1, "input": "${{ 1 + }}"},
+        "c": {"tool": "any", "after": ["b"]},
+        "d": {"tool": "book", "for_each": "steps.a.output +", "undo": {"tool": "unbook"},
+            "input": {"to": "${{ item }}", "saets": 1, "how": {"slow": "${{ steps.e.output }}"}}}}}));
     assert!(found.iter().all(|p| !p.what.is_empty() && !p.fix.is_empty()));
+    let found: Vec<_> = found.iter().map(|p| (p.at.as_str(), p.wrong)).collect();
+    assert_eq!(
+        found,
+        [
+            ("/steps/a/input/x", Wrong::UnknownName),
+            ("/steps/a/input/y", Wrong::Syntax),
+            ("/steps/a/tool", Wrong::UnknownTool),
+            ("/steps/b", Wrong::Cycle),
+            ("/steps/b/input", Wrong::Syntax),
+            ("/steps/b/retrys", Wrong::UnknownField),
+            ("/steps/d/for_each", Wrong::Syntax),
+            ("/steps/d/input/how", Wrong::Schema),
+            ("/steps/d/input/how/slow", Wrong::UnknownStep),
+            ("/steps/d/input/saets", Wrong::Schema),
+            ("/steps/d/undo/tool", Wrong::UnknownTool),
+            ("/stpes", Wrong::UnknownField),
+            ("/version", Wrong::Shape),
+        ]
+    );
+}
+
+#[test]
+fn a_plan_that_is_too_large_is_not_looked_at() {
+    let long = |n: usize| "x".repeat(n);
+    let found =
+        all(steps(json!({long(140_000): {"value": 1, "after": [long(139_999)]}, "b": {"tol": 1}})));
+    let found: Vec<_> = found.iter().map(|p| (p.at.as_str(), p.wrong)).collect();
+    assert_eq!(found, [("", Wrong::Limit)]);
+}
+
+#[test]
+fn names_that_nobody_can_use_are_told_shortened_and_not_compared() {
+    let long = |n: usize| "x".repeat(n);
+    let found = all(steps(
+        json!({long(100_000): {"value": 1}, "b": {"value": 1, "after": [long(99_999)]}}),
+    ));
+    let kinds: Vec<Wrong> = found.iter().map(|p| p.wrong).collect();
+    assert_eq!(kinds, [Wrong::UnknownStep, Wrong::Shape]);
+    assert_eq!(found[0].fix, "name a step of this plan");
+    let bytes: usize = found.iter().map(|p| p.at.len() + p.what.len() + p.fix.len()).sum();
+    assert!(bytes < 8 * limits::PROBLEM_BYTES_MAX, "{bytes}");
+    // However many there are, only those are compared with others that are listed.
+    let many: Vec<String> = (0..20_000).map(|i| format!("u{i}")).collect();
+    let found = all(steps(json!({"a": {"value": 1, "after": many}})));
+    assert_eq!(found.len(), limits::PROBLEMS_MAX + 1);
+    assert!(found.last().is_some_and(|p| p.what.starts_with("and 19800 more")));
+}
+
+#[test]
+fn a_schema_without_end_is_answered() {
+    let mut plan = steps(json!({"a": {"job": {"flow": "plan", "input": "${{ input }}"}}}));
+    plan["input_schema"] = json!({"anyOf": [{"$ref": "#"}, {"type": "string"}]});
+    assert_eq!(all(plan.clone()), []);
+    let read = check(&plan.clone().into(), None).unwrap();
+    let found = check_input(&read, &json!("x"));
+    assert_eq!(found.iter().map(|p| p.wrong).collect::<Vec<_>>(), [Wrong::Limit]);
+    let chain = |n: usize| {
+        let next = |i: usize| json!({"$ref": format!("#/$defs/a{}", i + 1)});
+        let mut defs: serde_json::Map<String, Value> =
+            (1..n).map(|i| (format!("a{i}"), next(i))).collect();
+        defs.insert(format!("a{n}"), json!({"type": "object", "required": ["plan"]}));
+        json!({"$ref": "#/$defs/a1", "$defs": defs})
+    };
+    plan["input_schema"] = chain(limits::SCHEMA_REFS_MAX);
+    assert_eq!(all(plan.clone()), []);
+    let read = check(&plan.clone().into(), None).unwrap();
+    assert_eq!(check_input(&read, &json!({"plan": 1})), []);
+    assert_eq!(check_input(&read, &json!({})).len(), 1);
+    plan["input_schema"] = chain(limits::SCHEMA_REFS_MAX + 1);
+    let (wrong, at, _) = one(plan);
+    assert_eq!((wrong, at.as_str()), (Wrong::Limit, "/input_schema"));
+}
+
+#[test]
+fn what_schemas_know_about_the_kinds_of_references_is_told() {
+    let typed = |step: Value| {
+        let mut plan = steps(json!({"x": {"tool": "book", "input": {"to": "Rome"}}, "a": step}));
+        plan["input_schema"] = json!({"type": "object", "properties": {
+            "n": {"type": "integer"}, "s": {"type": ["string", "null"]}, "list": {"type": "array"}}});
+        plan
+    };
+    for (step, at, says) in [
+        (json!({"value": 1, "for_each": "input.n"}), "/steps/a/for_each", "gives integer"),
+        (
+            json!({"value": 1, "for_each": {"items": "steps.x.output"}}),
+            "/steps/a/for_each/items",
+            "wants array",
+        ),
+        (json!({"sleep": {"seconds": "${{ input.s }}"}}), "/steps/a/sleep/seconds", "wants number"),
+        (json!({"value": "${{ steps.x.status.code }}"}), "/steps/a/value", "member `code`"),
+        (
+            json!({"value": ["${{ input.n.m }}"]}),
+            "/steps/a/value/0",
+            "member `m` in what is integer",
+        ),
+        (json!({"value": {"k": "${{ input.s[0] }}"}}), "/steps/a/value/k", "item 0"),
+        (
+            json!({"value": "${{ index.x }}", "for_each": "input.list"}),
+            "/steps/a/value",
+            "member `x`",
+        ),
+    ] {
+        let (wrong, found, said) = one(typed(step));
+        assert_eq!((wrong, found.as_str()), (Wrong::Schema, at), "{said}");
+        assert!(said.contains(says), "{said}");
+    }
+    for step in [
+        json!({"value": 1, "for_each": "input.list"}),
+        json!({"value": 1, "for_each": "input.other"}),
+        json!({"sleep": {"seconds": "${{ input.n }}"}}),
+        json!({"value": "${{ item.x }}", "for_each": "item"}),
+    ] {
+        let told = all(typed(step));
+        assert!(told.iter().all(|p| p.wrong != Wrong::Schema), "{told:?}");
+    }
+}
+
+#[test]
+fn tools_and_flows_whose_schema_is_not_known_are_listed() {
+    let plan = steps(json!({
+        "a": {"tool": "book", "input": {"to": "Rome"}, "undo": {"tool": "any", "input": 1}},
+        "b": {"tool": "any"},
+        "c": {"job": {"flow": "trip", "input": "x"}}
+    }));
+    let mut library = library();
+    let plan = check(&plan.into(), Some(&library)).unwrap();
+    assert_eq!(unchecked(&plan, &library), ["the tool any"]);
+    library.flows.get_mut("trip").unwrap().insert(3, Schemas::default());
+    assert_eq!(unchecked(&plan, &library), ["the flow trip", "the tool any"]);
 }
 
 #[test]
@@ -117,7 +243,7 @@ fn a_path_of_the_output_into_a_closed_schema_is_found_before_anything_runs() {
     let mut plan = steps(json!({"flight": {"tool": "book", "input": {"to": "Oslo"}}}));
     plan["output"] = json!({"is": ["${{ steps.flight.output.reff }}"]});
     let (wrong, at, said) = one(plan.clone());
-    assert_eq!((wrong, at.as_str()), (Wrong::Schema, "/output"));
+    assert_eq!((wrong, at.as_str()), (Wrong::Schema, "/output/is/0"));
     assert!(said.contains("`ref`"), "{said}");
     plan["output"] =
         json!({"is": ["${{ steps.flight.output.ref }}", "${{ steps.flight.status }}"]});
@@ -267,6 +393,8 @@ fn values_of_the_wrong_form_are_told_with_what_is_allowed() {
     for (step, at) in [
         (json!({"sleep": {"seconds": -1}}), "/steps/a/sleep/seconds"),
         (json!({"sleep": {}}), "/steps/a/sleep"),
+        (json!({"sleep": {"seconds": "60"}}), "/steps/a/sleep/seconds"),
+        (json!({"sleep": {"seconds": "${{ input.n }}0"}}), "/steps/a/sleep/seconds"),
         (json!({"wait": {"for": "aproval"}}), "/steps/a/wait/for"),
         (json!({"wait": {}}), "/steps/a/wait"),
         (json!({"wait": {"for": "signal", "within_seconds": "x"}}), "/steps/a/wait/within_seconds"),
@@ -312,6 +440,18 @@ fn fields_that_mean_nothing_here_are_told() {
         let (wrong, found, _) = one(steps(json!({"a": step})));
         assert_eq!((wrong, found.as_str()), (Wrong::UnknownField, at));
     }
+    let timed = |step: Value| {
+        let mut step = step;
+        step["timeout_seconds"] = json!(5);
+        one(steps(json!({"a": step}))).2
+    };
+    assert!(timed(json!({"wait": {"for": "signal"}})).contains("`within_seconds`"));
+    assert!(
+        timed(json!({"job": {"flow": "trip", "input": "x"}})).contains("the time that is left")
+    );
+    let (wrong, at, _) = one(steps(json!({"a": {"value": [{"${{ input.k }}": 1}]}})));
+    assert_eq!((wrong, at.as_str()), (Wrong::Syntax, "/steps/a/value/0/${{ input.k }}"));
+    assert_eq!(all(steps(json!({"a": {"value": {"$${{ k }}": 1}}}))), []);
 }
 
 #[test]
@@ -327,6 +467,37 @@ fn two_waits_of_one_name_are_told() {
     let (wrong, at, _) = one(steps(json!({
         "a": {"wait": {"for": "approval", "name": "b"}}, "b": {"wait": {"for": "signal"}}})));
     assert_eq!((wrong, at.as_str()), (Wrong::DoubledWait, "/steps/b/wait"));
+}
+
+#[test]
+fn items_that_wait_under_one_name_are_told() {
+    let each = |wait: Value, items: Value| json!({"wait": wait, "for_each": items});
+    for (name, items) in [
+        (json!("ask"), json!([1, 2])),
+        (json!("ask"), json!("input.list")),
+        (json!("ask ${{ input.who }}"), json!("input.list")),
+    ] {
+        let wait = json!({"for": "approval", "name": name});
+        let (wrong, at, said) = one(steps(json!({"a": each(wait, items)})));
+        assert_eq!((wrong, at.as_str()), (Wrong::DoubledWait, "/steps/a/wait"));
+        assert!(said.contains("all items"), "{said}");
+    }
+    let (ask, list) = (json!({"for": "approval"}), json!("input.list"));
+    let of_item = json!({"for": "approval", "name": "ask ${{ item }}"});
+    let fixed = json!({"for": "approval", "name": "ask"});
+    for step in
+        [each(ask.clone(), list.clone()), each(of_item, list.clone()), each(fixed, json!([1]))]
+    {
+        assert_eq!(all(steps(json!({"a": step}))), []);
+    }
+    // Without a name items wait as `a[0]`, `a[1]`, …, and `a` is free.
+    let beside = |name: &str| {
+        let other = json!({"wait": {"for": "signal", "name": name}});
+        all(steps(json!({"a": each(ask.clone(), list.clone()), "b": other})))
+    };
+    assert_eq!(beside("a"), []);
+    assert_eq!(beside("a[3]").len(), 1);
+    assert_eq!(beside("a[3]")[0].wrong, Wrong::DoubledWait);
 }
 
 #[test]
@@ -351,6 +522,15 @@ fn the_limits_hold_at_the_limit_and_not_past_it() {
         |n: usize| steps(json!({"a": {"value": 1, "for_each": {"items": [], "at_most": n}}}));
     assert_eq!(all(each(limits::ITEMS_MAX)), []);
     assert_eq!(one(each(limits::ITEMS_MAX + 1)).0, Wrong::Shape);
+    let listed = |n: usize, each: fn(Vec<usize>) -> Value| {
+        steps(json!({"a": {"value": 1, "for_each": each((0..n).collect())}}))
+    };
+    assert_eq!(all(listed(limits::ITEMS_MAX, |list| json!(list))), []);
+    assert_eq!(one(listed(limits::ITEMS_MAX + 1, |list| json!(list))).0, Wrong::Limit);
+    let two = |list: Vec<usize>| json!({"items": list, "at_most": 2});
+    assert_eq!(all(listed(2, two)), []);
+    let (wrong, at, _) = one(listed(3, two));
+    assert_eq!((wrong, at.as_str()), (Wrong::Limit, "/steps/a/for_each/items"));
     let deep = |n: usize| {
         let mut value = json!("${{ input }}");
         (0..n).for_each(|_| value = json!([value]));
