@@ -20,6 +20,8 @@ const LETTERS: usize = 31;
 const NAME_LETTERS: usize = 22;
 /// What a line takes that passes between boxes.
 const LANE: f64 = 6.0;
+/// Places for lines that pass between boxes. With more of them nobody could follow a line anyway: all go straight.
+const LANES_MAX: usize = 4_000;
 
 const STYLE: &str = "
   svg { --paper: #fbfbfd; --ink: #1d2433; --dim: #667085; --line: #b3bccb; --card: #ffffff; --edge: #d9dfe8; }
@@ -70,15 +72,17 @@ impl Lanes {
         for (i, layer) in layers.iter().enumerate() {
             layer.iter().for_each(|step| layer_of[*step] = i);
         }
+        let passed = |(from, to): &(usize, usize)| layer_of[*from] + 1..layer_of[*to];
+        let straight = edges.iter().map(|edge| passed(edge).len()).sum::<usize>() > LANES_MAX;
         let (mut next, mut lines) = (steps, Vec::new());
-        for (from, to) in edges {
-            let mut line = vec![*from];
-            for layer in layers.iter_mut().take(layer_of[*to]).skip(layer_of[*from] + 1) {
-                layer.push(next);
+        for edge in edges {
+            let mut line = vec![edge.0];
+            for layer in passed(edge).filter(|_| !straight) {
+                layers[layer].push(next);
                 line.push(next);
                 next += 1;
             }
-            line.push(*to);
+            line.push(edge.1);
             lines.push(line);
         }
         let edges: Vec<_> = lines.iter().flat_map(|l| l.windows(2).map(|w| (w[0], w[1]))).collect();
@@ -212,6 +216,12 @@ fn draw(out: &mut String, step: &Step, card: &Card) {
 /// Within a layer, steps stand near the middle of what they are tied to: forth and back a few times.
 fn arrange(layers: &[Vec<usize>], edges: &[(usize, usize)], steps: usize) -> Vec<Vec<usize>> {
     let mut layers = layers.to_vec();
+    // What each is tied to, to the left and to the right: every edge is looked at once in a round.
+    let (mut left, mut right) = (vec![Vec::new(); steps], vec![Vec::new(); steps]);
+    for (from, to) in edges {
+        left[*to].push(*from);
+        right[*from].push(*to);
+    }
     let mut place = vec![0.0f64; steps];
     let settle = |layer: &[usize], place: &mut Vec<f64>| {
         for (i, &step) in layer.iter().enumerate() {
@@ -221,24 +231,18 @@ fn arrange(layers: &[Vec<usize>], edges: &[(usize, usize)], steps: usize) -> Vec
     layers.iter().for_each(|l| settle(l, &mut place));
     for round in 0..6 {
         let forth = round % 2 == 0;
+        let ties = if forth { &left } else { &right };
         for i in 0..layers.len() {
             let at = if forth { i } else { layers.len() - 1 - i };
-            let middle = |step: usize, place: &[f64]| {
-                let tied: Vec<f64> = (edges.iter())
-                    .filter_map(|(a, b)| match forth {
-                        true => (*b == step).then(|| place[*a]),
-                        false => (*a == step).then(|| place[*b]),
-                    })
-                    .collect();
-                match tied.is_empty() {
-                    true => place[step],
-                    false => tied.iter().sum::<f64>() / tied.len() as f64,
-                }
+            let middle = |step: usize| match ties[step].as_slice() {
+                [] => place[step],
+                tied => tied.iter().map(|t| place[*t]).sum::<f64>() / tied.len() as f64,
             };
-            let mut layer = layers[at].clone();
-            layer.sort_by(|a, b| middle(*a, &place).total_cmp(&middle(*b, &place)));
-            settle(&layer, &mut place);
-            layers[at] = layer;
+            let mut ranked: Vec<(f64, usize)> =
+                layers[at].iter().map(|step| (middle(*step), *step)).collect();
+            ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+            layers[at] = ranked.into_iter().map(|(_, step)| step).collect();
+            settle(&layers[at], &mut place);
         }
     }
     layers
@@ -263,5 +267,34 @@ mod tests {
         let lanes = Lanes::of(vec![vec![0], vec![1], vec![2]], &[(0, 1), (1, 2), (0, 2)], 3);
         assert_eq!(lanes.lines, [vec![0, 1], vec![1, 2], vec![0, 3, 2]]);
         assert_eq!((lanes.places(), lanes.layers[1].len()), (4, 2));
+    }
+
+    #[test]
+    fn as_many_lines_as_a_plan_can_have_are_drawn() {
+        let step = |layer: usize, i: usize, after: Vec<String>| {
+            (format!("s{layer}_{i:03}"), serde_json::json!({"value": 1, "after": after}))
+        };
+        let sizes = [100, 300, 100];
+        let names = |layer: usize| {
+            (0..sizes[layer]).map(|i| format!("s{layer}_{i:03}")).collect::<Vec<_>>()
+        };
+        let steps = (0..sizes.len()).flat_map(|layer| {
+            let after = move || if layer == 0 { Vec::new() } else { names(layer - 1) };
+            (0..sizes[layer]).map(move |i| step(layer, i, after()))
+        });
+        // Larger than a plan may be: only the drawing is looked at.
+        let plan =
+            serde_json::json!({"version": 1, "steps": steps.collect::<serde_json::Map<_, _>>()});
+        let plan = Plan::read_judged(&plan.into()).unwrap();
+        let drawn = svg(&plan);
+        assert_eq!(drawn.matches("class=\"wire\"").count(), 100 * 300 + 300 * 100);
+    }
+
+    #[test]
+    fn lines_go_straight_where_there_would_be_too_many_places_for_them() {
+        let layers = |n: usize| (0..n).map(|i| vec![i]).collect::<Vec<_>>();
+        let passing = |n: usize| Lanes::of(layers(n), &[(0, n - 1)], n).places() - n;
+        assert_eq!(passing(LANES_MAX + 2), LANES_MAX);
+        assert_eq!(passing(LANES_MAX + 3), 0);
     }
 }

@@ -4,7 +4,7 @@ use super::{
     model::{OnFailure, Plan, Step, What},
     template::{Piece, Template},
 };
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::fmt::Write as _;
 use tenure_kernel::limits;
 
 /// A plan laid out.
@@ -41,19 +41,16 @@ pub fn graph(plan: &Plan) -> Graph {
         }
     }
     // What each step needs through others: an edge to one of those says nothing new.
-    let mut reach: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); needs.len()];
-    for &step in layers.iter().flatten() {
-        for need in &needs[step] {
-            let beyond = reach[*need].clone();
-            reach[step].extend(beyond);
-        }
-        let direct = needs[step].clone();
-        reach[step].extend(direct);
-    }
+    let mut reach: Vec<Vec<bool>> = vec![Vec::new(); needs.len()];
     let mut edges = Vec::new();
     for &step in layers.iter().flatten() {
-        let implied = |n: &&usize| !needs[step].iter().any(|m| reach[*m].contains(*n));
-        edges.extend(needs[step].iter().filter(implied).map(|n| (*n, step)));
+        let mut beyond = vec![false; needs.len()];
+        for need in &needs[step] {
+            beyond.iter_mut().zip(&reach[*need]).for_each(|(all, one)| *all |= *one);
+        }
+        edges.extend(needs[step].iter().filter(|n| !beyond[**n]).map(|n| (*n, step)));
+        needs[step].iter().for_each(|n| beyond[*n] = true);
+        reach[step] = beyond;
     }
     Graph { layers, edges }
 }
