@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tenure_jobs::{
     catalogue,
-    plan::{self, Library, Plan, Problem as Wrong, Strict},
+    plan::{self, Library, Problem as Wrong, Strict},
 };
 use utoipa::ToSchema;
 
@@ -28,7 +28,8 @@ pub(super) async fn check_strict(
     plan: &Strict,
     input: &Value,
 ) -> Result<(), Problem> {
-    let read = problems(app, tenant, plan).await?.map_err(|found| refusal(&found))?;
+    let library = library(app, tenant).await?;
+    let read = plan::check(plan, Some(&library)).map_err(|found| refusal(&found))?;
     let wrong = plan::check::check_input(&read, input);
     let Some(first) = wrong.first() else { return Ok(()) };
     let found: Vec<Value> =
@@ -40,14 +41,9 @@ pub(super) async fn check_strict(
         .fix("input_schema of the plan says what it takes"))
 }
 
-/// Everything that is wrong with a plan, given what is registered.
-async fn problems(
-    app: &App,
-    tenant: &str,
-    plan: &Strict,
-) -> Result<Result<Plan, Vec<Wrong>>, Problem> {
-    let library = Library::of(catalogue::list(app.pipeline().store(), Some(tenant)).await?);
-    Ok(plan::check(plan, Some(&library)))
+/// What is registered.
+async fn library(app: &App, tenant: &str) -> Result<Library, Problem> {
+    Ok(Library::of(catalogue::list(app.pipeline().store(), Some(tenant)).await?))
 }
 
 fn refusal(found: &[Wrong]) -> Problem {
@@ -75,6 +71,9 @@ pub(super) struct Checked {
     /// Everything that is wrong: `at` (a JSON pointer), `wrong` (a word), `what`, `fix`.
     #[schema(value_type = Vec<Object>)]
     problems: Vec<Wrong>,
+    /// Tools and flows of a plan that is fine, whose input could not be looked at: their schemas are not known. They check
+    /// it themselves when they are called.
+    not_checked: Vec<String>,
 }
 
 /// Looks at a plan without running it: its form, and what it refers to, against all that workers have registered for the
@@ -91,6 +90,10 @@ pub(super) async fn check_plan(
 ) -> Result<Json<Checked>, Problem> {
     caller.need(Scope::Read)?;
     let tenant = tenant(&caller, whose.tenant)?;
-    let problems = problems(&app, &tenant, &plan).await?.err().unwrap_or_default();
-    Ok(Json(Checked { ok: problems.is_empty(), problems }))
+    let library = library(&app, &tenant).await?;
+    let (problems, not_checked) = match plan::check(&plan, Some(&library)) {
+        Ok(plan) => (Vec::new(), plan::check::unchecked(&plan, &library)),
+        Err(problems) => (problems, Vec::new()),
+    };
+    Ok(Json(Checked { ok: problems.is_empty(), problems, not_checked }))
 }
