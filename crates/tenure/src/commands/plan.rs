@@ -37,6 +37,9 @@ pub enum Action {
         /// An API key, where the server needs one
         #[arg(long, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]
         api_key: Option<String>,
+        /// Check against what this tenant's workers have; without it, as the server sees the key
+        #[arg(long, value_name = "TENANT", requires = "server")]
+        tenant: Option<String>,
     },
     /// Shows the graph of a plan
     #[command(after_help = "Example:\n  tenure plan show trip.json --svg trip.svg")]
@@ -52,13 +55,17 @@ pub enum Action {
 /// Does what was asked for.
 pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
     match &options.action {
-        Action::Check { file, server, api_key } => {
+        Action::Check { file, server, api_key, tenant } => {
             let text = read_text(file)?;
-            let found = match server {
-                None => local(&text),
-                Some(url) => remote(&text, url, api_key.as_deref(), json).await?,
-            };
-            answer(&found, server.is_some(), json)
+            match server {
+                None => answer(&local(&text), None, json),
+                Some(url) => {
+                    let server = Server { server: url.clone(), api_key: api_key.clone(), by: None };
+                    let (found, not_checked) =
+                        remote(&text, &server, tenant.as_deref(), json).await?;
+                    answer(&found, Some(&not_checked), json)
+                }
+            }
         }
         Action::Show { file, svg } => show(&read_text(file)?, svg.as_deref(), json),
     }
@@ -83,30 +90,51 @@ fn local(text: &str) -> Vec<Problem> {
     }
 }
 
+/// What the server finds, and what it could not look at.
 async fn remote(
     text: &str,
-    url: &str,
-    key: Option<&str>,
+    server: &Server,
+    tenant: Option<&str>,
     json: bool,
-) -> Result<Vec<Problem>, Failure> {
+) -> Result<(Vec<Problem>, Vec<String>), Failure> {
     // What is no JSON at all is said here: the server would speak of the body of a request.
     if serde_json::from_str::<Strict>(text).is_err() {
-        return Ok(local(text));
+        return Ok((local(text), Vec::new()));
     }
-    let server = Server { server: url.to_owned(), api_key: key.map(str::to_owned), by: None };
-    let answer = Api::new(&server, json)?.post_text(&["plans", "check"], text).await?;
-    serde_json::from_value(answer["problems"].clone())
-        .map_err(|e| Failure::System(format!("the server answered something else: {e}")))
+    let query: Vec<(&str, &str)> = tenant.map(|tenant| ("tenant", tenant)).into_iter().collect();
+    let answer = Api::new(server, json)?.post_text(&["plans", "check"], &query, text).await?;
+    let other =
+        |e: serde_json::Error| Failure::System(format!("the server answered something else: {e}"));
+    let found = serde_json::from_value(answer["problems"].clone()).map_err(other)?;
+    // A server that is older does not say.
+    let not_checked = serde_json::from_value(answer["not_checked"].clone()).unwrap_or_default();
+    Ok((found, not_checked))
 }
 
-fn answer(found: &[Problem], asked_server: bool, as_json: bool) -> Result<String, Failure> {
+/// `not_checked` is there if a server was asked.
+fn answer(
+    found: &[Problem],
+    not_checked: Option<&[String]>,
+    as_json: bool,
+) -> Result<String, Failure> {
     let (ok, count) = (found.is_empty(), found.len());
     let said = match (as_json, ok) {
-        (true, _) => format!("{}\n", json!({"ok": ok, "problems": found})),
-        (false, true) if asked_server => "The plan is fine.\n".to_owned(),
-        (false, true) => {
-            "The plan is fine in itself. --server URL also checks its tools and flows.\n".to_owned()
+        (true, _) => {
+            let mut said = json!({"ok": ok, "problems": found});
+            if let Some(names) = not_checked {
+                said["not_checked"] = json!(names);
+            }
+            format!("{said}\n")
         }
+        (false, true) => match not_checked {
+            None => "The plan is fine in itself. --server URL also checks its tools and flows.\n"
+                .to_owned(),
+            Some([]) => "The plan is fine.\n".to_owned(),
+            Some(names) => format!(
+                "The plan is fine.\nNot checked, because their schemas are not known: the input of {}.\n",
+                names.join(", ")
+            ),
+        },
         (false, false) => {
             let mut text = String::new();
             for problem in found {
@@ -132,7 +160,7 @@ fn show(text: &str, svg: Option<&Path>, as_json: bool) -> Result<String, Failure
     let found = local(text);
     let plan = match (found.is_empty(), Plan::parse(text)) {
         (true, Ok(plan)) => plan,
-        _ => return answer(&found, false, as_json),
+        _ => return answer(&found, None, as_json),
     };
     if let Some(file) = svg {
         std::fs::write(file, plan::draw::svg(&plan))
@@ -146,4 +174,48 @@ fn show(text: &str, svg: Option<&Path>, as_json: bool) -> Result<String, Failure
     let layers: Vec<Vec<Value>> = graph.layers.iter().map(|l| l.iter().map(id).collect()).collect();
     let edges: Vec<[Value; 2]> = graph.edges.iter().map(|(a, b)| [id(a), id(b)]).collect();
     Ok(format!("{}\n", json!({"layers": layers, "edges": edges})))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tenure_jobs::{
+        catalogue::{Entry, Sort, Version},
+        plan::{Library, Wrong},
+    };
+    use tenure_tools::{BuiltinOptions, builtin};
+
+    #[test]
+    fn what_the_built_in_tools_take_is_known_and_checked() {
+        let tools = builtin(&BuiltinOptions::default());
+        let entries = tools.iter().map(|tool| Entry {
+            sort: Sort::Tool,
+            name: tool.name.clone(),
+            versions: vec![Version::of_tool(tool)],
+            ..Entry::default()
+        });
+        let library = Library::of(entries);
+        let checked = |step: Value| {
+            let plan = json!({"version": 1, "steps": {"a": step}});
+            plan::check(&plan.into(), Some(&library))
+        };
+        for (step, at) in [
+            (json!({"tool": "http", "input": {"ulr": "x"}}), "/steps/a/input"),
+            (
+                json!({"tool": "http", "input": {"url": "x", "mehtod": "${{ input.m }}"}}),
+                "/steps/a/input/mehtod",
+            ),
+            (json!({"tool": "command", "input": {"pogram": "true"}}), "/steps/a/input"),
+            (json!({"llm": {"promt": "x"}}), "/steps/a/llm"),
+        ] {
+            let found = checked(step.clone()).expect_err("nobody takes this");
+            assert!(
+                found.iter().all(|p| p.wrong == Wrong::Schema && p.at == at),
+                "{step}: {found:?}"
+            );
+        }
+        let fine = checked(json!({"tool": "http", "input": {"url": "${{ input.url }}"}}));
+        let plan = fine.expect("this is what it takes");
+        assert_eq!(plan::check::unchecked(&plan, &library), Vec::<String>::new());
+    }
 }

@@ -88,12 +88,17 @@ impl Api {
 
     /// A `POST`.
     pub async fn post(&self, path: &[&str], body: &Value) -> Result<Value, Failure> {
-        self.post_text(path, &body.to_string()).await
+        self.post_text(path, &[], &body.to_string()).await
     }
 
     /// A `POST` of JSON as it is.
-    pub async fn post_text(&self, path: &[&str], body: &str) -> Result<Value, Failure> {
-        let request = self.request(Method::POST, path).timeout(ANSWER);
+    pub async fn post_text(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+        body: &str,
+    ) -> Result<Value, Failure> {
+        let request = self.request(Method::POST, path).query(query).timeout(ANSWER);
         let request = request.header("content-type", "application/json").body(body.to_owned());
         self.read(self.send(request).await?).await
     }

@@ -136,7 +136,7 @@ impl Cli {
             ("by", self.by.as_ref().map(|b| json!(b))),
         ]);
         let made = match plan {
-            Some(plan) => self.api.post_text(&["jobs"], &with_plan(&body, &plan)).await?,
+            Some(plan) => self.api.post_text(&["jobs"], &[], &with_plan(&body, &plan)).await?,
             None => self.api.post(&["jobs"], &body).await?,
         };
         self.made(made, o.wait).await
