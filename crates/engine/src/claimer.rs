@@ -51,7 +51,7 @@ pub(crate) async fn claim_below(
     asked: &Asked,
     below: i16,
     claimed: &mut Vec<Claimed>,
-    sees: impl Fn(&str) -> bool + Send,
+    sees: impl Fn(&str) -> bool + Send + Sync,
 ) {
     let mut below = Some(below);
     while let Some(under) = below

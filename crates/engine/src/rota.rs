@@ -66,7 +66,7 @@ impl Rota {
         &self,
         pipeline: &Pipeline,
         asked: &Asked,
-        sees: impl Fn(&str) -> bool + Send,
+        sees: impl Fn(&str) -> bool + Send + Sync,
     ) -> Result<Vec<Claimed>, StoreError> {
         let Page { probes, below } = self.page(pipeline, asked, None, &sees).await?;
         let mut claimed = self.claim_by(pipeline, asked, probes, asked.limit).await?;
@@ -83,7 +83,7 @@ impl Rota {
         pipeline: &Pipeline,
         asked: &Asked,
         below: Option<i16>,
-        sees: impl Fn(&str) -> bool + Send,
+        sees: impl Fn(&str) -> bool + Send + Sync,
     ) -> Result<Page, StoreError> {
         let groups = pipeline.store().ready_groups(&asked.queue, below).await?;
         let next = next_page(&groups);

@@ -548,8 +548,8 @@ async fn a_result_that_the_job_never_recorded_is_exported_too() {
     world.until(job, "failed").await;
     let none = export_with(&world, job, &effects).await;
     assert_eq!((none.jobs[0].kept.len(), none.left_out.len()), (0, 0), "none is expected");
-    let events = none.jobs[0].records.iter().flat_map(|r| r.events().unwrap());
-    let started = events.filter(|e| e.name == "tool_invocation_started").next_back().unwrap();
+    let mut events = none.jobs[0].records.iter().flat_map(|r| r.events().unwrap());
+    let started = events.rfind(|e| e.name == "tool_invocation_started").unwrap();
     let body: Value = serde_json::from_slice(started.body.inline().unwrap()).unwrap();
     let (key, call) = (body["key"].as_str().unwrap(), body["call"].as_u64().unwrap());
     let call = u32::try_from(call).unwrap();
