@@ -7,7 +7,7 @@
 //!
 //! A value is there as soon as it is asked for, so a plan of values runs from its first step to its last without a
 //! pause: the limits of a job, which are looked at between two commits, would come too late. Therefore what is worked out
-//! and recorded is counted here ([`Spent`]), from what the flow itself has seen, and so the same in every replay.
+//! and recorded is counted here (`Spent`), from what the flow itself has seen, and so the same in every replay.
 
 use super::{
     check::{self, check_input},
