@@ -134,6 +134,7 @@ impl From<ScheduleError> for Problem {
                 .fix("GET /v1/schedules lists them"),
             ScheduleError::TooManyOpen(_) => {
                 Problem::new(StatusCode::CONFLICT, Code::LimitPassed, e.to_string())
+                    .field("overlap")
                     .fix("wait until one of `open` has ended, or cancel one")
             }
             ScheduleError::Store(e) => e.into(),

@@ -112,7 +112,8 @@ async fn strike(case: &Case, database: Option<&str>) {
     let idempotent = case.class == "idempotent";
     assert!(idempotent || done.values().all(|d| d.acts - d.undone <= 1), "{name}: {done:?}");
     assert_eq!(lab.count(job, "command_committed").await, 3, "{name}");
-    assert_eq!(state.takeovers, 1, "{name}");
+    // A machine that stands still for a lease costs the second worker its tenure, too; that is no reason to do anything twice.
+    assert!(state.takeovers >= 1, "{name}");
     if case.separate_effects && case.point.starts_with("after_effect") {
         assert_eq!(lab.count(job, "effect_unknown").await, 1, "{name}");
         let effects = lab.dir().join("effects");
