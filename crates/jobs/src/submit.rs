@@ -588,8 +588,10 @@ impl Submitter {
         if let Some(step) = taken.undoes.as_ref().filter(|_| !hands_on) {
             return Err(undone_by_another(&head, step));
         }
-        // A flow that failed by itself: its code runs again over everything that is recorded.
-        let by_itself = loaded.state.failure.is_some() || taken.settled;
+        // A flow that failed by itself, or was cancelled between two steps: its code runs again over everything that is
+        // recorded.
+        let by_itself =
+            loaded.state.failure.is_some() || taken.settled || head.status.name() == "cancelled";
         if taken.step.0 == AFTER_ALL && !by_itself {
             return Err(SubmitError::BadOrigin(format!(
                 "job {origin} has no step that failed: say from which step to fork"

@@ -25,6 +25,7 @@ async fn a_cancel_takes_a_queued_call_back_and_leaves_nothing_unknown() {
         let options = JobOptions { call_patience: Duration::from_millis(patience), ..quick() };
         let world = world(Class::Irreversible, options).await;
         let job = world.submit("far", json!(1)).await;
+        world.until_seen(job, "call_handed").await;
         world.until(job, wait).await;
         let call = world.state(job).await.calls_out(job).next().unwrap().0;
         world.cancel(job).await;
