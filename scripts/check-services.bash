@@ -23,6 +23,8 @@ missing() { # prints the Debian packages that are missing
     python3 -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv # the package is installed and tested in one
     command -v nats-server >/dev/null || echo nats-server
     command -v redis-server >/dev/null || echo redis-server
+    command -v openssl >/dev/null || echo openssl # the documented commands that make certificates
+    command -v nginx >/dev/null || echo nginx-light # a proxy in front of the server
     [[ -n ${TENURE_CHECK_FAST:-} ]] || chromium_path >/dev/null || echo chromium
 }
 

@@ -158,7 +158,7 @@ impl Model for Instant {
             ]}),
             None => json!({ "role": "assistant", "content": "done" }),
         };
-        Box::pin(std::future::ready(Ok(Reply { message, usage: Value::Null })))
+        Box::pin(std::future::ready(Ok(Reply { message, ..Reply::default() })))
     }
 }
 

@@ -7,7 +7,7 @@
 
 use crate::{
     place::Place,
-    report::{Report, percentile},
+    report::{Report, counted, percentile},
 };
 use std::{sync::Arc, time::Duration};
 use tenure_engine::{birth::random, config::EngineConfig, pipeline::Pipeline, session::Keeper};
@@ -102,6 +102,22 @@ async fn case(
     callers: usize,
     time: Duration,
 ) -> Result<Measured, StoreError> {
+    let (samples, time) =
+        counted(time, async |time| window(pipeline, keeper, callers, time).await).await?;
+    Ok(Measured {
+        per_second: samples.len() as f64 / time.as_secs_f64(),
+        p50_ms: percentile(&samples, 0.5),
+        p99_ms: percentile(&samples, 0.99),
+    })
+}
+
+/// The latencies of the commits in a window of this length, in milliseconds, sorted.
+async fn window(
+    pipeline: &Pipeline,
+    keeper: &Keeper,
+    callers: usize,
+    time: Duration,
+) -> Result<Vec<f64>, StoreError> {
     let rt = pipeline.rt().clone();
     let start = rt.mono() + time / 5;
     let end = start + time;
@@ -119,12 +135,7 @@ async fn case(
         samples.extend(took?);
     }
     samples.sort_by(f64::total_cmp);
-    let per_second = samples.len() as f64 / time.as_secs_f64();
-    Ok(Measured {
-        per_second,
-        p50_ms: percentile(&samples, 0.5),
-        p99_ms: percentile(&samples, 0.99),
-    })
+    Ok(samples)
 }
 
 /// Commits steps on an entity of its own; returns the latencies inside the window, in milliseconds.

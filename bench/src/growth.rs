@@ -7,7 +7,7 @@
 
 use crate::{
     jobs::{Bench, signals, wrong},
-    report::{Case, percentile},
+    report::{Case, counted, percentile},
 };
 use std::time::Duration;
 use tenure_kernel::error::StoreError;
@@ -126,7 +126,7 @@ async fn point(
     clients: usize,
     time: Duration,
 ) -> Result<Point, StoreError> {
-    let took = bench.window(1, clients, time).await?;
+    let (took, time) = counted(time, async |time| bench.window(1, clients, time).await).await?;
     let resumed = signals::paced(bench, 1, clients).await?;
     Ok(Point {
         case,

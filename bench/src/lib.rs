@@ -13,6 +13,7 @@ pub mod place;
 pub mod pods;
 pub mod raw;
 pub mod report;
+pub mod retention;
 pub mod serial;
 pub mod slow_disk;
 pub mod start;

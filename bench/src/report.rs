@@ -1,7 +1,8 @@
 //! What a suite found, for people and for programs.
 
 use serde_json::Value;
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
+use tenure_kernel::error::StoreError;
 
 /// One figure.
 #[derive(Clone, Debug)]
@@ -167,9 +168,50 @@ pub fn percentile(sorted: &[f64], share: f64) -> f64 {
     sorted.get(((last as f64) * share).round() as usize).copied().unwrap_or(0.0)
 }
 
+/// The longest time that [`counted`] measures for.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Measures for `time`. If nothing was counted, because a busy machine took longer than that for one operation, measures again
+/// for twice as long. Returns what was counted and the time in which it was.
+///
+/// # Errors
+/// Those of `measure`, and one if nothing was counted in a minute.
+pub async fn counted<T>(
+    mut time: Duration,
+    mut measure: impl AsyncFnMut(Duration) -> Result<Vec<T>, StoreError>,
+) -> Result<(Vec<T>, Duration), StoreError> {
+    loop {
+        let counted = measure(time).await?;
+        if !counted.is_empty() {
+            return Ok((counted, time));
+        }
+        if time >= LONGEST {
+            let seconds = time.as_secs_f64();
+            return Err(StoreError::Refused(format!("nothing was completed in {seconds:.1} s")));
+        }
+        time = time.max(Duration::from_millis(1)) * 2;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_window_in_which_nothing_ended_is_measured_again_for_longer() {
+        let mut asked = Vec::new();
+        let second = Duration::from_secs(1);
+        let (seen, time) = counted(second, async |time| {
+            asked.push(time);
+            Ok(if time < 4 * second { vec![] } else { vec![1] })
+        })
+        .await
+        .unwrap();
+        assert_eq!((seen, time), (vec![1], 4 * second));
+        assert_eq!(asked, [second, 2 * second, 4 * second]);
+        let never = counted::<u8>(Duration::ZERO, async |_| Ok(vec![])).await;
+        assert!(never.unwrap_err().to_string().contains("nothing was completed in"));
+    }
 
     #[test]
     fn a_case_is_told_in_order_to_programs_and_to_people() {

@@ -207,6 +207,9 @@ fn open_to_others(dir: &Path) -> Result<(), StoreError> {
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o755)).map_err(failed)
 }
 
+/// The exit code with which the script says that the port is taken.
+const PORT_TAKEN: i32 = 75;
+
 /// A Postgres of this run. Stopped and removed when dropped.
 struct PrivatePostgres {
     script: PathBuf,
@@ -217,17 +220,24 @@ struct PrivatePostgres {
 impl PrivatePostgres {
     fn start(script: &Path, disk: &SlowDisk) -> Result<Self, StoreError> {
         let dir = tempfile::tempdir().map_err(failed)?;
-        // Free a moment ago; if somebody takes it meanwhile, the script says so.
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
-        let port = listener.local_addr().map_err(failed)?.port().to_string();
-        drop(listener);
         let mut server = PrivatePostgres { script: script.to_owned(), dir, url: String::new() };
-        let mut start = Command::new(script);
-        start.arg("start").arg(server.dir.path()).arg(port);
-        disk.preload(&mut start);
-        let output = start
-            .output()
-            .map_err(|e| wrong(format!("{}: {e} (see --private-postgres)", script.display())))?;
+        // A port is free when it is looked for, and may be taken by the time the server starts.
+        let mut tries = 10;
+        let output = loop {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
+            let port = listener.local_addr().map_err(failed)?.port().to_string();
+            drop(listener);
+            let mut start = Command::new(script);
+            start.arg("start").arg(server.dir.path()).arg(port);
+            disk.preload(&mut start);
+            let output = start.output().map_err(|e| {
+                wrong(format!("{}: {e} (see --private-postgres)", script.display()))
+            })?;
+            tries -= 1;
+            if output.status.code() != Some(PORT_TAKEN) || tries == 0 {
+                break output;
+            }
+        };
         server.url = said(output, "private-postgres")?;
         Ok(server)
     }

@@ -3,11 +3,12 @@
 
     worker.py http://127.0.0.1:7777 OUTSIDE
 
-It has one tool, `charge`, whose effect is a line in the file OUTSIDE. (In Python itself there is a package: sdk/python.)
+It has one tool, `charge`, whose effect is a line in the file OUTSIDE. The key in TENURE_API_KEY is sent if there is one. (In Python itself there is a package: sdk/python.)
 """
 
 import http.client
 import json
+import os
 import random
 import signal
 import sys
@@ -18,6 +19,9 @@ import urllib.request
 
 SERVER, OUTSIDE = sys.argv[1], sys.argv[2]
 ROOM = 4  # calls at once
+HEADERS = {"content-type": "application/json"}
+if os.environ.get("TENURE_API_KEY"):
+    HEADERS["authorization"] = "Bearer " + os.environ["TENURE_API_KEY"]
 
 
 class NoAnswer(Exception):
@@ -39,7 +43,7 @@ def boottime():
 
 def ask(method, path, body=None, timeout=10.0):
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(SERVER + path, data, {"content-type": "application/json"}, method=method)
+    request = urllib.request.Request(SERVER + path, data, HEADERS, method=method)
     try:
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:

@@ -33,7 +33,7 @@ use tenure_kernel::{
     rules::Tallies,
     runtime::{BoxFuture, Rt},
     sessions::Session,
-    store::{Answer, HeadFilter, Op, Store},
+    store::{Answer, HeadFilter, KeyRange, Op, Store},
     stream::{Hash, Record},
     time::Timestamp,
 };
@@ -364,6 +364,14 @@ impl Store for Counting {
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>> {
         self.told("heads", self.store.heads(filter, limit))
+    }
+
+    fn keys(
+        &self,
+        range: KeyRange,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, EntityId)>, StoreError>> {
+        self.told("keys", self.store.keys(range, limit))
     }
 
     fn due(

@@ -2,6 +2,7 @@
 //!
 //! | room | what it holds |
 //! |---|---|
+//! | [`admission`] | which turns may be created |
 //! | [`rules`] | the rules of silence: keys, defaults, what each does |
 //! | [`words`] | mail between agents, turns, joins and those outside |
 //! | [`agent`] | the agent machine: who is next |
@@ -19,6 +20,7 @@
 //! **Invariant:** a turn that is not over has a timer for every reason to wait. Nothing here is believed because a
 //! message came over a bus; a bus only makes somebody look.
 
+pub mod admission;
 pub mod agent;
 pub mod desk;
 pub mod drive;
@@ -55,8 +57,10 @@ pub mod limits {
     pub const TOKEN_BYTES_MAX: usize = tenure_kernel::limits::TARGET_BYTES_MAX;
     /// Length of a channel or the name of an output box.
     pub const LABEL_BYTES_MAX: usize = 96;
-    /// What is set about an agent, as JSON: it lies in the head.
-    pub const PROFILE_BYTES_MAX: usize = 7 * 1024;
+    /// A profile of an agent, as JSON.
+    pub const PROFILE_BYTES_MAX: usize = 256 * 1024;
+    /// What is set about an agent and lies in its head, as JSON. A larger profile is read from the event that set it.
+    pub const SPEC_BYTES_MAX: usize = 7 * 1024;
     /// Turns that wait behind the active one: their ids lie in the head.
     pub const QUEUED_MAX: usize = 256;
     /// Ended turns that an agent remembers.
@@ -88,6 +92,8 @@ pub mod limits {
     /// What is said to a turn, and what it says on a bus, as JSON: it is mail that is decided on from one row, or a message
     /// that goes out whole. The result of a job may be as large as a job's output; it is read from the job.
     pub const RESULT_BYTES_MAX: usize = tenure_kernel::limits::BODY_INLINE_BYTES_MAX;
+    /// What was said in a turn, its results among it. A worker keeps all of it, and the model reads all of it at every step.
+    pub const CONVERSATION_BYTES_MAX: usize = 16 * 1024 * 1024;
     /// Workers that may give a turn back before a step of it is finished.
     pub const GIVEN_BACK_MAX: u32 = 20;
     /// How deep turns may delegate.

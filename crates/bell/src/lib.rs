@@ -8,6 +8,7 @@
 //! channel of their own, the hints of collectors ([`redis::EventChannel`]).
 
 pub mod conformance;
+mod event_subjects;
 pub mod inproc;
 pub mod nats;
 pub mod notify;

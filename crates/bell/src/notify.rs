@@ -26,10 +26,9 @@ use tenure_kernel::{
     bell::{Bell, Ear, Others, Topic},
     runtime::first,
 };
+use tenure_postgres::{Connector, TlsStream};
 use tokio::sync::{Notify, watch};
-use tokio_postgres::{
-    AsyncMessage, Client, Config, Connection, NoTls, Socket, tls::NoTlsStream, types::ToSql,
-};
+use tokio_postgres::{AsyncMessage, Client, Connection, Socket, types::ToSql};
 
 /// Pause between two NOTIFY statements.
 pub const PAUSE: Duration = Duration::from_millis(3);
@@ -89,11 +88,12 @@ impl PgNotify {
     /// The same for ears that another bell rings too.
     pub fn start_for(url: &str, channel: &str, local: InProcess) -> Result<Self, BadBell> {
         let bad = |e: &dyn std::fmt::Display| BadBell(format!("Postgres: {e}"));
-        let mut config: Config = url.parse().map_err(|e| bad(&e))?;
+        let mut connector = Connector::parse(url).map_err(|e| bad(&e))?;
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if channel.is_empty() || channel.len() > 63 || !channel.chars().all(plain) {
             return Err(bad(&format!("{channel:?} is not a name of a-z, 0-9 and _")));
         }
+        let config = connector.config();
         config.application_name(format!("tenure bell {channel}"));
         config.connect_timeout(PATIENCE);
         config.keepalives_idle(Duration::from_secs(5));
@@ -109,7 +109,7 @@ impl PgNotify {
             connected: watch::Sender::new(false),
             heard: AtomicU64::new(0),
         });
-        let (running, handle) = abortable(run(config, shared.clone()));
+        let (running, handle) = abortable(run(connector, shared.clone()));
         #[expect(
             clippy::disallowed_methods,
             reason = "a driver's socket lives at the process edge"
@@ -153,10 +153,10 @@ impl Shared {
 }
 
 /// Connects for ever.
-async fn run(config: Config, shared: Arc<Shared>) {
+async fn run(connector: Connector, shared: Arc<Shared>) {
     let mut pause = BACKOFF_FIRST;
     loop {
-        let connecting = tokio::time::timeout(PATIENCE, config.connect(NoTls)).await;
+        let connecting = tokio::time::timeout(PATIENCE, connector.connect()).await;
         match connecting.map_err(|e| e.to_string()).and_then(|c| c.map_err(|e| e.to_string())) {
             Ok((client, connection)) => {
                 let served =
@@ -174,7 +174,7 @@ async fn run(config: Config, shared: Arc<Shared>) {
 }
 
 /// Drives the connection and rings what it brings, until it ends.
-async fn hear(connection: Connection<Socket, NoTlsStream>, client: &Client, shared: &Shared) {
+async fn hear(connection: Connection<Socket, TlsStream>, client: &Client, shared: &Shared) {
     let mut connection = connection;
     let mut messages = stream::poll_fn(move |cx| connection.poll_message(cx));
     let mut own = None;

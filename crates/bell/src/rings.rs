@@ -9,8 +9,9 @@
 
 use crate::{InProcess, subjects::Subjects};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
     sync::{
         Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -31,7 +32,7 @@ const TOPICS_PER_MESSAGE: usize = 128;
 pub(crate) struct Rings {
     /// The ears of this process.
     pub(crate) local: InProcess,
-    pending: Mutex<BTreeSet<Topic>>,
+    pending: Mutex<BTreeMap<Topic, About>>,
     wake: Notify,
     heard: AtomicU64,
     sent: AtomicU64,
@@ -44,12 +45,39 @@ struct RingMessage {
     topics: Vec<String>,
 }
 
-/// A wake-up. Only a hint to people: what counts is the subject.
-#[derive(Serialize)]
-struct Wakeup<'a> {
-    from: &'a str,
-    reason: &'static str,
-    at: &'a str,
+/// What is said with a wake-up: whom it is about, and by which rule. Only a hint to people: what counts is the subject.
+/// Rings of one topic travel together; the first has the word, and the others are counted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct About {
+    said: Option<Map<String, Value>>,
+    more: u64,
+}
+
+impl About {
+    /// Words that are no object are none.
+    pub(crate) fn of(words: &[u8]) -> Self {
+        About { said: serde_json::from_slice(words).ok(), more: 0 }
+    }
+
+    fn join(&mut self, other: About) {
+        match &self.said {
+            None => self.said = other.said,
+            Some(_) => self.more += u64::from(other.said.is_some()),
+        }
+        self.more += other.more;
+    }
+
+    /// As it goes over the wire. The sender's name and the time are ours.
+    fn message(&self, from: &str, at: &str) -> Value {
+        let mut all = self.said.clone().unwrap_or_default();
+        all.entry("reason").or_insert_with(|| "ring".into());
+        all.insert("from".to_owned(), from.into());
+        all.insert("at".to_owned(), at.into());
+        if self.more > 0 {
+            all.insert("more".to_owned(), self.more.into());
+        }
+        Value::Object(all)
+    }
 }
 
 #[derive(Deserialize)]
@@ -64,24 +92,24 @@ impl Rings {
     }
 
     /// Here at once, elsewhere soon.
-    pub(crate) fn ring(&self, topic: Topic) {
+    pub(crate) fn ring(&self, topic: Topic, about: About) {
         self.local.ring_topic(&topic);
-        self.keep([topic]);
+        self.keep([(topic, about)]);
         self.wake.notify_one();
     }
 
     /// Keeps what was not sent. Once more on the next connection; a ring twice is a ring.
-    pub(crate) fn keep(&self, topics: impl IntoIterator<Item = Topic>) {
+    pub(crate) fn keep(&self, topics: impl IntoIterator<Item = (Topic, About)>) {
         let mut pending = self.pending();
-        for topic in topics {
-            if pending.len() < PENDING_MAX {
-                pending.insert(topic);
+        for (topic, about) in topics {
+            if pending.len() < PENDING_MAX || pending.contains_key(&topic) {
+                pending.entry(topic).or_default().join(about);
             }
         }
     }
 
     /// What waits to be sent; returns when there is something.
-    pub(crate) async fn next(&self) -> BTreeSet<Topic> {
+    pub(crate) async fn next(&self) -> BTreeMap<Topic, About> {
         loop {
             let topics = std::mem::take(&mut *self.pending());
             if !topics.is_empty() {
@@ -104,17 +132,16 @@ impl Rings {
     /// The messages for these topics, each with where it goes.
     pub(crate) fn messages(
         &self,
-        topics: &BTreeSet<Topic>,
+        topics: &BTreeMap<Topic, About>,
         subjects: &Subjects,
         from: &str,
         at: &str,
     ) -> Result<Vec<(String, Vec<u8>)>, serde_json::Error> {
         let (mut messages, mut others) = (Vec::new(), Vec::new());
-        for topic in topics {
+        for (topic, about) in topics {
             match subjects.of_topic(topic) {
                 Some(subject) => {
-                    let wakeup = Wakeup { from, reason: "ring", at };
-                    messages.push((subject, serde_json::to_vec(&wakeup)?));
+                    messages.push((subject, serde_json::to_vec(&about.message(from, at))?));
                 }
                 None => others.push(topic.to_string()),
             }
@@ -152,7 +179,46 @@ impl Rings {
     }
 
     /// A panic under this lock leaves at worst a ring unsent, and rings may be lost.
-    fn pending(&self) -> MutexGuard<'_, BTreeSet<Topic>> {
+    fn pending(&self) -> MutexGuard<'_, BTreeMap<Topic, About>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[tokio::test]
+    async fn a_wake_up_says_whom_it_is_about_and_why() {
+        let rings = Rings::new(InProcess::new());
+        let subjects = Subjects::new("", "s1").unwrap();
+        let topic = || Topic::Queue("agent:t".into());
+        let about = |turn: &str| {
+            let said = json!({ "agent_id": "ada", "agent_turn_id": turn, "reason": "pending_wakeup", "from": "eve" });
+            About::of(&serde_json::to_vec(&said).unwrap())
+        };
+        rings.ring(topic(), About::default());
+        rings.ring(topic(), about("1"));
+        rings.ring(topic(), about("2"));
+        let waiting = rings.next().await;
+        // It was not sent, and one more comes.
+        rings.ring(topic(), about("3"));
+        rings.keep(waiting);
+        let waiting = rings.next().await;
+        let messages = rings.messages(&waiting, &subjects, "me", "now").unwrap();
+        let [(subject, payload)] = messages.as_slice() else { panic!("{messages:?}") };
+        assert_eq!(subject, "cmd.agent.t.wakeup");
+        let said: Value = serde_json::from_slice(payload).unwrap();
+        assert_eq!(
+            said,
+            json!({ "agent_id": "ada", "agent_turn_id": "3", "reason": "pending_wakeup", "more": 2, "from": "me", "at": "now" })
+        );
+        // Words that are no object are none.
+        assert_eq!(About::of(b"[1]"), About::default());
+        let plain = BTreeMap::from([(topic(), About::default())]);
+        let messages = rings.messages(&plain, &subjects, "me", "now").unwrap();
+        let said: Value = serde_json::from_slice(&messages[0].1).unwrap();
+        assert_eq!(said, json!({ "reason": "ring", "from": "me", "at": "now" }));
     }
 }

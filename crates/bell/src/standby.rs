@@ -34,6 +34,13 @@ impl<B: Bell> Bell for Standby<B> {
         self.bus.ring(topic);
     }
 
+    fn ring_about(&self, topic: Topic, about: &[u8]) {
+        if self.bus.others().is_none_or(|o| !o.connected) {
+            self.notify.ring(topic.clone());
+        }
+        self.bus.ring_about(topic, about);
+    }
+
     fn listen(&self, topic: Topic) -> Box<dyn Ear> {
         self.bus.listen(topic)
     }

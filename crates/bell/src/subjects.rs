@@ -1,6 +1,7 @@
 //! The names under which a bus carries things: subjects of NATS, channels of Redis. The same on both, so that whoever
 //! rings a target from outside need not know more than the address.
 
+use crate::event_subjects::EventSubjects;
 use tenure_kernel::{bell::Topic, wakeup};
 
 /// Whether this can stand before subjects; else why not.
@@ -16,6 +17,7 @@ pub fn check_prefix(prefix: &str) -> Result<(), String> {
 pub(crate) struct Subjects {
     before: String,
     store: String,
+    pub(crate) events: EventSubjects,
 }
 
 impl Subjects {
@@ -26,7 +28,7 @@ impl Subjects {
             return Err(format!("the store's name {store:?} is not one token of a subject"));
         }
         let before = if prefix.is_empty() { String::new() } else { format!("{prefix}.") };
-        Ok(Subjects { before, store: store.to_owned() })
+        Ok(Subjects { before, store: store.to_owned(), events: EventSubjects::default() })
     }
 
     /// Where rings of all topics travel that have no subject of their own.
@@ -43,6 +45,11 @@ impl Subjects {
     /// With the prefix.
     pub(crate) fn full(&self, subject: &str) -> String {
         format!("{}{subject}", self.before)
+    }
+
+    /// Where a message of this tenant goes that is recorded under this subject.
+    pub(crate) fn of_message(&self, tenant: &str, subject: &str) -> String {
+        self.full(&self.events.of(tenant, subject))
     }
 
     /// The subject of a topic that has its own.

@@ -33,6 +33,13 @@ pub fn is_known_dead(executor: &Executor) -> bool {
     executor_of_this_process().is_some_and(|here| proven(executor, &here))
 }
 
+/// The same of a process of this boot alone. Machines that were copied with their id look like one machine that was started anew;
+/// somebody who ends sessions that still renew must not be misled by that.
+pub fn is_known_dead_in_this_boot(executor: &Executor) -> bool {
+    executor_of_this_process()
+        .is_some_and(|here| executor.boot == here.boot && proven(executor, &here))
+}
+
 fn proven(executor: &Executor, here: &Executor) -> bool {
     if executor.machine != here.machine {
         return false;

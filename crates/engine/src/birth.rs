@@ -92,7 +92,7 @@ pub async fn give_birth(
     judge: &Judge,
     mut commit: Commit,
 ) -> Result<(Committed, Result<Head, StoreError>), NotBorn> {
-    pipeline.offload_all(&mut commit).await?;
+    pipeline.store_bodies(&mut commit).await?;
     let op = Op::Commit(Box::new(commit.clone()));
     let committed = match pipeline.submit(op).await? {
         Answer::Commit(CommitAnswer::Committed(c)) => c,

@@ -3,7 +3,10 @@
 //! else is posted and goes by its lane ([`crate::lanes`]), which also has the last word where a target is locked,
 //! is there already, or is over: nothing here decides what becomes of a message that can not be handed over as it is.
 
-use crate::birth::{Wish, birth};
+use crate::{
+    birth::{Wish, birth},
+    quota::QuotaKeeper,
+};
 use tenure_kernel::{
     bell::{Bell, Topic},
     commit::{Commit, Expect},
@@ -24,6 +27,7 @@ pub(crate) async fn along(
     store: &dyn Store,
     machines: &Machines,
     commit: &Commit,
+    quotas: Option<&QuotaKeeper>,
     fresh: impl Fn() -> CommitId,
 ) -> Vec<Delivery> {
     let inside = || commit.messages.iter().zip(0u32..).filter(|(m, _)| !m.to.leaves());
@@ -34,6 +38,11 @@ pub(crate) async fn along(
     let version = first + commit.events.len() as u64 - 1;
     let mut along = Vec::new();
     for (message, ordinal) in inside() {
+        // Whose the new entity is, and so whether there is room for it, is known to the lane.
+        let counted = |kind: &str| quotas.is_some_and(|quotas| quotas.counts(kind));
+        if matches!(&message.to, Target::Create { kind, .. } if counted(kind)) {
+            break;
+        }
         let Some(with) = handover(store, machines, message, &fresh).await else { break };
         let id = MessageId { source: commit.entity, version, ordinal };
         along.push(Delivery { id, by: Carrier::Commit, with });

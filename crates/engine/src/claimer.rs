@@ -37,7 +37,7 @@ impl Asked {
         let (id, queue) = (pipeline.commit_id(), self.queue.clone());
         let (session, lease) = (self.session, self.lease);
         let request = ClaimRequest { id, session, lease, queue, probes, limit };
-        let answer = pipeline.store().claim(request).await?;
+        let answer = pipeline.claim(request).await?;
         pipeline.meter().claims.add(answer.claimed.len() as u64);
         Ok(answer.claimed)
     }

@@ -1,7 +1,7 @@
 //! The numbers that shells run by. Defaults are the kernel's named limits.
 
 use std::time::Duration;
-use tenure_kernel::{commit::Commit, limits, stream::NewEvent};
+use tenure_kernel::{commit::Commit, limits, quota::Quotas, stream::NewEvent};
 
 /// Settings of a server or a worker.
 #[derive(Clone, Debug)]
@@ -37,6 +37,10 @@ pub struct EngineConfig {
     /// Timers that are rules with names of their own, by kind of entity and beginning of the timer's name. What they did
     /// is counted under those too.
     pub timer_rules: &'static [TimerRule],
+    /// What tenants may have. Kept by a server; a worker at the other end of HTTP keeps none.
+    pub quotas: Quotas,
+    /// The kinds of entities that count as open for a quota.
+    pub quota_kinds: &'static [&'static str],
 }
 
 /// An event that is counted by labels.
@@ -80,6 +84,8 @@ impl Default for EngineConfig {
             mute: false,
             carry: true,
             timer_rules: &[],
+            quotas: Quotas::default(),
+            quota_kinds: &[],
         }
     }
 }

@@ -70,7 +70,7 @@ pub async fn page<M: Machine>(
             if found.len() == limit {
                 return Ok(found);
             }
-            let body = event.body.inline().and_then(|b| serde_json::from_slice(b).ok());
+            let body = event.body.inline().and_then(|b| tenure_kernel::stored::from_slice(b).ok());
             found.push(EventView {
                 version: event.version,
                 at: event.at,

@@ -304,7 +304,8 @@ impl LaneServer {
                     // Stores keep what leaves apart, so this is a wake-up. Rung before its row is gone: twice is as
                     // good as once.
                     let Some(topic) = wakeup::topic_of(subject) else { continue };
-                    self.pipeline().bell().ring(topic);
+                    let about = posted.message.body.inline().unwrap_or_default();
+                    self.pipeline().bell().ring_about(topic, about);
                     Handover::Nothing
                 }
             };
@@ -403,6 +404,18 @@ impl LaneServer {
             }
             other => other,
         };
+        if let (Some(quotas), Input::Create(body)) = (self.pipeline().quotas(), input)
+            && quotas.counts(kind)
+        {
+            let bytes = body.inline().map_or(0, <[u8]>::len);
+            match quotas.admit_child(&posted.tenant, bytes).await {
+                Ok(()) => {}
+                Err(StoreError::Quota(exceeded)) => {
+                    return Ok(Some(returned(posted, &exceeded.to_string())));
+                }
+                Err(e) => return Err(e),
+            }
+        }
         match birth(&self.machines, wish, input, self.pipeline().commit_id()) {
             Ok(mut commit) => {
                 self.pipeline().offload_all(&mut commit).await?;
@@ -484,6 +497,6 @@ pub(crate) fn awaits(message: &Message) -> Option<serde_json::Value> {
     if subject.starts_with("evt.") {
         return None;
     }
-    let body: serde_json::Value = serde_json::from_slice(message.body.inline()?).ok()?;
+    let body: serde_json::Value = tenure_kernel::stored::from_slice(message.body.inline()?).ok()?;
     body.get("wait").cloned()
 }

@@ -9,9 +9,12 @@
 
 pub mod amend;
 pub mod birth;
+pub mod blocks;
 mod carry;
+pub mod checkers;
 pub mod claimer;
 pub mod config;
+pub mod dead_sessions;
 pub mod due;
 pub mod events;
 pub mod lanes;
@@ -19,6 +22,7 @@ pub mod meter;
 pub mod node;
 pub mod outside;
 pub mod pipeline;
+pub mod quota;
 pub mod rota;
 pub mod serve;
 pub mod session;

@@ -7,10 +7,16 @@
 //! wakes nobody, and a caller that goes away takes nothing with it.
 //!
 //! While the store is away the pipeline tries again by itself, with the same operations, which is
-//! always safe: commits have ids, mail has ids, the rest is idempotent. When its patience is over, the
-//! callers get the typed error and decide.
+//! always safe: commits have ids, mail has ids, the rest is idempotent. Each caller gets the typed error when its
+//! patience is over, counted from when it came and not from when its batch left, and decides.
 
-use crate::{carry, config::EngineConfig, meter::Meter};
+use crate::{
+    blocks::Blocks,
+    carry,
+    config::EngineConfig,
+    meter::Meter,
+    quota::{QuotaKeeper, has_large_bodies},
+};
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     future::poll_fn,
@@ -21,6 +27,7 @@ use std::{
 };
 use tenure_kernel::{
     bell::{Bell, Topic},
+    claims::{ClaimAnswer, ClaimRequest},
     commit::{Commit, CommitAnswer},
     error::StoreError,
     evidence::{EvidenceAnswer, NewEvidence},
@@ -54,6 +61,9 @@ struct Inner {
     /// What creates the targets of messages, if commits take along what they say.
     machines: Option<Machines>,
     meter: Meter,
+    /// What tenants may have, where that is limited.
+    quotas: Option<Arc<QuotaKeeper>>,
+    blocks: Blocks,
 }
 
 #[derive(Default)]
@@ -81,6 +91,8 @@ struct Load {
 /// Who waits for an answer.
 struct Seat {
     reply: oneshot::Sender<Result<Answer, StoreError>>,
+    /// When its operation came.
+    since: Duration,
     /// Since when its row has been locked.
     busy: Option<Duration>,
 }
@@ -114,7 +126,9 @@ impl Pipeline {
         config: &EngineConfig,
         machines: Option<Machines>,
     ) -> Self {
+        let quotas = QuotaKeeper::new(&config.quotas, config.quota_kinds, &store, &rt);
         let inner = Arc::new(Inner {
+            quotas,
             store,
             bell,
             rt,
@@ -124,6 +138,7 @@ impl Pipeline {
             mute: config.mute,
             machines,
             meter: Meter::counting(config.counted_events, config.labelled_events),
+            blocks: Blocks::default(),
         });
         Pipeline { inner, gathers: false }
     }
@@ -133,6 +148,21 @@ impl Pipeline {
     /// calling thread would sync once for each. A task that submits one at a time does not wait.
     pub fn gathering(&self) -> Self {
         Pipeline { inner: self.inner.clone(), gathers: true }
+    }
+
+    /// What an operator has blocked.
+    pub fn blocks(&self) -> &Blocks {
+        &self.inner.blocks
+    }
+
+    /// Claims what no block holds back.
+    pub async fn claim(&self, mut request: ClaimRequest) -> Result<ClaimAnswer, StoreError> {
+        let blocks = self.blocks().current(self).await?;
+        request.probes.retain(|p| blocks.of_queue(&request.queue, &p.tenant).is_none());
+        if request.probes.is_empty() {
+            return Ok(ClaimAnswer::default());
+        }
+        self.store().claim(request).await
     }
 
     /// The store behind it, for reads.
@@ -150,6 +180,11 @@ impl Pipeline {
         &self.inner.meter
     }
 
+    /// What tenants may have; `None` where nothing is limited.
+    pub fn quotas(&self) -> Option<&Arc<QuotaKeeper>> {
+        self.inner.quotas.as_ref()
+    }
+
     /// The runtime it runs on.
     pub fn rt(&self) -> &Rt {
         &self.inner.rt
@@ -161,21 +196,34 @@ impl Pipeline {
     }
 
     /// Sends an operation with the next batch and waits for its answer.
-    pub async fn submit(&self, mut op: Op) -> Result<Answer, StoreError> {
+    ///
+    /// This and the other public operations return a boxed future: an `async fn` would be compiled again in each of the
+    /// crates that await it, with everything below it.
+    pub fn submit(&self, op: Op) -> BoxFuture<'_, Result<Answer, StoreError>> {
+        Box::pin(self.send(op))
+    }
+
+    async fn send(&self, mut op: Op) -> Result<Answer, StoreError> {
         if let (true, Op::Commit(commit)) = (self.inner.mute, &mut op) {
             // But whoever waits for an answer hears that nobody was told (see `outside::NoBus`).
             commit.messages.retain(|m| !m.to.leaves() || crate::lanes::awaits(m).is_some());
         }
+        let quotas = self.inner.quotas.as_deref();
+        if let (Some(quotas), Op::Commit(commit)) = (quotas, &op) {
+            quotas.admit_commit(commit).await?;
+        }
         let along = match (&op, &self.inner.machines) {
             (Op::Commit(commit), Some(machines)) if !commit.messages.is_empty() => {
-                carry::along(&*self.inner.store, machines, commit, || self.commit_id()).await
+                let fresh = || self.commit_id();
+                carry::along(&*self.inner.store, machines, commit, quotas, fresh).await
             }
             _ => Vec::new(),
         };
         let (reply, answer) = oneshot::channel();
+        let seat = Seat { reply, since: self.inner.rt.mono(), busy: None };
         let start = {
             let mut queue = self.inner.queue();
-            queue.waiting.push_back(Waiting { op, along, seat: Seat { reply, busy: None } });
+            queue.waiting.push_back(Waiting { op, along, seat });
             let start = queue.flights < self.inner.flights_max;
             queue.flights += usize::from(start);
             start
@@ -199,15 +247,27 @@ impl Pipeline {
     }
 
     /// Commits. Bodies above the inline limit become blobs first, durable before the commit names them.
-    pub async fn commit(&self, mut commit: Commit) -> Result<CommitAnswer, StoreError> {
-        self.offload_all(&mut commit).await?;
-        match self.submit(Op::Commit(Box::new(commit))).await? {
-            Answer::Commit(answer) => Ok(answer),
-            other => Err(mismatch(&other)),
-        }
+    pub fn commit(&self, mut commit: Commit) -> BoxFuture<'_, Result<CommitAnswer, StoreError>> {
+        Box::pin(async move {
+            self.store_bodies(&mut commit).await?;
+            match self.send(Op::Commit(Box::new(commit))).await? {
+                Answer::Commit(answer) => Ok(answer),
+                other => Err(mismatch(&other)),
+            }
+        })
     }
 
-    /// Turns the large bodies of a commit into blobs.
+    /// Turns the large bodies of a commit into blobs. What would be refused for want of room leaves none behind.
+    pub(crate) async fn store_bodies(&self, commit: &mut Commit) -> Result<(), StoreError> {
+        if let Some(quotas) = &self.inner.quotas
+            && has_large_bodies(commit)
+        {
+            quotas.has_room_for(commit).await?;
+        }
+        self.offload_all(commit).await
+    }
+
+    /// The same for what has been admitted.
     pub(crate) async fn offload_all(&self, commit: &mut Commit) -> Result<(), StoreError> {
         for event in &mut commit.events {
             self.offload(&mut event.body).await?;
@@ -231,29 +291,38 @@ impl Pipeline {
     }
 
     /// Sends mail.
-    pub async fn mail(&self, mut mail: NewMail) -> Result<MailAnswer, StoreError> {
-        self.offload(&mut mail.body).await?;
-        match self.submit(Op::Mail(mail)).await? {
-            Answer::Mail(answer) => Ok(answer),
-            other => Err(mismatch(&other)),
-        }
+    pub fn mail(&self, mut mail: NewMail) -> BoxFuture<'_, Result<MailAnswer, StoreError>> {
+        Box::pin(async move {
+            self.offload(&mut mail.body).await?;
+            match self.send(Op::Mail(mail)).await? {
+                Answer::Mail(answer) => Ok(answer),
+                other => Err(mismatch(&other)),
+            }
+        })
     }
 
     /// Records evidence.
-    pub async fn evidence(&self, mut evidence: NewEvidence) -> Result<EvidenceAnswer, StoreError> {
-        self.offload(&mut evidence.body).await?;
-        match self.submit(Op::Evidence(evidence)).await? {
-            Answer::Evidence(answer) => Ok(answer),
-            other => Err(mismatch(&other)),
-        }
+    pub fn evidence(
+        &self,
+        mut evidence: NewEvidence,
+    ) -> BoxFuture<'_, Result<EvidenceAnswer, StoreError>> {
+        Box::pin(async move {
+            self.offload(&mut evidence.body).await?;
+            match self.send(Op::Evidence(evidence)).await? {
+                Answer::Evidence(answer) => Ok(answer),
+                other => Err(mismatch(&other)),
+            }
+        })
     }
 
     /// Moves soft state.
-    pub async fn touch(&self, touch: Touch) -> Result<bool, StoreError> {
-        match self.submit(Op::Touch(touch)).await? {
-            Answer::Touch(done) => Ok(done),
-            other => Err(mismatch(&other)),
-        }
+    pub fn touch(&self, touch: Touch) -> BoxFuture<'_, Result<bool, StoreError>> {
+        Box::pin(async move {
+            match self.send(Op::Touch(touch)).await? {
+                Answer::Touch(done) => Ok(done),
+                other => Err(mismatch(&other)),
+            }
+        })
     }
 }
 
@@ -311,9 +380,14 @@ impl Inner {
         }
     }
 
-    /// Tries until the store answers or patience is over.
-    async fn apply(&self, ops: &Arc<Vec<Op>>) -> Result<Vec<Answer>, StoreError> {
+    /// Tries until the store answers, or the patience of the first who waits is over.
+    async fn apply(
+        &self,
+        ops: &Arc<Vec<Op>>,
+        first: Option<Duration>,
+    ) -> Result<Vec<Answer>, StoreError> {
         let since = self.rt.mono();
+        let until = first.unwrap_or(since) + self.patience;
         let mut pause = Duration::from_millis(10);
         loop {
             match self.store.apply_shared(ops.clone()).await {
@@ -321,10 +395,10 @@ impl Inner {
                     self.meter.batch(ops.len(), self.rt.mono() - since);
                     return Ok(answers);
                 }
-                Err(e) if e.is_transient() && self.rt.mono() - since < self.patience => {
+                Err(e) if e.is_transient() && self.rt.mono() < until => {
                     self.meter.store_errors.one();
                     tracing::debug!(error = %e, ?pause, "the store did not take a batch; trying again");
-                    self.rt.sleep(pause).await;
+                    self.rt.sleep(pause.min(until.saturating_sub(self.rt.mono()))).await;
                     pause = (pause * 2).min(Duration::from_secs(1));
                 }
                 Err(e) => {
@@ -333,6 +407,30 @@ impl Inner {
                     return Err(e);
                 }
             }
+        }
+    }
+
+    /// Answers those whose patience is over; the others go to the front of the queue, for the next batch. What cannot
+    /// succeed later is answered to all.
+    fn give_up(&self, ops: &[Op], seats: Vec<Seat>, e: &StoreError) {
+        let now = self.rt.mono();
+        let seated = seats.len();
+        let mut again = Vec::new();
+        for (op, seat) in ops.iter().zip(seats) {
+            if e.is_transient() && now.saturating_sub(seat.since) < self.patience {
+                again.push(Waiting { op: op.clone(), along: carried_by(op, &ops[seated..]), seat });
+            } else {
+                // A caller that has gone does not need the answer.
+                let _ = seat.reply.send(Err(e.clone()));
+            }
+        }
+        self.put_in_front(again);
+    }
+
+    fn put_in_front(&self, again: Vec<Waiting>) {
+        let mut queue = self.queue();
+        for w in again.into_iter().rev() {
+            queue.waiting.push_front(w);
         }
     }
 
@@ -485,7 +583,8 @@ async fn fly(mut runway: Runway, gathers: bool) {
         }
         let ops = Arc::new(ops);
         let aloft = Aloft { inner: &inner, ops: &ops };
-        let result = inner.apply(&ops).await;
+        let first = seats.iter().map(|s| s.since).min();
+        let result = inner.apply(&ops, first).await;
         drop(aloft);
         match result {
             Ok(answers) => {
@@ -504,12 +603,7 @@ async fn fly(mut runway: Runway, gathers: bool) {
                     yield_once().await;
                 }
             }
-            Err(e) => {
-                for seat in seats {
-                    // A caller that has gone does not need the answer.
-                    let _ = seat.reply.send(Err(e.clone()));
-                }
-            }
+            Err(e) => inner.give_up(&ops, seats, &e),
         }
     }
 }
@@ -556,11 +650,7 @@ fn put_back(inner: &Inner, ops: &[Op], seats: Vec<Seat>, answers: Vec<Answer>) -
         }
     }
     let all_busy = !again.is_empty() && rest.is_empty();
-    let mut queue = inner.queue();
-    for w in again.into_iter().rev() {
-        queue.waiting.push_front(w);
-    }
-    drop(queue);
+    inner.put_in_front(again);
     (rest, answers, all_busy)
 }
 

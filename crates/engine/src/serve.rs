@@ -120,7 +120,8 @@ impl Server {
             };
             let outcome = match rule.what {
                 What::MustEnd => self.must_end(head, now).await?,
-                What::HolderCheck if now < holders => {
+                // Nobody is judged by silence yet. A session that has ended is not silent.
+                What::HolderCheck if now < holders && !self.has_ended(head).await? => {
                     self.check_again(head, holders).await?;
                     return Ok(Served::Nothing);
                 }
@@ -323,6 +324,11 @@ impl Server {
     }
 
     /// Whether the holder lives. `None`: it does, and is looked at again later.
+    async fn has_ended(&self, head: &Head) -> Result<bool, StoreError> {
+        let Some(holder) = head.holder else { return Ok(false) };
+        Ok(self.pipeline.store().session(holder).await?.is_some_and(|session| session.ended))
+    }
+
     async fn holder_check(
         &self,
         head: &Head,

@@ -19,6 +19,11 @@ pub fn stopper() -> (Stopper, Stop) {
 }
 
 impl Stopper {
+    /// Somebody else to ask.
+    pub fn watch(&self) -> Stop {
+        Stop(self.0.subscribe())
+    }
+
     /// Asks everybody to stop.
     pub fn stop(&self) {
         self.0.send_replace(true);

@@ -4,13 +4,15 @@
 //! The head is read first, so that an ask that can only be noted and forgotten is refused instead. It may
 //! change before the mail arrives; then the machine decides, and notes what it did.
 
+mod correct;
 mod send;
 mod settle;
 mod signal;
 mod stop;
 
 pub use settle::{LeftUnknown, dead_letters, discard, left_unknown, resolve};
-pub use signal::signal;
+pub(crate) use signal::send_only as send_signal;
+pub use signal::{signal, signal_once};
 pub(crate) use stop::was_asked_by;
 pub use stop::{cancel, pause, pause_once, resume, resume_once};
 
@@ -18,6 +20,7 @@ use crate::view::JobView;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenure_kernel::{error::StoreError, ids::EntityId, limits as kernel_limits};
+use tenure_schema::{NotChecked, Violation};
 use tenure_steps::events::{StepId, Verdict, WaitKind, WaitOutcome};
 
 /// A signal.
@@ -39,12 +42,14 @@ pub struct SignalAsk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignalAnswer {
-    /// A wait for the key is open: this completes it.
+    /// It completed the open wait for its key.
     Completed,
     /// Durable, for a wait that is not open yet.
     Kept,
     /// It was there before: heard, kept, or on its way.
     Duplicate,
+    /// Durable, for a wait that was open; the job has not read it yet. A wait with a deadline can still expire first.
+    Unread,
 }
 
 /// What became of a cancel, a pause or a resume.
@@ -70,6 +75,8 @@ pub struct ResolveAsk {
     pub by: Option<String>,
     /// In words.
     pub note: Option<String>,
+    /// It takes the place of what a person has said about the same call before.
+    pub correct: bool,
 }
 
 /// What became of a settlement.
@@ -80,8 +87,10 @@ pub enum ResolveAnswer {
     Accepted,
     /// The same was said before.
     Duplicate,
-    /// The job is over: it is kept beside its history, and changes nothing.
+    /// The job is over: it is kept beside its history, and changes nothing there. A retry or fork goes on from it.
     RecordedAfterTheEnd,
+    /// The job goes on from this, and no longer from what was said before.
+    Corrected,
 }
 
 /// Failed jobs that nobody has put aside.
@@ -114,6 +123,14 @@ pub enum AskError {
         key: String,
         /// The keys that are open.
         open: Vec<String>,
+    },
+    /// The wait for this key ended before the job read the signal.
+    #[error("the signal {key:?} had no effect: job {job} no longer waited for it when it was read")]
+    TooLate {
+        /// Which job.
+        job: EntityId,
+        /// The key that was sent.
+        key: String,
     },
     /// A limit was passed.
     #[error("{what} is {found}; the limit {name} is {max}")]
@@ -166,6 +183,36 @@ pub enum AskError {
         /// What is known about it.
         why: String,
     },
+    /// A result that the tool could not have returned.
+    #[error("the result of step {step} does not fit the output schema of the tool {tool:?}: {}", violation_text(.violations))]
+    BadResult {
+        /// Which step.
+        step: StepId,
+        /// Its tool.
+        tool: String,
+        /// Where it does not fit, at least one.
+        violations: Vec<Violation>,
+    },
+    /// A result that cannot be checked in bounded time.
+    #[error(
+        "the result of step {step} was not checked against the output schema of its tool: {why}"
+    )]
+    NotChecked {
+        /// Which step.
+        step: StepId,
+        /// Why.
+        why: NotChecked,
+    },
+    /// A correction that would change what the job has done already, or of something that no person said.
+    #[error("what was said about step {step} cannot be corrected: {why}")]
+    NotCorrectable {
+        /// Which step.
+        step: StepId,
+        /// Why.
+        why: String,
+        /// What can be done instead.
+        fix: String,
+    },
     /// Only failed jobs are dead letters.
     #[error("job {job} is {status}: only a failed job can be put aside")]
     NotFailed {
@@ -180,6 +227,15 @@ pub enum AskError {
     /// The store is away.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+fn violation_text(violations: &[Violation]) -> String {
+    let more = match violations.len() {
+        0 | 1 => String::new(),
+        n => format!(", and {} more", n - 1),
+    };
+    let first = violations.first();
+    first.map_or_else(String::new, |v| format!("at result{}: {}{more}", v.at, v.says))
 }
 
 fn open_keys(open: &[String]) -> String {

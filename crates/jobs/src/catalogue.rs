@@ -27,6 +27,7 @@ use tenure_kernel::{
     table::{BIRTH, Claimable, Class, Move, SAME, StatusRow, Table},
     time::Timestamp,
 };
+use tenure_schema::SchemaError;
 use tenure_steps::{flow::FlowSpec, tool::ToolSpec};
 
 /// The event of a registration.
@@ -197,6 +198,7 @@ impl Machine for Catalogue {
     type State = Entry;
     type Event = Event;
     const TABLE: &'static Table = &TABLE;
+    const CREATED_BY: &'static [&'static str] = &["worker"];
 
     fn name(_event: &Event) -> &'static str {
         REGISTERED
@@ -333,6 +335,8 @@ pub async fn register<'a>(
     tools: impl Iterator<Item = &'a ToolSpec>,
 ) -> Result<(), StoreError> {
     for flow in flows {
+        acceptable("flow", &flow.name, "input", &flow.input_schema)?;
+        acceptable("flow", &flow.name, "output", &flow.output_schema)?;
         let version = Version {
             version: flow.version,
             doc: clip(&flow.doc, DOC_BYTES_MAX).to_owned(),
@@ -344,9 +348,31 @@ pub async fn register<'a>(
         enter(pipeline, Sort::Flow, tenant, &flow.name, version).await?;
     }
     for tool in tools {
+        let schemas = [("input", &tool.input_schema), ("output", &tool.output_schema)];
+        for (which, schema) in schemas {
+            acceptable("tool", &tool.name, which, schema.as_ref().unwrap_or(&Value::Null))?;
+        }
         enter(pipeline, Sort::Tool, tenant, &tool.name, Version::of_tool(tool)).await?;
     }
     Ok(())
+}
+
+/// Whether values can be checked against the schemas of a version in bounded time.
+pub fn has_fit_schemas(version: &Version) -> bool {
+    [&version.input_schema, &version.output_schema]
+        .into_iter()
+        .all(|schema| acceptable("entry", "", "", schema).is_ok())
+}
+
+/// Refuses a schema that nobody could check a value against in bounded time. A schema that is no JSON schema at all refuses
+/// nothing, as ever: it is ignored where values are checked.
+fn acceptable(sort: &str, name: &str, which: &str, schema: &Value) -> Result<(), StoreError> {
+    let error = match tenure_schema::Schema::new(schema) {
+        Ok(_) | Err(SchemaError::Invalid(_)) => return Ok(()),
+        Err(error) => error,
+    };
+    let text = format!("the {which} schema of the {sort} {name}: {error}; {}", error.fix());
+    Err(StoreError::BadSchema(text))
 }
 
 /// A tool of a worker that takes calls, as it comes with its session.
@@ -373,6 +399,8 @@ pub async fn register_calls(
     tools: &[CallTool],
 ) -> Result<(), StoreError> {
     for tool in tools {
+        acceptable("tool", &tool.name, "input", &tool.input_schema)?;
+        acceptable("tool", &tool.name, "output", &tool.output_schema)?;
         let version = Version {
             version: CALLS_VERSION,
             doc: clip(&tool.doc, DOC_BYTES_MAX).to_owned(),
@@ -471,6 +499,19 @@ pub async fn entry(
         (Some(own), Some(common)) => Some(own.before(common)),
         (own, common) => own.or(common),
     })
+}
+
+/// The output schema of a tool as a tenant knows it: of workers in other languages where they have the call (`handed`) or
+/// nobody else has the tool; else of the newest version. `null` where nobody has said.
+pub async fn output_schema(
+    store: &Arc<dyn Store>,
+    tenant: &str,
+    tool: &str,
+    handed: bool,
+) -> Result<Value, StoreError> {
+    let Some(entry) = entry(store, Sort::Tool, tenant, tool).await? else { return Ok(Value::Null) };
+    let lent = entry.version(CALLS_VERSION).filter(|_| handed);
+    Ok(lent.or_else(|| entry.newest()).map_or(Value::Null, |v| v.output_schema.clone()))
 }
 
 /// The newest version of a flow.

@@ -5,14 +5,21 @@
 //! |---|---|
 //! | `bodies` | kinds of mail, and what each brings |
 //! | `read` | what one mail leads to |
+//! | `correct` | what follows when a person takes back what a person said |
 //! | `ends` | cancelled, out of time, its worker lost; what an end says to others |
 
 mod bodies;
+mod correct;
 mod ends;
 mod read;
 
 pub use bodies::{AskMail, ChildMail, EndedMail, ResolveMail, SignalMail, mail};
-pub use ends::{cancel_call, cancel_children, cancel_others, finish, stopped, takes_back};
+pub use correct::{Correction, correct};
+pub use ends::{
+    TAKEOVERS_SPENT, cancel_call, cancel_children, cancel_others, finish, lost_too_many, stopped,
+    takes_back,
+};
+pub(crate) use read::given_up;
 pub use read::{MailSays, finished, read_mail};
 
 use crate::{
@@ -69,9 +76,9 @@ pub fn decide(
     match input {
         Input::Create(_) | Input::CancelUnborn => Err(Undecided("the job exists".into())),
         Input::Mail(mail) => on_mail(state, mail, cx.id),
-        Input::Timer(name) => on_timer(state, name, cx.id),
+        Input::Timer(name) => on_timer(state, name, cx),
         Input::MustEnd => Ok(must_end(state, cx.id)),
-        Input::TenureEnded(why) => Ok(lost_holder(state, why, cx.id)),
+        Input::TenureEnded(why) => Ok(lost_holder(state, why, cx.id, cx.now)),
     }
 }
 
@@ -81,7 +88,7 @@ fn born(input: &Input<'_>, cx: &Cx) -> Result<Decision<JobEvent>, Undecided> {
             let bytes = body
                 .inline()
                 .ok_or_else(|| Undecided("load the body of the new job first".into()))?;
-            let new: NewJob = serde_json::from_slice(bytes)
+            let new: NewJob = tenure_kernel::stored::from_slice(bytes)
                 .map_err(|e| Undecided(format!("a job can not be made from this: {e}")))?;
             if let Some(gate) = new.terms.gate.as_ref().filter(|g| g.id.is_none()) {
                 let why = format!("terms.gate {:?} has no id: see Terms::of_tenant", gate.name);
@@ -252,10 +259,18 @@ fn on_mail(state: &JobState, mail: &[Mail], id: EntityId) -> Result<Decision<Job
         }
     }
     if state.cancel.is_some() && nothing_out(&state) {
-        return Ok(undo_or_end(&mut state, decision, false, id));
+        return Ok(undo_or_end(&mut state, decision, None, id));
     }
     repark(&mut state, &mut decision);
     Ok(if regardless { decision.regardless() } else { decision })
+}
+
+/// Who said something, and in which words.
+fn note_of(by: Option<String>, note: Option<String>) -> Option<String> {
+    match (by, note) {
+        (Some(by), Some(note)) => Some(format!("{by}: {note}")),
+        (by, note) => note.or(by),
+    }
 }
 
 /// Whether a job that is being cancelled waits for nobody any more.
@@ -298,7 +313,8 @@ fn note(state: &mut JobState, decision: &mut Decision<JobEvent>, what: &str) {
     push(state, decision, OwnEvent::MailNoted { what }.into());
 }
 
-fn on_timer(state: &JobState, name: &str, id: EntityId) -> Result<Decision<JobEvent>, Undecided> {
+fn on_timer(state: &JobState, name: &str, cx: &Cx) -> Result<Decision<JobEvent>, Undecided> {
+    let id = cx.id;
     let mut state = state.clone();
     let mut decision = Decision::default();
     match timer_events(&state, name) {
@@ -308,7 +324,7 @@ fn on_timer(state: &JobState, name: &str, id: EntityId) -> Result<Decision<JobEv
         }
         None if name == timers::PROGRESS => {
             // A guard: the holder renews, and does not move. Its tenure ends with this commit.
-            return Ok(lost_holder(&state, "no progress past the step timeout", id));
+            return Ok(lost_holder(&state, "no progress past the step timeout", id, cx.now));
         }
         None if name == timers::RECHECK && state.attention.is_some() => {
             push(&mut state, &mut decision, OwnEvent::JobResumed { by: RECHECK.into() }.into());
@@ -318,7 +334,7 @@ fn on_timer(state: &JobState, name: &str, id: EntityId) -> Result<Decision<JobEv
         None => note(&mut state, &mut decision, &format!("timer {name}: nobody waits for it")),
     }
     if state.cancel.is_some() && nothing_out(&state) && state.has_to_undo() {
-        return Ok(undo_or_end(&mut state, decision, false, id));
+        return Ok(undo_or_end(&mut state, decision, None, id));
     }
     repark(&mut state, &mut decision);
     Ok(decision)

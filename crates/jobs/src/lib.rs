@@ -11,6 +11,8 @@
 //! | [`terms`], [`gate`] | when and where a job may run; the gate that several jobs share |
 //! | [`serving`] | which live worker serves which ready queue |
 //! | [`submit`] | how a job comes into being |
+//! | [`found`] | how it is found by its key and its labels |
+//! | [`admission`] | which jobs, calls and gates may be created |
 //! | [`intake`] | jobs that were promised in somebody else's transaction |
 //! | [`ask`] | what outsiders may ask of it |
 //! | [`shared`] | what several jobs share: schedules |
@@ -20,6 +22,7 @@
 //! | [`view`] | what people read of it |
 //! | [`export`] | a job as one file that can be checked without us |
 
+pub mod admission;
 pub mod ask;
 pub mod bulk;
 pub mod call;
@@ -28,6 +31,7 @@ pub mod crew;
 pub mod decide;
 pub mod drive;
 pub mod export;
+pub mod found;
 pub mod gate;
 pub mod intake;
 pub mod model;

@@ -17,6 +17,7 @@ use tenure_kernel::{
 };
 use tenure_steps::{
     events::{InLine, StepId, TimerWhy, WaitKind, What},
+    losses::Losses,
     tool::Class as ToolClass,
 };
 
@@ -258,6 +259,9 @@ pub struct JobState {
     /// Lost workers.
     #[serde(skip_serializing_if = "is_default")]
     pub takeovers: u32,
+    /// The same, as it decides whether another one gets the job.
+    #[serde(skip_serializing_if = "is_default")]
+    pub losses: Losses,
     /// How many may be lost.
     pub takeovers_max: u32,
     /// Somebody paused it.
@@ -328,6 +332,23 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl JobState {
+    /// The losses, with a worker that is lost now. A head that an older version wrote has only their number.
+    pub(crate) fn and_lost(&self, now: Timestamp) -> Losses {
+        let known = match self.losses == Losses::default() {
+            true => Losses::counted(self.takeovers, self.steps),
+            false => self.losses.clone(),
+        };
+        known.and_one(self.steps, now)
+    }
+
+    /// Workers that were lost in a row, as people are told.
+    pub fn lost_in_a_row(&self) -> u32 {
+        match self.losses == Losses::default() {
+            true => self.takeovers,
+            false => self.losses.in_a_row,
+        }
+    }
+
     /// The id of a child. It follows from the job and the number alone, so a creation that is decided
     /// twice names the same job twice, and a parent can reach its children without a list of ids.
     pub fn child_id(job: EntityId, ordinal: u32) -> EntityId {
@@ -374,9 +395,21 @@ impl JobState {
         self.calls.iter().filter(|c| !c.known).map(|c| c.step.clone()).collect()
     }
 
-    /// Whether it waits for this key.
+    /// The wait that a signal completes: the one with this key, or the oldest open one for a signal of this name. The waits of a
+    /// name have the keys `name`, `name#2` and so on; whoever signals the name need not count. A person's decision is about one
+    /// question, and a webhook may be delivered twice: such waits are completed by their own keys alone.
     pub fn waits_for(&self, key: &str) -> Option<&OpenWait> {
-        self.waits.iter().find(|w| w.key == key)
+        let in_line = |w: &&OpenWait| w.kind == WaitKind::Signal && name_of(&w.key) == key;
+        let exact = self.waits.iter().find(|w| w.key == key);
+        exact.or_else(|| self.waits.iter().find(in_line))
+    }
+}
+
+/// The name of a wait with this key: without the number that its second and later uses have.
+fn name_of(key: &str) -> &str {
+    match key.rsplit_once('#') {
+        Some((name, number)) if number.parse::<u64>().is_ok_and(|n| n > 1) => name,
+        _ => key,
     }
 }
 
@@ -403,6 +436,8 @@ impl Machine for Job {
     type State = JobState;
     type Event = JobEvent;
     const TABLE: &'static Table = &TABLE;
+    const CREATED_BY: &'static [&'static str] = &["worker", "job", "turn", "schedule", "batch"];
+    const REPORTS_TO: Option<&'static str> = Some("/parent/job");
 
     fn name(event: &JobEvent) -> &'static str {
         match event {

@@ -146,21 +146,36 @@ pub async fn hands(store: &Arc<dyn Store>) -> Result<Hands, StoreError> {
 async fn hand(store: &Arc<dyn Store>, session: Session) -> Result<Option<Hand>, StoreError> {
     let records = store.stream(session.id, 1, 1).await?;
     let opened = records.first().and_then(|r| r.events().ok()?.into_iter().next());
-    let body: Value =
-        opened.and_then(|e| serde_json::from_slice(e.body.inline()?).ok()).unwrap_or_default();
+    let body: Value = opened
+        .and_then(|e| tenure_kernel::stored::from_slice(e.body.inline()?).ok())
+        .unwrap_or_default();
     let serving = serde_json::from_value(body[MEMBER].clone()).ok();
-    let may = serving.is_some() || (session.role == "worker" && body["tools"].is_null());
-    if !may {
+    if serving.is_none() && (session.role != "worker" || is_for_others(&body)) {
         return Ok(None);
     }
     let tenant = store.head(session.id).await?.map(|h| h.tenant).unwrap_or_default();
     Ok(Some(Hand { session: session.id, name: session.name, tenant, serving }))
 }
 
+/// Whether a session says in its first event that it takes calls of tools, turns of agents or tasks. Workers of older releases
+/// that run jobs say nothing.
+fn is_for_others(opened: &Value) -> bool {
+    ["tools", "targets", "clusters"].iter().any(|member| !opened[member].is_null())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::terms::ready_queue;
+    use serde_json::json;
+
+    #[test]
+    fn sessions_for_calls_turns_and_tasks_run_no_jobs() {
+        for other in ["tools", "targets", "clusters"] {
+            assert!(is_for_others(&json!({ "name": "w", (other): ["x"] })), "{other}");
+        }
+        assert!(!is_for_others(&json!({ "name": "w", "role": "worker", "lease_ms": 1 })));
+    }
 
     #[test]
     fn a_worker_is_counted_exactly_where_it_looks() {

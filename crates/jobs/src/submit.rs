@@ -7,9 +7,10 @@ use crate::{
     catalogue::{self, Entry, Sort},
     decide::{self, finish},
     drive::{Ending, LoadError, Loaded, Reach, Run, Shop, Still, creations_first, load},
+    found,
     model::{Failure, Fork, Job, JobEvent, JobState, NewJob, OwnEvent, Terms, limits},
     terms::BadTerm,
-    view::{self, Cut},
+    view::{self, Cut, Repeat},
 };
 use serde_json::Value;
 use std::{
@@ -77,6 +78,21 @@ pub struct Submitted {
     pub existed: bool,
     /// A worker of this process, or one that works through it, has it: its end will be told here.
     pub near: bool,
+}
+
+/// A fork, or without a step a retry.
+#[derive(Clone, Debug, Default)]
+pub struct ForkAsk {
+    /// The first step that is not taken over. Without it, everything that succeeded is.
+    pub before: Option<StepId>,
+    /// The version of the flow; that of the origin without one.
+    pub version: Option<u32>,
+    /// Who asks.
+    pub by: Option<String>,
+    /// The idempotency key.
+    pub key: Option<String>,
+    /// Whether what has happened and is irreversible may be done again.
+    pub repeat: Repeat,
 }
 
 /// Why nothing was created.
@@ -300,7 +316,9 @@ impl Submitter {
         submission.terms.fits(&submission.flow, version).map_err(SubmitError::BadTerms)?;
         let key = submission.key.as_deref();
         let key = key.map(|key| unique(&tenant, key, &submission.flow, &submission.input));
-        let keys = key.into_iter().collect();
+        submission.terms = submission.terms.with_key(submission.key.as_deref());
+        let mut keys: Vec<UniqueKey> = key.into_iter().collect();
+        keys.extend(found::rows_of(&tenant, id, &submission.terms.labels));
         let new = self.wish(submission, version);
         self.create((id, at), &tenant, new, Vec::new(), keys).await
     }
@@ -396,7 +414,9 @@ impl Submitter {
         copied: Vec<JobEvent>,
         keys: Vec<UniqueKey>,
     ) -> Result<Submitted, SubmitError> {
-        if copied.is_empty()
+        let blocks = self.pipeline.blocks().current(&self.pipeline).await?;
+        let may_start = copied.is_empty() && blocks.of_job(&new.flow, tenant).is_none();
+        if may_start
             && let Some(slot) = self.free_slot(&new)
             && let Some(done) = self.start_here(slot, id, at, tenant, &new, &keys).await?
         {
@@ -404,9 +424,7 @@ impl Submitter {
         }
         let queue = new.terms.queue_of(&new.flow, new.version);
         if let Some(outposts) = self.outposts.as_ref().filter(|_| new.terms.at_once()) {
-            if copied.is_empty()
-                && let Some(room) = outposts.reserve(&queue, tenant)
-            {
+            if may_start && let Some(room) = outposts.reserve(&queue, tenant) {
                 return self.start_there(&**outposts, room, id, tenant, new, keys).await;
             }
             outposts.queued(&queue);
@@ -552,18 +570,18 @@ impl Submitter {
         version: Option<u32>,
         by: Option<String>,
     ) -> Result<Submitted, SubmitError> {
-        self.fork_once(origin, before, version, by, None).await
+        let ask = ForkAsk { before, version, by, ..ForkAsk::default() };
+        self.fork_once(origin, ask).await
     }
 
-    /// The same under a key: the same key, origin, step and version is the same job.
+    /// The same as it is asked for. Under a key, the same key, origin, step and version is the same job.
     pub async fn fork_once(
         &self,
         origin: EntityId,
-        before: Option<StepId>,
-        version: Option<u32>,
-        by: Option<String>,
-        key: Option<&str>,
+        ask: ForkAsk,
     ) -> Result<Submitted, SubmitError> {
+        let ForkAsk { before, version, by, key, repeat } = ask;
+        let key = key.as_deref();
         let store = self.pipeline.store();
         let head = store.head(origin).await?.filter(|h| h.kind() == Job::TABLE.kind);
         let head =
@@ -582,7 +600,7 @@ impl Submitter {
             }
             None => where_it_failed(&loaded),
         };
-        let taken = view::taken_over(store, origin, &cut).await?;
+        let taken = view::taken_over(store, origin, &cut, repeat).await?;
         // What is to be undone goes from a job that ended without undoing it to its one retry, and to nobody else.
         let hands_on = retries && before.is_none() && head.status.name() != "completed";
         if let Some(step) = taken.undoes.as_ref().filter(|_| !hands_on) {
@@ -612,8 +630,8 @@ impl Submitter {
             // As long as the first try was given, from now.
             must_end_in_ms: loaded.must_end_in_ms,
             takeovers_max: self.takeovers_max,
-            // The same gate, queue and needs; the time was for the first try.
-            terms: Terms { start_in_ms: None, ..loaded.state.terms.clone() },
+            // The same gate, queue, needs and labels; the time and the key were for the first try.
+            terms: Terms { start_in_ms: None, key: None, ..loaded.state.terms.clone() },
             scheduled: None,
             parent: None,
             retry_of: retries.then_some(origin),
@@ -626,6 +644,7 @@ impl Submitter {
         };
         let at = self.now().await?;
         let id = EntityId::new(at, random(&self.pipeline));
+        keys.extend(found::rows_of(&head.tenant, id, &new.terms.labels));
         match self.create((id, at), &head.tenant, new, copied, keys).await {
             Err(SubmitError::OtherInput(retry)) if key.is_none() => {
                 Err(SubmitError::TriedAgain { origin, retry })
@@ -686,7 +705,7 @@ fn unique(tenant: &str, key: &str, flow: &str, input: &Value) -> UniqueKey {
     let mut bytes = flow.as_bytes().to_vec();
     bytes.push(0);
     bytes.extend(canonical::bytes(input));
-    UniqueKey { key: format!("job/{}/{tenant}/{key}", tenant.len()), digest: Hash::of(&bytes) }
+    UniqueKey { key: found::key_row(tenant, key), digest: Hash::of(&bytes) }
 }
 
 fn fork_key(

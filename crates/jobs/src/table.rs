@@ -83,6 +83,7 @@ pub static TABLE: Table = Table {
         at(OPEN, "node_finished", SAME),
         at(HELD, "effect_unknown", SAME),
         at(&["attention", "waiting", "parked", "retrying"], "effect_settled", "queued"),
+        at(&["attention"], "effect_corrected", "queued"),
         at(HELD, "step_dropped", SAME),
         at(HELD, "child_output_taken", SAME),
         at(&["queued", "running", "cancelling", "undoing"], "effect_settled", SAME),

@@ -10,12 +10,21 @@ use crate::{
     model::HeldBack,
 };
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use tenure_kernel::{ids::EntityId, limits};
 
 /// Labels that one job may need, and one worker may have: a worker looks into a queue for every subset of its own.
 pub const LABELS_MAX: usize = 4;
 /// Bytes of the name of a gate, a queue or a label.
 pub const NAME_BYTES_MAX: usize = 40;
+/// Labels that one job may have, by which people find it.
+pub const JOB_LABELS_MAX: usize = 8;
+/// Bytes of the value of such a label.
+pub const LABEL_VALUE_BYTES_MAX: usize = 80;
+/// Bytes of all labels of a job as JSON: they stand in its head, beside its input and its output.
+pub const JOB_LABELS_BYTES_MAX: usize = 1_024;
+/// Bytes as JSON up to which the key of a submission is kept in the head of its job.
+const KEY_IN_HEAD_BYTES_MAX: usize = 300;
 /// A start can not be further away than this: a year.
 pub const START_IN_MS_MAX: u64 = 366 * 24 * 3_600 * 1_000;
 
@@ -38,6 +47,12 @@ pub struct Terms {
     /// Who is told how it ended, by mail: a schedule, say.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tell: Option<EntityId>,
+    /// The key under which it was submitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+    /// What people have said about it: names with values, by which it is found.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// A gate that a job has to pass.
@@ -126,7 +141,27 @@ impl Terms {
             name("queue", queue)?;
         }
         self.needs = labels("needs", self.needs)?;
+        if self.labels.len() > JOB_LABELS_MAX {
+            let why =
+                format!("{} labels, and at most {JOB_LABELS_MAX} are possible", self.labels.len());
+            return Err(BadTerm { field: "labels", why });
+        }
+        self.labels.iter().try_for_each(|(name, value)| label(name, value))?;
+        let bytes = serde_json::json!(self.labels).to_string().len();
+        if bytes > JOB_LABELS_BYTES_MAX {
+            let why = format!(
+                "all labels together are {bytes} bytes as JSON, and at most {JOB_LABELS_BYTES_MAX} are possible"
+            );
+            return Err(BadTerm { field: "labels", why });
+        }
         Ok(self)
+    }
+
+    /// The same terms with the key of a submission. One that is very long as JSON finds its job and is not shown.
+    pub fn with_key(mut self, key: Option<&str>) -> Self {
+        let fits = |key: &&str| serde_json::json!(key).to_string().len() <= KEY_IN_HEAD_BYTES_MAX;
+        self.key = key.filter(fits).map(str::to_owned);
+        self
     }
 
     /// Whether a job of this flow can stand in a queue: flow, queue and needs make its name. Found here, and not at the
@@ -159,6 +194,9 @@ impl Terms {
         }
         if let Some(queue) = &self.queue {
             said.insert("queue".into(), queue.clone().into());
+        }
+        if !self.labels.is_empty() {
+            said.insert("labels".into(), serde_json::json!(self.labels));
         }
         if !self.needs.is_empty() {
             said.insert("needs".into(), self.needs.clone().into());
@@ -212,6 +250,22 @@ pub fn name(field: &'static str, name: &str) -> Result<(), BadTerm> {
         "{shown:?} is not a name: use 1 to {NAME_BYTES_MAX} of a-z, 0-9, point, dash and underscore"
     );
     Err(BadTerm { field, why })
+}
+
+/// Checks a label of a job: its name has the form of all names, its value is a short text in one line.
+pub fn label(of: &str, value: &str) -> Result<(), BadTerm> {
+    name("labels", of)?;
+    let fits = (1..=LABEL_VALUE_BYTES_MAX).contains(&value.len());
+    match fits && !value.contains(|c: char| c.is_control() || c == ',') {
+        true => Ok(()),
+        false => {
+            let shown = tenure_kernel::limits::clip(value, 60);
+            let why = format!(
+                "{of} = {shown:?}: a value has 1 to {LABEL_VALUE_BYTES_MAX} bytes, without commas and control characters"
+            );
+            Err(BadTerm { field: "labels", why })
+        }
+    }
 }
 
 /// Checks labels, and puts them in order, each once.
@@ -321,6 +375,24 @@ mod tests {
             terms("q", &["a", "b", "c", "d", "e"]).of_tenant("t").unwrap_err().field,
             "needs"
         );
+        let labelled = |labels: &[(&str, &str)]| {
+            let own = labels.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+            Terms { labels: own, ..Terms::default() }.of_tenant("t")
+        };
+        assert!(labelled(&[("customer", "42"), ("region", "eu/west é")]).is_ok());
+        let many: Vec<String> = (0..=JOB_LABELS_MAX).map(|n| format!("n{n}")).collect();
+        let many: Vec<(&str, &str)> = many.iter().map(|n| (n.as_str(), "v")).collect();
+        assert!(labelled(&many[1..]).is_ok());
+        let quotes = "\"".repeat(LABEL_VALUE_BYTES_MAX);
+        let large: Vec<(&str, &str)> = many[1..].iter().map(|(n, _)| (*n, &*quotes)).collect();
+        for bad in
+            [&many[..], &large, &[("A", "v")], &[("a", "")], &[("a", "x,y")], &[("a", "x\ny")]]
+        {
+            assert_eq!(labelled(bad).unwrap_err().field, "labels", "{bad:?}");
+        }
+        let key = |key: &str| Terms::default().with_key(Some(key)).key;
+        assert_eq!(key("order/7").as_deref(), Some("order/7"));
+        assert_eq!(key(&"\u{1}".repeat(255)), None, "six bytes each");
         let gate = |limit| Terms {
             gate: Some(Box::new(GateTerm { name: "g".into(), limit: Some(limit), id: None })),
             ..Terms::default()

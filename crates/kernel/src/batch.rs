@@ -11,7 +11,8 @@ use crate::{
     evidence::{EvidenceAnswer, NewEvidence},
     head::{Head, lane_of},
     ids::{CommitId, EntityId, MailId, MessageId, SessionId},
-    judge::{Judge, Written},
+    judge::{Judge, Written, within},
+    limits,
     mail::{Mail, MailAnswer, NewMail, expects_answer, judge_mail, kinds},
     outbox::{Carrier, Delivery, DeliveryAnswer, Handover, Posted},
     sessions::{Hold, Opening, Renewal, RenewalAnswer, Session, lane_id},
@@ -70,6 +71,8 @@ pub struct Facts {
     pub mail: HashSet<(EntityId, MailId)>,
     /// Evidence that is there.
     pub evidence: HashSet<EvidenceKey>,
+    /// How many pieces of evidence there are about each entity that [`Needs::evidence`] names.
+    pub evidence_counts: HashMap<EntityId, usize>,
     /// Unique keys that are there.
     pub keys: HashMap<String, (EntityId, Hash)>,
     /// Outbox rows that are there.
@@ -243,7 +246,7 @@ impl Batch<'_> {
     /// Commits and claims.
     fn first_pass(&mut self, op: &Op) -> Option<Answer> {
         match op {
-            Op::Commit(c) => Some(Answer::Commit(self.commit(c))),
+            Op::Commit(c) => Some(Answer::Commit(self.commit(c, None))),
             Op::Claim { id, entity, session, lease } => {
                 Some(self.claim(*id, *entity, *session, *lease))
             }
@@ -267,7 +270,7 @@ impl Batch<'_> {
         }
     }
 
-    fn commit(&mut self, commit: &Commit) -> CommitAnswer {
+    fn commit(&mut self, commit: &Commit, creator: Option<EntityId>) -> CommitAnswer {
         let entity = commit.entity;
         if self.facts.busy.contains(&entity) || self.committed.contains(&entity) {
             return CommitAnswer::Busy;
@@ -275,7 +278,8 @@ impl Batch<'_> {
         if let Some(taken) = self.taken_key(commit) {
             return taken;
         }
-        match self.judge.commit(self.facts.heads.get(&entity), commit, self.facts.now) {
+        let head = self.facts.heads.get(&entity);
+        match self.judge.commit_of(creator, head, commit, self.facts.now) {
             Ok(written) => {
                 let answer = written.answer();
                 self.writes.blobs.extend(Written::blobs(commit).map(|b| (entity, b)));
@@ -390,6 +394,10 @@ impl Batch<'_> {
             return EvidenceAnswer::Duplicate;
         }
         let Some(head) = self.facts.heads.get(&e.entity) else { return EvidenceAnswer::Unknown };
+        let count = self.facts.evidence_counts.get(&e.entity).map_or(1, |n| n + 1);
+        if let Err(refusal) = within("pieces of evidence", count, limits::EVIDENCE_MAX) {
+            return EvidenceAnswer::Refused(refusal);
+        }
         let open = head.class() == Class::Open;
         let mailed = open && {
             let body = crate::stream::Body::json(&serde_json::json!({
@@ -403,6 +411,7 @@ impl Batch<'_> {
             self.writes.blobs.push((e.entity, *digest));
         }
         self.facts.evidence.insert(key);
+        self.facts.evidence_counts.insert(e.entity, count);
         self.writes.evidence.push(e.clone());
         EvidenceAnswer::Recorded { mailed }
     }
@@ -507,7 +516,7 @@ impl Batch<'_> {
             }
             Handover::Create(commit) => {
                 let commit = self.in_its_tenant(d, commit);
-                match self.commit(&commit) {
+                match self.commit(&commit, Some(d.id.source)) {
                     CommitAnswer::Busy => DeliveryAnswer::Busy,
                     // Not `Delivered`: a cancel that would have created its target cancelled, and finds it
                     // alive, must still reach it.
@@ -524,6 +533,7 @@ impl Batch<'_> {
                             "its key belongs to {entity}, for {input} input"
                         ))
                     }
+                    CommitAnswer::Refused(why) => DeliveryAnswer::Refused(why.to_string()),
                     other => DeliveryAnswer::Refused(format!("{other:?}")),
                 }
             }

@@ -50,6 +50,12 @@ pub trait Bell: Send + Sync {
     /// Rings. Never blocks, never fails: a lost ring is a late one.
     fn ring(&self, topic: Topic);
 
+    /// The same, with text for readers on a bus: a JSON object that says whom it is about and why. They are a hint, as
+    /// the ring is, and whoever hears it here does not get them.
+    fn ring_about(&self, topic: Topic, _about: &[u8]) {
+        self.ring(topic);
+    }
+
     /// Somebody who waits for this topic. Rings from before the call are not heard.
     fn listen(&self, topic: Topic) -> Box<dyn Ear>;
 

@@ -54,7 +54,7 @@ pub struct ClaimRequest {
 pub struct Claimed {
     /// The head after the claim.
     pub head: Head,
-    /// Unread mail, up to [`limits::MAIL_PER_DECISION_MAX`].
+    /// The beginning of its unread mail. All entities of a claim together have at most [`limits::MAIL_PER_CLAIM_MAX`].
     pub mail: Vec<Mail>,
     /// When it became ready.
     pub ready_at: Timestamp,

@@ -64,6 +64,11 @@ impl<'a> Reader<'a> {
         self.at == self.bytes.len()
     }
 
+    /// How many bytes were not read yet.
+    pub fn rest(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
     /// `n` raw bytes.
     pub fn take(&mut self, n: usize) -> Result<&'a [u8], Damaged> {
         let end = self.at.checked_add(n).ok_or(Damaged { at: self.at })?;

@@ -68,7 +68,10 @@ impl Commit {
             Expect::Absent(_) => Some(1),
             Expect::Holder { version, .. }
             | Expect::Nobody { version, .. }
-            | Expect::Overrule { version, .. } => Some(version + 1),
+            | Expect::Overrule { version, .. } => {
+                // A worker out there says which version it expects: it may be any number.
+                Some(version.saturating_add(1))
+            }
             Expect::EndTenure { .. } => None,
         }
     }
@@ -270,7 +273,26 @@ pub enum Refusal {
         /// How much it may be.
         limit: usize,
     },
+    /// The rule of its kind does not let this entity be created ([`crate::admission`]); or a name in it has a character that
+    /// no store can keep.
+    #[error("{0}")]
+    NotAdmitted(String),
     /// The database itself refused the row. The kernel should have done so before: a bug, on record.
     #[error("the database refused the row: {0}")]
     Constraint(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_expected_version_has_a_place_where_a_repetition_is_looked_up() {
+        let first = |version| {
+            let (id, expect) = (CommitId::new(1, 1), Expect::Nobody { epoch: 0, version });
+            Commit::new(id, EntityId::fixed(1, 1), expect, Vec::new()).first_version()
+        };
+        assert_eq!(first(u64::MAX - 1), Some(u64::MAX));
+        assert_eq!(first(u64::MAX), Some(u64::MAX));
+    }
 }

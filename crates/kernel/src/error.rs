@@ -8,6 +8,8 @@ use std::fmt;
 pub enum Code {
     /// A value in the configuration is not usable.
     BadConfig,
+    /// A flow or a tool has a JSON schema that is not accepted.
+    BadSchema,
     /// The store holds bytes that can not be right.
     Corrupt,
     /// Another process has the data directory open for writing.
@@ -24,6 +26,12 @@ pub enum Code {
     NewerSchema,
     /// There is no such entity.
     NotFound,
+    /// A tenant stores as many bytes as it may.
+    QuotaBytes,
+    /// A tenant has as many open entities as it may.
+    QuotaOpen,
+    /// A tenant submits faster than it may.
+    QuotaRate,
     /// The database takes no writes.
     ReadOnly,
     /// The database refused something the kernel allowed.
@@ -38,8 +46,9 @@ pub enum Code {
 
 impl Code {
     /// Every code, in alphabetical order.
-    pub const ALL: [Code; 14] = [
+    pub const ALL: [Code; 18] = [
         Code::BadConfig,
+        Code::BadSchema,
         Code::Corrupt,
         Code::DataDirectoryInUse,
         Code::DiskFull,
@@ -48,6 +57,9 @@ impl Code {
         Code::LimitPassed,
         Code::NewerSchema,
         Code::NotFound,
+        Code::QuotaBytes,
+        Code::QuotaOpen,
+        Code::QuotaRate,
         Code::ReadOnly,
         Code::Refused,
         Code::StaleAttempt,
@@ -59,6 +71,7 @@ impl Code {
     pub const fn as_str(self) -> &'static str {
         match self {
             Code::BadConfig => "bad_config",
+            Code::BadSchema => "bad_schema",
             Code::Corrupt => "corrupt",
             Code::DataDirectoryInUse => "data_directory_in_use",
             Code::DiskFull => "disk_full",
@@ -67,6 +80,9 @@ impl Code {
             Code::LimitPassed => "limit_passed",
             Code::NewerSchema => "newer_schema",
             Code::NotFound => "not_found",
+            Code::QuotaBytes => "quota_bytes",
+            Code::QuotaOpen => "quota_open",
+            Code::QuotaRate => "quota_rate",
             Code::ReadOnly => "read_only",
             Code::Refused => "refused",
             Code::StaleAttempt => "stale_attempt",
@@ -131,15 +147,27 @@ pub enum StoreError {
         /// How much it may be.
         limit: usize,
     },
-    /// A database refused a row that the kernel allowed. A bug.
-    #[error("the database refused a statement: {0}")]
+    /// A flow or a tool cannot be registered with its JSON schema. The text says which, why, and what to do.
+    #[error("{0}")]
+    BadSchema(String),
+    /// A store, a machine or a bus refused it, and says why. Repeating it does not help. See
+    /// [`Self::refused_by_database`].
+    #[error("{0}")]
     Refused(String),
+    /// A tenant has as much as it may. Nothing was written.
+    #[error(transparent)]
+    Quota(#[from] crate::quota::QuotaExceeded),
     /// The feed can not be continued.
     #[error(transparent)]
     FeedLost(#[from] crate::feed::Lost),
 }
 
 impl StoreError {
+    /// A database refused a row that the kernel allowed. A bug.
+    pub fn refused_by_database(why: impl std::fmt::Display) -> Self {
+        StoreError::Refused(format!("the database refused a statement: {why}"))
+    }
+
     /// Its code.
     pub fn code(&self) -> Code {
         match self {
@@ -151,7 +179,9 @@ impl StoreError {
             StoreError::NewerSchema { .. } => Code::NewerSchema,
             StoreError::InUse { .. } => Code::DataDirectoryInUse,
             StoreError::Limit { .. } => Code::LimitPassed,
+            StoreError::BadSchema(_) => Code::BadSchema,
             StoreError::Refused(_) => Code::Refused,
+            StoreError::Quota(exceeded) => exceeded.part.code(),
             StoreError::FeedLost(_) => Code::FeedLost,
         }
     }
@@ -164,6 +194,7 @@ impl StoreError {
                 | StoreError::Indeterminate(_)
                 | StoreError::DiskFull(_)
                 | StoreError::ReadOnly(_)
+                | StoreError::Quota(_)
         )
     }
 }

@@ -5,7 +5,7 @@
 use crate::{
     commit::Refusal,
     ids::EntityId,
-    judge::{within, within_body},
+    judge::{within, within_body, without_nul},
     limits,
     stream::{Body, Hash},
     time::Timestamp,
@@ -38,6 +38,8 @@ impl NewEvidence {
     pub fn within_limits(&self) -> Result<(), Refusal> {
         within("evidence key in bytes", self.key.len(), limits::EVIDENCE_KEY_BYTES_MAX)?;
         within("evidence author in bytes", self.who.len(), limits::NAME_BYTES_MAX)?;
+        without_nul("evidence key", &self.key)?;
+        without_nul("evidence author", &self.who)?;
         within_body("evidence body in bytes", &self.body)
     }
 

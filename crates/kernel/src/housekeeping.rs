@@ -77,6 +77,11 @@ pub fn may_leave(head: &Head, before: Timestamp, sends: bool, vacancy: bool) -> 
     }
 }
 
+/// Before which moment a blob must have been put that retention may remove because nothing names it.
+pub fn blobs_before(ended_before: Timestamp, now: Timestamp) -> Timestamp {
+    ended_before.max(now - crate::limits::UNNAMED_BLOB_AGE_MAX)
+}
+
 /// The epoch before the first event of an entity. Zero, unless its kind comes again under the same id: then each life
 /// begins at the moment of its birth, in microseconds. An earlier one had ended before that, so whoever has seen it has
 /// another epoch, and nothing it decided then is taken for a decision about this one, whatever the version is.
@@ -93,7 +98,7 @@ pub fn first_epoch(comes_again: bool, born_at: Timestamp) -> u64 {
 /// The state stands in it as the JSON that it is. As a quoted string a state near its limit could grow
 /// past the limit of a body, and the entity could never be sealed.
 pub fn seal(head: &Head) -> NewEvent {
-    let state = serde_json::from_slice::<serde_json::Value>(&head.state)
+    let state = crate::stored::from_slice::<serde_json::Value>(&head.state)
         .unwrap_or_else(|_| String::from_utf8_lossy(&head.state).into());
     let body = serde_json::json!({
         "previous": head.chain.to_string(),
@@ -112,6 +117,13 @@ pub fn wants_seal(head: &Head, segment_events: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_blob_without_a_name_is_kept_for_a_day_however_long_entities_are_kept() {
+        let (day, now) = (crate::limits::UNNAMED_BLOB_AGE_MAX, Timestamp::from_micros(1 << 50));
+        assert_eq!(blobs_before(now - 30 * day, now), now - day);
+        assert_eq!(blobs_before(now, now), now, "and no longer than entities");
+    }
 
     #[test]
     fn an_outage_defers_judgement_by_one_lease_and_a_steady_pulse_does_not() {

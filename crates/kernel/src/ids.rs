@@ -41,6 +41,11 @@ impl EntityId {
         Timestamp::from_micros(i64::from_be_bytes([0, 0, a, b, c, d, e, f]) * 1_000)
     }
 
+    /// Whether it follows from a name: such an id has the moment zero, and everybody who knows the name can work it out.
+    pub fn is_named(self) -> bool {
+        self.moment() == Timestamp::ZERO
+    }
+
     /// The sixteen bytes, as stored.
     pub fn as_bytes(&self) -> &[u8; 16] {
         self.0.as_bytes()
@@ -139,6 +144,8 @@ mod tests {
         assert!(early < late);
         assert_eq!(late.moment(), Timestamp::from_micros(1_002_000));
         assert!(EntityId::fixed(1, 3) < early);
+        assert!(EntityId::fixed(1, 3).is_named() && !early.is_named());
+        assert!(EntityId::derived(early, "x", Timestamp::ZERO).is_named());
         assert!(EntityId::fixed(1, 3) < EntityId::fixed(1, 4));
     }
 

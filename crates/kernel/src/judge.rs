@@ -1,17 +1,18 @@
 //! The judge: decides every commit from the locked head alone. All stores call it and none has rules
 //! of its own, so memory, SQLite and Postgres cannot disagree about what is allowed.
 //!
-//! The order of the questions matters: existence, end, tenure, version, mail, transition, deadline,
+//! The order of the questions matters: existence, end, tenure, version, mail, admission, transition, deadline,
 //! limits. A stale holder is told that it is stale before it is told that it is late.
 //!
 //! A verdict never looks at another entity (rule 7), which is what lets entities be spread over many
 //! databases and lets a refused commit leave its neighbours in the batch alone.
 
 use crate::{
+    admission::{Admissions, Newborn},
     commit::{Commit, CommitAnswer, Committed, Expect, MailStance, Refusal, TenureChange},
     head::Head,
     housekeeping::{first_epoch, wants_seal},
-    ids::{CommitId, MessageId, SessionId},
+    ids::{CommitId, EntityId, MessageId, SessionId},
     limits,
     outbox::{Message, Posted, Target},
     sessions::WORKER,
@@ -70,6 +71,8 @@ pub struct Judge {
     pub tables: Tables,
     /// Everything on, except in drills.
     pub protections: Protections,
+    /// Which entities may be created.
+    pub admissions: Admissions,
 }
 
 /// Everything an accepted commit writes.
@@ -121,7 +124,12 @@ impl Written {
 impl Judge {
     /// A judge for these tables, with every protection on.
     pub fn new(tables: Tables) -> Self {
-        Judge { tables, protections: Protections::default() }
+        Judge { tables, ..Judge::default() }
+    }
+
+    /// The same judge with these rules for new entities.
+    pub fn admitting(self, admissions: Admissions) -> Self {
+        Judge { admissions, ..self }
     }
 
     /// Judges a commit on the locked head. `now` is the store's time of the batch.
@@ -131,7 +139,29 @@ impl Judge {
         commit: &Commit,
         now: Timestamp,
     ) -> Result<Written, CommitAnswer> {
+        self.commit_of(None, head, commit, now)
+    }
+
+    /// The same of a commit that a message of `creator` asked for.
+    pub fn commit_of(
+        &self,
+        creator: Option<EntityId>,
+        head: Option<&Head>,
+        commit: &Commit,
+        now: Timestamp,
+    ) -> Result<Written, CommitAnswer> {
         self.admit(head, commit)?;
+        if let Expect::Absent(birth) = &commit.expect {
+            let newborn = Newborn {
+                id: commit.entity,
+                tenant: &birth.tenant,
+                creator,
+                state: commit.state.as_deref().unwrap_or_default(),
+                events: &commit.events,
+            };
+            let admitted = self.admissions.admit(birth.kind, &newborn);
+            admitted.map_err(|why| CommitAnswer::Refused(Refusal::NotAdmitted(why)))?;
+        }
         check_limits(commit).map_err(CommitAnswer::Refused)?;
         self.write(head, commit, now).map_err(CommitAnswer::Refused)
     }
@@ -440,6 +470,14 @@ pub(crate) fn within_body(what: &'static str, body: &Body) -> Result<(), Refusal
     }
 }
 
+/// No store keeps a NUL in text: Postgres cannot, so no other does. Bodies are bytes, and may have one.
+pub(crate) fn without_nul(what: &str, text: &str) -> Result<(), Refusal> {
+    match text.contains('\0') {
+        false => Ok(()),
+        true => Err(Refusal::NotAdmitted(format!("the {what} has a NUL character: leave it out"))),
+    }
+}
+
 fn check_limits(commit: &Commit) -> Result<(), Refusal> {
     within("number of events", commit.events.len(), limits::EVENTS_PER_COMMIT_MAX)?;
     within("number of messages", commit.messages.len(), limits::MESSAGES_PER_COMMIT_MAX)?;
@@ -450,6 +488,7 @@ fn check_limits(commit: &Commit) -> Result<(), Refusal> {
     for timer in &commit.timers {
         if let TimerChange::Set { name, .. } = timer {
             within("timer name in bytes", name.len(), limits::NAME_BYTES_MAX)?;
+            without_nul("timer name", name)?;
         }
     }
     if let Some(Some(why)) = &commit.attention {
@@ -460,14 +499,18 @@ fn check_limits(commit: &Commit) -> Result<(), Refusal> {
         within_body("message body in bytes", &message.body)?;
         if let Target::Wire(subject) = &message.to {
             within("wire subject in bytes", subject.len(), limits::KEY_BYTES_MAX)?;
+            without_nul("wire subject", subject)?;
         }
     }
     for key in &commit.keys {
         within("unique key in bytes", key.key.len(), limits::KEY_BYTES_MAX)?;
+        without_nul("unique key", &key.key)?;
     }
     if let Expect::Absent(birth) = &commit.expect {
         within("tenant in bytes", birth.tenant.len(), limits::NAME_BYTES_MAX)?;
         within("queue in bytes", birth.queue.len(), limits::NAME_BYTES_MAX)?;
+        without_nul("tenant", &birth.tenant)?;
+        without_nul("queue", &birth.queue)?;
     }
     Ok(())
 }

@@ -8,11 +8,15 @@
 //! to change it) and [`judge::Judge`] (the one place that decides whether it may change). Every
 //! store asks it about the locked head; none has rules of its own.
 
+pub mod address;
+pub mod admission;
 pub mod batch;
 pub mod bell;
+pub mod blocks;
 pub mod claims;
 pub mod codec;
 pub mod commit;
+pub mod depth;
 pub mod error;
 pub mod evidence;
 pub mod feed;
@@ -25,12 +29,15 @@ pub mod limits;
 pub mod machine;
 pub mod mail;
 pub mod outbox;
+pub mod quota;
 pub mod rules;
 pub mod runtime;
 pub mod sessions;
 pub mod store;
+pub mod stored;
 pub mod stream;
 pub mod table;
+pub mod tenant;
 pub mod time;
 pub mod timers;
 pub mod verify;

@@ -16,8 +16,19 @@ pub fn clip(text: &str, bytes_max: usize) -> &str {
 pub const HEAD_STATE_BYTES_MAX: usize = 16 * 1024;
 /// A body above this size is a content-addressed blob, durable before the commit that names it.
 pub const BODY_INLINE_BYTES_MAX: usize = 32 * 1024;
+/// How deep JSON from outside may be nested (see [`crate::depth`]).
+pub const INPUT_DEPTH_MAX: usize = 100;
+/// How deep JSON may be nested that flows and plans make of it.
+pub const COMPOSED_DEPTH_MAX: usize = 200;
+/// How deep JSON may be nested that is read from a store (see [`crate::stored`]).
+pub const STORED_DEPTH_MAX: usize = 256;
 /// The largest blob.
 pub const BLOB_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// How long a blob is kept that nothing names. It is durable before the commit that names it, and that commit comes within a
+/// lease, or not at all: whoever waits longer has lost the tenure it would commit under.
+pub const UNNAMED_BLOB_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Blobs that the search for orphans looks at for each entity that retention may remove in one call.
+pub const BLOBS_PER_RETIRED: usize = 2;
 /// Events in one commit.
 pub const EVENTS_PER_COMMIT_MAX: usize = 1_024;
 /// Messages in one commit: a thousand-way fan-out and its announcements fit into one.
@@ -32,6 +43,8 @@ pub const TARGET_BYTES_MAX: usize = 64;
 pub const KEY_BYTES_MAX: usize = 512;
 /// Length of the key of evidence: the id of the mail that tells of it holds it, and some more.
 pub const EVIDENCE_KEY_BYTES_MAX: usize = 256;
+/// Pieces of evidence about one entity. They are read together.
+pub const EVIDENCE_MAX: usize = 1_024;
 /// Operations in one database transaction.
 pub const BATCH_OPS_MAX: usize = 512;
 /// Bytes of bodies in one database transaction, after which a batch is closed.
@@ -42,6 +55,9 @@ pub const DUE_BATCH_MAX: usize = 256;
 pub const DUE_LATEST_MAX: usize = 64;
 /// Mail handed to one decision.
 pub const MAIL_PER_DECISION_MAX: usize = 256;
+/// Unread mail that one claim returns beside its entities, together. The holder of an entity reads the rest. With
+/// [`BODY_INLINE_BYTES_MAX`] this bounds the bytes of one answer.
+pub const MAIL_PER_CLAIM_MAX: usize = 256;
 /// Outbox rows delivered in one round.
 pub const OUTBOX_BATCH_MAX: usize = 256;
 /// Entities claimed by one call.

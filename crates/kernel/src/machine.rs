@@ -195,6 +195,18 @@ pub trait Machine: Send + Sync + 'static {
         cx: &Cx,
     ) -> Result<Decision<Self::Event>, Undecided>;
 
+    /// The kinds whose commits may create one of this kind by a message, and [`crate::sessions::WORKER`]'s kind where a
+    /// worker may commit one directly. The server holds commits of workers to it; commits of the server's own code are
+    /// not looked at.
+    const CREATED_BY: &'static [&'static str] = &[];
+
+    /// Where the body that creates one, and its first event, name the entity that is told how it ended: a JSON pointer.
+    /// Of what a worker's commit creates that entity is the creator.
+    const REPORTS_TO: Option<&'static str> = None;
+
+    /// Where the state names the same entity. It never changes.
+    const REPORTS_TO_IN_STATE: Option<&'static str> = Self::REPORTS_TO;
+
     /// Whether this timer judges: somebody was silent for too long, and something ends, or is taken from them. Such a
     /// timer waits, as the check of a holder does, for one lease after an outage: while nobody could say anything,
     /// nobody was silent. One that is a moment (a schedule, a pause before the next try, a sleep) or only rings must
@@ -269,6 +281,18 @@ pub trait Core: Send + Sync {
         let _ = timer;
         false
     }
+    /// See [`Machine::CREATED_BY`].
+    fn created_by(&self) -> &'static [&'static str] {
+        &[]
+    }
+    /// See [`Machine::REPORTS_TO`].
+    fn reports_to(&self) -> Option<&'static str> {
+        None
+    }
+    /// See [`Machine::REPORTS_TO_IN_STATE`].
+    fn reports_to_in_state(&self) -> Option<&'static str> {
+        None
+    }
     /// The state that a complete stream gives. Bodies that are blobs are looked up.
     fn replay(&self, records: &[Record], blobs: &Blobs) -> Result<Vec<u8>, Undecided>;
 }
@@ -293,6 +317,18 @@ impl<M: Machine> Core for Typed<M> {
 
     fn judges(&self, timer: &str) -> bool {
         M::judges(timer)
+    }
+
+    fn created_by(&self) -> &'static [&'static str] {
+        M::CREATED_BY
+    }
+
+    fn reports_to(&self) -> Option<&'static str> {
+        M::REPORTS_TO
+    }
+
+    fn reports_to_in_state(&self) -> Option<&'static str> {
+        M::REPORTS_TO_IN_STATE
     }
 
     fn replay(&self, records: &[Record], blobs: &Blobs) -> Result<Vec<u8>, Undecided> {
@@ -327,7 +363,7 @@ pub fn decode_event<M: Machine>(name: &str, body: &Body) -> Result<Option<M::Eve
     let bytes = body
         .inline()
         .ok_or_else(|| Undecided(format!("the body of {name} is a blob: load it first")))?;
-    let event = serde_json::from_slice(bytes);
+    let event = crate::stored::from_slice(bytes);
     event
         .map(Some)
         .map_err(|e| Undecided(format!("event {name} of a {} can not be read: {e}", M::TABLE.kind)))
@@ -338,7 +374,7 @@ pub fn decode_state<M: Machine>(bytes: &[u8]) -> Result<M::State, Undecided> {
     if bytes.is_empty() {
         return Ok(M::State::default());
     }
-    serde_json::from_slice(bytes)
+    crate::stored::from_slice(bytes)
         .map_err(|e| Undecided(format!("the state of a {} can not be read: {e}", M::TABLE.kind)))
 }
 
@@ -435,13 +471,13 @@ fn path<M: Machine>(head: Option<&Head>, events: &[NewEvent]) -> Result<Status, 
 pub struct Machines(BTreeMap<&'static str, Arc<dyn Core>>);
 
 impl Machines {
-    /// The kernel's own machines: worker sessions and lanes.
+    /// The kernel's own machines: worker sessions, lanes, and the block book.
     pub fn kernel() -> Self {
         let mut machines = Machines::default();
         for table in [&crate::sessions::WORKER, &crate::sessions::LANE] {
             machines.0.insert(table.kind, Arc::new(Plain(table)));
         }
-        machines
+        machines.with::<crate::blocks::BlockBook>()
     }
 
     /// Adds a machine. A table with problems is a programmer's error and stops the program at start.
@@ -455,6 +491,12 @@ impl Machines {
     /// A machine by kind.
     pub fn get(&self, kind: &str) -> Option<&Arc<dyn Core>> {
         self.0.get(kind)
+    }
+
+    /// Whether a commit of one kind, made by a worker, may create one of another. A worker that commits one directly
+    /// is [`crate::sessions::WORKER`].
+    pub fn may_create(&self, by: &str, kind: &str) -> bool {
+        self.0.get(kind).is_some_and(|core| core.created_by().contains(&by))
     }
 
     /// The tables, for the judge.
@@ -478,6 +520,12 @@ struct Plain(&'static Table);
 impl Core for Plain {
     fn table(&self) -> &'static Table {
         self.0
+    }
+
+    /// A worker opens its own session. Lanes are made by servers.
+    fn created_by(&self) -> &'static [&'static str] {
+        const BY_WORKERS: &[&str] = &["worker"];
+        if BY_WORKERS.contains(&self.0.kind) { BY_WORKERS } else { &[] }
     }
 
     fn decide(

@@ -6,7 +6,7 @@ use crate::{
     commit::Refusal,
     head::Head,
     ids::{EntityId, MailId, SessionId},
-    judge::{within, within_body},
+    judge::{within, within_body, without_nul},
     limits,
     stream::Body,
     table::Class,
@@ -92,6 +92,8 @@ impl NewMail {
     pub fn within_limits(&self) -> Result<(), Refusal> {
         within("mail id in bytes", self.id.0.len(), limits::KEY_BYTES_MAX)?;
         within("mail kind in bytes", self.kind.len(), limits::NAME_BYTES_MAX)?;
+        without_nul("mail id", &self.id.0)?;
+        without_nul("mail kind", &self.kind)?;
         within_body("mail body in bytes", &self.body)
     }
 }

@@ -95,7 +95,18 @@ pub static KERNEL: &[Rule] = &[
         default_ms: Some(8_000),
         action: "judge no holder for one lease",
     },
+    Rule {
+        name: HISTORY_LOST,
+        state: "a new connection leads to a database without what was acknowledged",
+        key: None,
+        default_ms: None,
+        action: "draw a new incarnation, so that feeds answer `lost`",
+    },
 ];
+
+/// The rule that counts losses of acknowledged history. Its `last_at` is the moment of the last batch that is missing, and
+/// its `lag_max` the time between the last batch that is there and that one, both of the last loss.
+pub const HISTORY_LOST: &str = "history_lost";
 
 /// What one rule has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,7 +2,13 @@
 //! the simulation with virtual time and a seeded scheduler. Shells use nothing else: no raw spawn,
 //! timer or select.
 
-use std::{future::Future, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError},
+    task::Poll,
+    time::Duration,
+};
 
 /// A future on the heap.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -17,6 +23,13 @@ pub trait Runtime: Send + Sync {
     fn spawn(&self, future: BoxFuture<'static, ()>);
     /// A random word.
     fn random(&self) -> u64;
+    /// Runs work that computes for long and waits for nothing, beside the threads that serve others. It cannot be
+    /// cancelled. Work of one tenant waits for earlier work of the same, so that no tenant has all threads; work of nobody (an
+    /// empty name) does not. A runtime with one thread, as the simulation's, runs it at once.
+    fn compute(&self, tenant: &str, work: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
+        let _ = tenant;
+        Box::pin(async move { work() })
+    }
 }
 
 /// The wall clock that an embedded store calls its time.
@@ -27,6 +40,24 @@ pub trait Clock: Send + Sync {
 
 /// A shared runtime.
 pub type Rt = Arc<dyn Runtime>;
+
+/// Runs `work` with [`Runtime::compute`]; `None` if it has not ended by the deadline. Then it still runs: only the caller
+/// stops waiting.
+pub async fn compute<T: Send + 'static>(
+    rt: &Rt,
+    tenant: &str,
+    deadline: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let slot = Arc::new(Mutex::new(None));
+    let filled = slot.clone();
+    let run = Box::new(move || {
+        let done = work();
+        *filled.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
+    });
+    first(rt.compute(tenant, run), rt.sleep(deadline)).await;
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
 
 /// Which of two futures finished first.
 #[derive(Debug, PartialEq, Eq)]

@@ -101,7 +101,7 @@ impl Opening {
     /// Reads it from the first record of a session's stream.
     pub fn of(record: &Record) -> Option<Self> {
         let opened = record.events().ok()?.into_iter().find(|e| e.name == events::OPENED)?;
-        serde_json::from_slice(opened.body.inline()?).ok()
+        crate::stored::from_slice(opened.body.inline()?).ok()
     }
 }
 

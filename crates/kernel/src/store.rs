@@ -16,6 +16,7 @@ use crate::{
     ids::{CommitId, EntityId, MessageId, SessionId},
     mail::{Mail, MailAnswer, NewMail},
     outbox::{Delivery, DeliveryAnswer, Posted},
+    quota::{EntitySize, TenantCount},
     rules::Tallies,
     runtime::BoxFuture,
     sessions::{Renewal, RenewalAnswer, Session},
@@ -133,6 +134,17 @@ impl HeldBy {
     }
 }
 
+/// Unique keys from one text up to another, by their bytes. The index that keeps them unique answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyRange {
+    /// The first that belongs to it.
+    pub from: String,
+    /// The first behind it that does not.
+    pub to: String,
+    /// The highest key first. A limit then keeps those.
+    pub highest_first: bool,
+}
+
 impl HeadFilter {
     /// The statuses it asks for; empty for any.
     pub fn wanted_statuses(&self) -> Vec<&str> {
@@ -188,6 +200,13 @@ pub trait Store: Send + Sync {
         filter: HeadFilter,
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>>;
+
+    /// Unique keys in order, with the entities that they belong to.
+    fn keys(
+        &self,
+        range: KeyRange,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, EntityId)>, StoreError>>;
 
     /// Heads in these lanes that were due by (now − `overdue`), longest due first, with the store's time.
     fn due(
@@ -269,12 +288,34 @@ pub trait Store: Send + Sync {
         Box::pin(async { Err(StoreError::Refused("this store does not say how it is".into())) })
     }
 
+    /// Open entities by tenant and kind. Costs as much as there are open entities, whatever the history.
+    fn open_by_tenant(&self) -> BoxFuture<'_, Result<Vec<TenantCount>, StoreError>> {
+        Box::pin(async { Err(StoreError::Refused("this store does not count tenants".into())) })
+    }
+
+    /// How much entities take, in the order of their ids: the next ones after this.
+    fn sizes(
+        &self,
+        _after: Option<EntityId>,
+        _limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<EntitySize>, StoreError>> {
+        Box::pin(async { Err(StoreError::Refused("this store does not count tenants".into())) })
+    }
+
     /// Removes entities that ended, or became vacant, before a moment ([`crate::housekeeping::may_leave`]), records
-    /// below seals, and blobs that nothing names; at most `limit` entities. Whether one may leave is looked at
+    /// below seals, and blobs that only removed entities named; at most `limit` entities. A blob that nothing has named
+    /// yet is kept for [`crate::limits::UNNAMED_BLOB_AGE_MAX`]. Blobs that nothing ever named are looked for slowly: one
+    /// call looks at [`crate::limits::BLOBS_PER_RETIRED`] blobs per entity of the limit and the next call goes on behind them. Whether one may leave is looked at
     /// under the lock of its head, in the transaction that removes it.
     fn retire(
         &self,
         ended_before: Timestamp,
         limit: usize,
     ) -> BoxFuture<'_, Result<Retired, StoreError>>;
+
+    /// Writes nothing from then on, and leaves what is stored in a state that can be copied: the last call of a process
+    /// that ends in order.
+    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        Box::pin(async { Ok(()) })
+    }
 }

@@ -14,6 +14,7 @@
 use crate::{
     codec::{Damaged, Reader, Writer},
     ids::{CommitId, EntityId},
+    limits,
     time::Timestamp,
 };
 use serde::Serialize;
@@ -194,12 +195,16 @@ impl Record {
         Reader::new(&self.bytes).bytes()
     }
 
-    /// The events.
+    /// The events. A record with more than [`limits::EVENTS_PER_COMMIT_MAX`] is damaged: no commit has made it. In a file that
+    /// anybody wrote, a count could otherwise demand many times the memory that the file has bytes.
     pub fn events(&self) -> Result<Vec<Event>, Damaged> {
         let mut r = Reader::new(&self.bytes);
         r.bytes()?;
-        // No event is shorter than a byte, whatever the count says.
-        let mut events = Vec::with_capacity(self.bytes.len().min(self.count as usize));
+        let count = usize::try_from(self.count).unwrap_or(usize::MAX);
+        if count > limits::EVENTS_PER_COMMIT_MAX {
+            return Err(Damaged { at: 0 });
+        }
+        let mut events = Vec::with_capacity(count);
         for i in 0..u64::from(self.count) {
             let name = r.text()?.to_owned();
             let body = Body::read(&mut r)?;
@@ -360,6 +365,14 @@ mod tests {
         }
         let forged = Record { count: u32::MAX, ..record };
         assert!(forged.events().is_err());
+    }
+
+    #[test]
+    fn a_record_has_no_more_events_than_a_commit() {
+        let (_, full) = sample(&vec![Vec::new(); limits::EVENTS_PER_COMMIT_MAX], b"meta");
+        assert_eq!(full.events().unwrap().len(), limits::EVENTS_PER_COMMIT_MAX);
+        let (_, over) = sample(&vec![Vec::new(); limits::EVENTS_PER_COMMIT_MAX + 1], b"meta");
+        assert_eq!(over.events(), Err(Damaged { at: 0 }));
     }
 
     #[test]

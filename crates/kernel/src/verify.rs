@@ -339,7 +339,7 @@ pub fn sealed_chain(body: &Body) -> Option<Hash> {
     struct Seal {
         previous: String,
     }
-    let seal: Seal = serde_json::from_slice(body.inline()?).ok()?;
+    let seal: Seal = crate::stored::from_slice(body.inline()?).ok()?;
     let mut hash = [0; 32];
     for (i, byte) in hash.iter_mut().enumerate() {
         *byte = u8::from_str_radix(seal.previous.get(2 * i..2 * i + 2)?, 16).ok()?;

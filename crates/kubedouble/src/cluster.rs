@@ -11,6 +11,7 @@ use crate::{
     object::Object,
     requests::{Permission, Request},
     resource::{ALL, PODS, Resource},
+    security::PodSecurity,
     status::Refusal,
     store::Store,
     watch::{OpenWatch, Order},
@@ -294,6 +295,11 @@ impl Cluster {
     /// What kubelets do when a pod is deleted. At first they end it at once, with code 143.
     pub fn on_delete(&self, manner: OnDelete) {
         self.shared.write(|store| store.manner.on_delete = manner);
+    }
+
+    /// Holds pods that are created by a request in this namespace to the level `restricted` of the Pod Security Standards.
+    pub fn pod_security(&self, namespace: &str, mode: PodSecurity) {
+        self.shared.write(|store| store.manner.security.insert(namespace.to_owned(), mode));
     }
 
     /// A line of a container's log.

@@ -8,6 +8,7 @@ use crate::{
     object::{Key, Object},
     requests::Request,
     resource::{EVENTS, PODS, Place, Resource},
+    security::PodSecurity,
     status::Refusal,
     store::{DeleteOptions, Deleted, Half},
     watch,
@@ -378,6 +379,21 @@ fn create(
         return Err(not_allowed());
     }
     let value = decode(place.resource, body)?;
+    let mut warning = None;
+    let level = shared.store().manner.security.get(namespace).copied();
+    if let Some(mode) = level.filter(|_| place.resource == &PODS) {
+        let name = value["metadata"]["name"].as_str().unwrap_or_default();
+        let problems = crate::security::restricted(&value).join(", ");
+        let violates = format!("PodSecurity \"restricted:latest\": {problems}");
+        match mode {
+            _ if problems.is_empty() => {}
+            PodSecurity::Enforce => {
+                let words = format!("pods \"{name}\" is forbidden: violates {violates}");
+                return Err(Refusal::new(403, "Forbidden", words));
+            }
+            PodSecurity::Warn => warning = Some(format!("would violate {violates}")),
+        }
+    }
     let object = shared.write(|store| store.create(place.resource, namespace, value))?;
     if place.resource == &PODS
         && let Some(hook) = shared.on_create()
@@ -385,7 +401,13 @@ fn create(
         let (namespace, name) = object.key();
         hook(&Cluster::guest(shared), &format!("{namespace}/{name}"));
     }
-    Ok(one(201, &object))
+    let mut answer = one(201, &object);
+    if let Some(text) = warning {
+        let quoted = format!("299 - \"{}\"", text.replace('"', "\\\""));
+        let value = quoted.parse().expect("a warning is a text without control characters");
+        answer.headers_mut().insert(header::WARNING, value);
+    }
+    Ok(answer)
 }
 
 fn patch(

@@ -6,11 +6,15 @@ use crate::{
     life::Life,
     object::{Key, Object},
     resource::{EVENTS, NODES, PODS},
+    security::PodSecurity,
     status::Refusal,
     store::{DeleteOptions, Store},
 };
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 /// What a kubelet does when a pod of its node is to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub(crate) struct Manner {
     pub(crate) on_delete: OnDelete,
     pub(crate) dead_nodes: BTreeSet<String>,
     pub(crate) evictions_blocked: bool,
+    /// By namespace.
+    pub(crate) security: BTreeMap<String, PodSecurity>,
 }
 
 impl Default for Manner {
@@ -36,6 +42,7 @@ impl Default for Manner {
             on_delete: OnDelete::EndAtOnce { exit_code: 143 },
             dead_nodes: BTreeSet::new(),
             evictions_blocked: false,
+            security: BTreeMap::new(),
         }
     }
 }

@@ -30,7 +30,7 @@
 //!   (selectors, pages, versions), watch (bookmarks, selectors that are entered and left), update, merge patch, `/status`,
 //!   delete (grace, preconditions, propagation, finalizers), `/eviction`, `/binding`, `/log`; reviews of own access, `/version`,
 //!   `/readyz`. Bodies are decoded as the types that they claim to be; names, labels and required fields
-//!   are checked; defaults are set.
+//!   are checked; defaults are set. [`Cluster::pod_security`] holds the pods of a namespace to the level `restricted`.
 //! - **Everybody else in the cluster**: scheduler, kubelet, taint manager and garbage collection do what the test
 //!   says: [`Cluster::bind`], [`Cluster::running`], [`Cluster::terminate`], [`Cluster::evict_pressure`],
 //!   [`Cluster::node_lost`], [`Cluster::node_gone`], …; all of them are a [`Life`], except for what deletes.
@@ -66,6 +66,7 @@ mod object;
 mod play;
 mod requests;
 mod resource;
+mod security;
 mod select;
 mod status;
 mod store;
@@ -79,5 +80,6 @@ pub use kubelet::OnDelete;
 pub use life::Life;
 pub use play::{Played, Step};
 pub use requests::{Permission, Request};
+pub use security::{PodSecurity, restricted};
 pub use status::{Cause, Refusal, Wrong};
 pub use watch::OpenWatch;

@@ -48,7 +48,7 @@ pub struct TaskEvent {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub exit_code: Option<i32>,
 
-    /// The same whenever the same change is told again. Deduplicate by it.
+    /// The same whenever the same change is told again. Deduplicate by it. A pod has one end, under one id.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub event_id: Option<String>,
     /// The pod: one of one attempt.
@@ -90,6 +90,9 @@ pub struct TaskEvent {
     /// Who saw it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub collector: Option<String>,
+    /// Whoever saw it also reports it to a server, which says more and is not lost: a server need not follow this message.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reported: Option<bool>,
 }
 
 impl TaskEvent {
@@ -104,7 +107,7 @@ impl TaskEvent {
             message: why(verdict),
             // One that runs has not ended, though an earlier start of it may have.
             exit_code: verdict.exit_code.filter(|_| verdict.is_final()),
-            event_id: Some(report.key()),
+            event_id: Some(report.event_id()),
             pod_uid: text(&report.pod.uid),
             attempt: report.attempt,
             cause: verdict.cause.map(|c| c.name().to_owned()),
@@ -122,6 +125,7 @@ impl TaskEvent {
                 .and_then(word),
             transition_time: verdict.since.map(|at| at.to_string()),
             collector: text(&report.collector),
+            reported: None,
         })
     }
 
@@ -273,6 +277,7 @@ mod tests {
             terminated_reason: Some("system_eviction".into()),
             transition_time: Some("2026-11-16T02:40:00Z".into()),
             collector: Some("node-7".into()),
+            reported: Some(true),
         }
     }
 
@@ -305,6 +310,7 @@ mod tests {
             "terminated_reason",
             "transition_time",
             "collector",
+            "reported",
         ];
         let data = seen["data"].as_object().unwrap();
         assert!(
@@ -314,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_is_told_with_its_key_and_one_without_a_status_is_not() {
+    fn a_report_is_told_with_its_id_and_one_without_a_status_is_not() {
         let report = json!({
             "task_id": "t-1", "workflow_id": "w-1", "tenant_id": "acme", "attempt": 2,
             "pod": { "namespace": "ns", "name": "p", "uid": "u-1" }, "collector": "node-7",
@@ -328,13 +334,18 @@ mod tests {
         let told = TaskEvent::of_report(&report).unwrap();
         let expected = TaskEvent {
             message: Some("OOMKilled".into()),
-            event_id: Some(report.key()),
+            event_id: Some(report.event_id()),
             pod_uid: Some("u-1".into()),
             terminated_reason: Some("node_lost".into()),
             transition_time: Some("2023-11-14T22:13:20.000000Z".into()),
+            reported: None,
             ..event()
         };
         assert_eq!(told, expected);
+        // Another observer of the same end publishes it under the same id.
+        let id = report.event_id();
+        (report.over, report.verdict.since) = (true, None);
+        assert_eq!(TaskEvent::of_report(&report).unwrap().event_id, Some(id));
         report.verdict.status = None;
         assert_eq!(TaskEvent::of_report(&report), None);
     }

@@ -4,6 +4,8 @@
 //! holds a task. It is moved by mail: from collectors, which say what they saw of a pod ([`verdict`]), and from the executor.
 
 pub mod access;
+pub mod admission;
+mod answer;
 pub mod budget;
 pub mod collect;
 pub mod desk;

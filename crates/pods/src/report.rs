@@ -7,6 +7,7 @@
 use crate::verdict::{Cause, Verdict};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use tenure_kernel::{
     ids::{EntityId, MailId},
     time::Timestamp,
@@ -91,6 +92,10 @@ pub struct Report {
     /// The pod object is gone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gone: bool,
+    /// The end is inferred: the object is missing, and the last state of it that the reporter saw may be older than its end.
+    /// An observer that saw the object until its end knows better.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub inferred: bool,
     /// Why it did not end by itself, if it did not. It says nothing about whether it is gone: an evicted pod stays to be seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminated_reason: Option<TerminatedReason>,
@@ -126,6 +131,8 @@ impl Report {
         let exit = v.exit_code.map_or_else(String::new, |c| c.to_string());
         // The same end is worth saying once more when the pod is over or gone: only then may it be replaced.
         let how = match (self.gone, self.over) {
+            // Never the key of somebody who saw it go.
+            _ if self.inferred => "missing",
             (true, _) => "gone",
             (false, true) => "over",
             (false, false) => "",
@@ -134,20 +141,84 @@ impl Report {
         format!("{}/{attempt}/{status}:{cause}/{since}/{exit}{how}", self.pod.uid)
     }
 
+    /// The id under which it is told on the channel. A pod ends once, so the id of its end is the same whoever tells it, whatever it
+    /// looked like to them, and whether or not the pod was over by then.
+    pub fn event_id(&self) -> String {
+        match self.verdict.is_final() {
+            true => format!("{}/{}/end", self.pod.uid, self.attempt.unwrap_or(0)),
+            false => self.key(),
+        }
+    }
+
+    /// Somebody saw how the pod ended: its own word, or the cluster's. Not a clock that ran out, and not its absence.
+    pub fn is_proof(&self) -> bool {
+        self.over
+            && !self.inferred
+            && self.verdict.rule != crate::desk::HINT_RULE
+            && self.verdict.is_final()
+    }
+
     /// See [`Report::key`].
     pub fn mail_id(&self) -> MailId {
         MailId(format!("pod/{}", self.key()))
     }
-
-    /// The task it is about.
-    pub fn task(&self) -> EntityId {
-        task_of_label(&self.task_id)
-    }
 }
 
-/// The entity behind a label: the uuid that it is, or one that follows from the text.
+/// The entity behind a label in the tenant `default`, and of every task that was stored before labels belonged to
+/// tenants: the uuid that the label is, or one that follows from the text.
 pub fn task_of_label(label: &str) -> EntityId {
     label.parse().unwrap_or_else(|_| {
         EntityId::derived(EntityId::fixed(0x54, 0), &format!("task/{label}"), Timestamp::ZERO)
     })
+}
+
+/// A label in one spelling: a uuid can be written in several ways.
+pub fn spelled(label: &str) -> String {
+    label.parse::<EntityId>().map_or_else(|_| label.to_owned(), |id| id.to_string())
+}
+
+/// The entity behind a label of this tenant. The ids of one label lie together, whatever the tenant
+/// ([`ids_of_label`]), and those of labels that are time-ordered uuids lie in their order.
+pub fn task_of(tenant: &str, label: &str) -> EntityId {
+    let whose = Sha256::digest(format!("task/{}/{tenant}/{}", tenant.len(), spelled(label)));
+    let mut tail = [0; 5];
+    tail.copy_from_slice(&whose[..5]);
+    labelled(label, tail)
+}
+
+/// The lowest and the highest id that [`task_of`] gives for this label.
+pub fn ids_of_label(label: &str) -> (EntityId, EntityId) {
+    (labelled(label, [0; 5]), labelled(label, [0xff; 5]))
+}
+
+fn labelled(label: &str, tail: [u8; 5]) -> EntityId {
+    let label = spelled(label);
+    let at = label.parse::<EntityId>().map_or(Timestamp::ZERO, EntityId::moment);
+    let hash = Sha256::digest(format!("label/{label}"));
+    let mut random = [0; 10];
+    random[..5].copy_from_slice(&hash[..5]);
+    random[5..].copy_from_slice(&tail);
+    EntityId::new(at, random)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_is_another_task_in_every_tenant_and_all_of_them_lie_together() {
+        let uuid = "0190b5e0-1234-7abc-8def-001122334455";
+        for label in ["train", uuid] {
+            let (acme, beta) = (task_of("acme", label), task_of("beta", label));
+            assert!(acme != beta && acme != task_of_label(label));
+            assert_eq!(acme, task_of("acme", label));
+            let (low, high) = ids_of_label(label);
+            assert!(low <= acme && acme <= high && low <= beta && beta <= high);
+            assert!(!(low..=high).contains(&task_of("acme", "other")));
+        }
+        assert_eq!(task_of("acme", uuid), task_of("acme", &uuid.to_uppercase()));
+        assert_eq!(task_of("acme", uuid).moment(), uuid.parse::<EntityId>().unwrap().moment());
+        // No label of one tenant spells the label of another.
+        assert_ne!(task_of("a", "1/b/x"), task_of("a/1/b", "x"));
+    }
 }

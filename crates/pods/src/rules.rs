@@ -19,6 +19,8 @@ pub mod names {
     pub const STOP: &str = "task_stop";
     /// No other pod was made elsewhere.
     pub const NEXT_POD: &str = "task_next_pod";
+    /// A pod is missing, and nobody has said how it ended.
+    pub const WITNESS: &str = "task_witness";
     /// A budget asks whether its places are used.
     pub const BUDGET: &str = "budget_check";
     /// A pod that was kept is deleted.
@@ -37,6 +39,7 @@ pub static TIMERS: &[TimerRule] = &[
     of("task", timers::FENCE, names::FENCE),
     of("task", timers::STOP, names::STOP),
     of("task", timers::NEXT_POD, names::NEXT_POD),
+    of("task", timers::WITNESS, names::WITNESS),
     of("budget", budget::decide::CHECK, names::BUDGET),
     of("pod", pod::decide::CLEAN, names::CLEAN),
 ];
@@ -96,6 +99,13 @@ pub static TABLE: &[Rule] = &[
         action: "fail: no other pod came",
     },
     Rule {
+        name: names::WITNESS,
+        state: "QUEUED or RUNNING, its pod is missing, and nobody has said how it ended",
+        key: Some("pods.witness_seconds"),
+        default_ms: Some(30_000),
+        action: "the attempt ends as its absence suggests, and that is on record; until then whoever saw the pod end is believed",
+    },
+    Rule {
         name: names::BUDGET,
         state: "a place in a budget that was given long ago",
         key: None,
@@ -127,6 +137,7 @@ mod tests {
         assert_eq!(row(names::FENCE), Some(times.fence_ms));
         assert_eq!(row(names::STOP), Some(times.stop_ms));
         assert_eq!(row(names::NEXT_POD), Some(times.next_pod_ms));
+        assert_eq!(row(names::WITNESS), Some(times.witness_ms));
         assert_eq!(row(names::RETRY), Some(RetryPolicy::default().backoff_ms));
         assert_eq!(row(names::BUDGET), Some(300_000));
     }

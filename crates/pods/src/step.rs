@@ -10,9 +10,9 @@
 //! (its termination message, at most 4 KiB), as JSON where it is that.
 
 use crate::{
+    admission::PodBounds,
     budget::BudgetTerms,
     execute::make,
-    namespaces::Namespaces,
     task::{
         NewTask,
         model::{Asker, Cleanup, CleanupWhen, OnLost, Times, limits},
@@ -41,8 +41,8 @@ pub struct StepDefaults {
     pub cluster: String,
     /// See [`NewTask::namespace`]; the executor's own where this is empty.
     pub namespace: String,
-    /// Who may have pods where.
-    pub namespaces: Namespaces,
+    /// What the pods of each tenant may be, and where.
+    pub bounds: PodBounds,
 }
 
 /// What a job says about a call that it hands over, as far as a task needs it. The same words as those of a `call`, by which
@@ -61,7 +61,14 @@ struct HandedCall {
     #[serde(default)]
     priority: i16,
     #[serde(default)]
+    place: String,
+    #[serde(default)]
     input: Value,
+}
+
+/// The name of a step in a plan. A line of code is none.
+fn named_in_plan(place: &str) -> Option<&str> {
+    Some(place).filter(|p| !p.is_empty() && !p.contains([':', '/', ' ']))
 }
 
 /// The kind of the mail with which a job is told how a call ended.
@@ -102,13 +109,14 @@ impl StepDefaults {
             .map_err(|e| format!("no task can be made of this call: {e}"))?;
         // It was checked before it was handed over. Should it be wrong all the same, an executor says so to the job; a task
         // without a template would wait for somebody else's pod.
-        let read = self.read(&call.input).and_then(|task| self.may_be_there(task, tenant));
+        let read = self.read(&call.input).and_then(|task| self.within_bounds(task, tenant));
         let mut task = read.unwrap_or_else(|why| NewTask {
             template: json!({ make::REFUSED: why }),
             ..NewTask::default()
         });
         if task.name.is_empty() {
-            task.name = format!("step-{}", call.step);
+            let own = named_in_plan(&call.place).map(str::to_owned);
+            task.name = own.unwrap_or_else(|| format!("step-{}", call.step));
         }
         let words = json!({
             "step": call.step, "key": call.key, "call": call.call, "what": call.what, "nth": call.nth,
@@ -123,15 +131,16 @@ impl StepDefaults {
         Ok(task)
     }
 
-    fn may_be_there(&self, task: NewTask, tenant: &str) -> Result<NewTask, String> {
+    /// The same rule that the server asks when the task is created. Asked here too, the step fails with the reason.
+    fn within_bounds(&self, mut task: NewTask, tenant: &str) -> Result<NewTask, String> {
         if !make::is_label(tenant) {
             return Err(format!("the tenant {tenant:?} can not stand on a pod as a label"));
         }
-        let within = task.template["metadata"]["namespace"].as_str();
-        let namespace = task.namespace.as_deref().or(within).map(str::to_owned);
-        let bound = self.namespaces.binds(tenant);
-        match self.namespaces.problem(tenant, namespace.as_deref()).filter(|_| bound) {
-            Some(why) => Err(format!("namespace: {why}")),
+        if make::namespace_asked(&task).is_none() {
+            task.namespace = self.bounds.default_namespace(tenant).map(str::to_owned);
+        }
+        match self.bounds.problem(tenant, &task) {
+            Some(forbidden) => Err(forbidden.to_string()),
             None => Ok(task),
         }
     }
@@ -413,8 +422,9 @@ mod tests {
 
     #[test]
     fn a_step_has_its_tenants_namespaces_and_says_so_where_it_has_not() {
-        let namespaces = Namespaces::read("jobs", "acme=ml").unwrap();
-        let defaults = StepDefaults { namespaces, ..StepDefaults::default() };
+        let namespaces = crate::namespaces::Namespaces::read("jobs", "acme=ml, ops=*").unwrap();
+        let bounds = PodBounds { namespaces, ..PodBounds::default() };
+        let defaults = StepDefaults { bounds, ..StepDefaults::default() };
         let call = json!({
             "job": EntityId::fixed(7, 1), "step": "1", "key": "k", "call": 1, "what": "call",
             "timeout_ms": 1, "must_end_in_ms": 1, "input": { "image": "i", "namespace": "kube-system" },
@@ -422,9 +432,25 @@ mod tests {
         let said = |tenant: &str| make::check(&defaults.order(&call, tenant).unwrap().template);
         let why = said("acme").unwrap_err();
         assert!(why.contains("may not have pods in namespace \"kube-system\""), "{why}");
-        assert!(said("other").is_err() && said("default").is_ok());
+        assert!(said("other").is_err() && said("default").is_err() && said("ops").is_ok());
         let why = said("a/b").unwrap_err();
         assert!(why.contains("as a label"), "{why}");
+    }
+
+    #[test]
+    fn a_step_of_a_plan_is_known_by_its_name() {
+        let named = |place: &str, input: Value| {
+            let call = json!({
+                "job": EntityId::fixed(7, 1), "step": "3.1", "key": "k", "call": 1, "what": "call",
+                "timeout_ms": 1, "must_end_in_ms": 1, "place": place, "input": input,
+            });
+            StepDefaults::default().order(&call, "acme").unwrap().name
+        };
+        assert_eq!(named("train", json!({ "image": "i" })), "train");
+        assert_eq!(named("train", json!({ "image": "i", "name": "own" })), "own");
+        for code in ["src/flow.rs:12", "", "undo of step 3"] {
+            assert_eq!(named(code, json!({ "image": "i" })), "step-3.1", "{code:?}");
+        }
     }
 
     #[test]

@@ -13,10 +13,11 @@ use tenure_kernel::{
     ids::{EntityId, MessageId, SessionId},
     mail::Mail,
     outbox::Posted,
+    quota::{EntitySize, TenantCount},
     rules::Tallies,
     runtime::BoxFuture,
     sessions::Session,
-    store::{Answer, HeadFilter, Op, Store},
+    store::{Answer, HeadFilter, KeyRange, Op, Store},
     stream::{Hash, Record},
     time::Timestamp,
 };
@@ -73,6 +74,15 @@ pub trait Layer: Send + Sync {
     /// See [`Store::pulse`].
     fn pulse(&self, request: PulseRequest) -> BoxFuture<'_, Result<Pulse, StoreError>> {
         self.under().pulse(request)
+    }
+
+    /// See [`Store::retire`].
+    fn retire(
+        &self,
+        ended_before: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Retired, StoreError>> {
+        self.under().retire(ended_before, limit)
     }
 }
 
@@ -131,6 +141,14 @@ impl<L: Layer> Store for Layered<L> {
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>> {
         self.0.under().heads(filter, limit)
+    }
+
+    fn keys(
+        &self,
+        range: KeyRange,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, EntityId)>, StoreError>> {
+        self.0.under().keys(range, limit)
     }
 
     fn due(
@@ -212,11 +230,27 @@ impl<L: Layer> Store for Layered<L> {
         self.0.under().health()
     }
 
+    fn open_by_tenant(&self) -> BoxFuture<'_, Result<Vec<TenantCount>, StoreError>> {
+        self.0.under().open_by_tenant()
+    }
+
+    fn sizes(
+        &self,
+        after: Option<EntityId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<EntitySize>, StoreError>> {
+        self.0.under().sizes(after, limit)
+    }
+
     fn retire(
         &self,
         ended_before: Timestamp,
         limit: usize,
     ) -> BoxFuture<'_, Result<Retired, StoreError>> {
-        self.0.under().retire(ended_before, limit)
+        self.0.retire(ended_before, limit)
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        self.0.under().close()
     }
 }

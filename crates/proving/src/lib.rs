@@ -9,9 +9,7 @@
 //! - `stores` (a feature): one test on every store, and waiting for what it is about.
 //! - [`patience`]: waiting for what nobody tells of.
 //! - [`small`]: the smallest world in which the machines of a product can be tested.
-//! - [`checkers`]: reads a whole store and says everything that is wrong with it.
 
-pub mod checkers;
 pub mod conformance;
 pub mod dice;
 pub mod layer;

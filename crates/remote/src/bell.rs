@@ -9,7 +9,8 @@
 //! answer wakes every ear once. None of this must work for anything to be correct (law 5).
 
 use crate::{
-    client::{BadAddress, Http, Intent},
+    client::{BadAddress, Http, Intent, Servers},
+    tls::ClientTls,
     wire::{BELL_TOPICS_MAX, BellAnswer, BellRequest, Words},
 };
 use std::{
@@ -50,7 +51,22 @@ struct Shared {
 impl RemoteBell {
     /// Listens at the server at `base_url`.
     pub fn new(base_url: &str, api_key: Option<&str>, rt: Rt) -> Result<Self, BadAddress> {
-        let http = Http::new(base_url, api_key)?;
+        RemoteBell::with_tls(base_url, api_key, &ClientTls::default(), rt)
+    }
+
+    /// The same with certificates of one's own.
+    pub fn with_tls(
+        base_url: &str,
+        api_key: Option<&str>,
+        tls: &ClientTls,
+        rt: Rt,
+    ) -> Result<Self, BadAddress> {
+        Ok(RemoteBell::at(&Http::new(base_url, api_key, tls)?, rt))
+    }
+
+    /// Listens at these servers.
+    pub fn at(servers: &Servers, rt: Rt) -> Self {
+        let http = servers.clone();
         let changed = Arc::new(Notify::new());
         let shared = Arc::new(Shared {
             local: InProcess::new(),
@@ -59,7 +75,7 @@ impl RemoteBell {
         });
         let listener = Listener { http, changed, rt: rt.clone(), shared: Arc::downgrade(&shared) };
         rt.spawn(Box::pin(listener.run()));
-        Ok(RemoteBell(shared))
+        RemoteBell(shared)
     }
 }
 

@@ -12,8 +12,10 @@
 mod bell;
 mod client;
 mod store;
+mod tls;
 pub mod wire;
 
 pub use bell::RemoteBell;
-pub use client::{BadAddress, is_near};
+pub use client::{BadAddress, Servers, addresses, body_up_to, is_near};
 pub use store::RemoteStore;
+pub use tls::{BadClientTls, ClientTls, ClientTlsFiles, tls_advice};

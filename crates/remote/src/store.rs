@@ -1,10 +1,11 @@
 //! A store at the other end of a wire.
 
 use crate::{
-    client::{ANSWER, BadAddress, Http, Intent, absent, failed, succeeded},
+    client::{ANSWER, Ask, BadAddress, Http, Intent, Servers, absent, succeeded, whole},
+    tls::ClientTls,
     wire::{self, PAGE_MAX, Page, Unreadable, Words},
 };
-use reqwest::{Method, StatusCode, header::CONTENT_TYPE};
+use reqwest::{Method, StatusCode};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::value::{RawValue, to_raw_value};
 use std::{sync::Arc, time::Duration};
@@ -23,7 +24,7 @@ use tenure_kernel::{
     rules::Tallies,
     runtime::BoxFuture,
     sessions::Session,
-    store::{Answer, HeadFilter, Op, Store},
+    store::{Answer, HeadFilter, KeyRange, Op, Store},
     stream::{Hash, Record},
     table::Tables,
     time::Timestamp,
@@ -45,7 +46,22 @@ impl RemoteStore {
     /// Speaks to the server at `base_url`, for example `http://127.0.0.1:7777`. `tables` are those of the
     /// machines this worker knows: an entity of another kind can not be read.
     pub fn new(base_url: &str, api_key: Option<&str>, tables: Tables) -> Result<Self, BadAddress> {
-        Ok(RemoteStore { http: Http::new(base_url, api_key)?, words: Words::new(tables) })
+        RemoteStore::with_tls(base_url, api_key, &ClientTls::default(), tables)
+    }
+
+    /// The same with certificates of one's own.
+    pub fn with_tls(
+        base_url: &str,
+        api_key: Option<&str>,
+        tls: &ClientTls,
+        tables: Tables,
+    ) -> Result<Self, BadAddress> {
+        Ok(RemoteStore::at(&Http::new(base_url, api_key, tls)?, tables))
+    }
+
+    /// Speaks to these servers.
+    pub fn at(servers: &Servers, tables: Tables) -> Self {
+        RemoteStore { http: servers.clone(), words: Words::new(tables) }
     }
 
     async fn send(&self, ops: Vec<Box<RawValue>>) -> Result<Vec<wire::Answer>, StoreError> {
@@ -213,6 +229,14 @@ impl Store for RemoteStore {
         refused("list entities")
     }
 
+    fn keys(
+        &self,
+        _range: KeyRange,
+        _limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, EntityId)>, StoreError>> {
+        refused("look up keys")
+    }
+
     fn due(
         &self,
         _lanes: Vec<u16>,
@@ -309,14 +333,10 @@ impl Store for RemoteStore {
                 return Err(StoreError::Limit { what, actual: bytes.len(), limit });
             }
             let digest = Hash::of(&bytes);
-            let request = self
-                .http
-                .request(Method::PUT, "v1/worker/blobs")?
-                .timeout(ANSWER)
-                .header(CONTENT_TYPE, "application/octet-stream")
-                .body(bytes);
+            let body = Some(("application/octet-stream", bytes));
+            let ask = Ask { method: Method::PUT, path: "v1/worker/blobs", timeout: ANSWER, body };
             // The same bytes twice are one blob: a lost answer is no more than an absent store.
-            let response = request.send().await.map_err(|e| failed(&e, Intent::Read))?;
+            let response = self.http.send(ask, Intent::Read).await?;
             succeeded(response, Intent::Read, &self.words).await?;
             Ok(digest)
         })
@@ -325,13 +345,13 @@ impl Store for RemoteStore {
     fn blob(&self, digest: Hash) -> BoxFuture<'_, Result<Option<Vec<u8>>, StoreError>> {
         Box::pin(async move {
             let path = format!("v1/worker/blobs/{digest}");
-            let request = self.http.request(Method::GET, &path)?.timeout(ANSWER);
-            let response = request.send().await.map_err(|e| failed(&e, Intent::Read))?;
+            let ask = Ask { method: Method::GET, path: &path, timeout: ANSWER, body: None };
+            let response = self.http.send(ask, Intent::Read).await?;
             if response.status() == StatusCode::NOT_FOUND {
                 return absent(response).await;
             }
             let response = succeeded(response, Intent::Read, &self.words).await?;
-            let bytes = response.bytes().await.map_err(|e| failed(&e, Intent::Read))?.to_vec();
+            let bytes = whole(response, limits::BLOB_BYTES_MAX, Intent::Read).await?;
             if Hash::of(&bytes) != digest {
                 return Err(StoreError::Corrupt(format!("blob {digest} came with other bytes")));
             }

@@ -9,7 +9,7 @@ use crate::{
 use axum::{
     body::Bytes,
     extract::{FromRequest, FromRequestParts, Path, Request},
-    http::{StatusCode, header, request::Parts},
+    http::{HeaderMap, StatusCode, header, request::Parts},
 };
 use serde::{
     Deserialize, Deserializer,
@@ -17,6 +17,8 @@ use serde::{
     forward_to_deserialize_any,
 };
 use std::{cell::Cell, str::FromStr};
+use tenure_kernel::depth;
+use tenure_listener::BodyTooSlow;
 
 /// A JSON body. Reads it strictly: right content type, valid JSON, right fields.
 pub struct Body<T>(pub T);
@@ -25,21 +27,24 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
-        if !kind.is_some_and(is_json) {
-            // Also what keeps a web page from posting here unasked: browsers ask first for this type.
-            let found = kind.unwrap_or("none");
-            return Err(Problem::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                ApiCode::UnsupportedMediaType,
-                format!("the content type is {found}; this takes application/json"),
-            )
-            .field("Content-Type")
-            .fix("send the header Content-Type: application/json"));
-        }
+        need_json(request.headers())?;
         let bytes = raw(request, app).await?;
         parse(&bytes).map(Body)
     }
+}
+
+/// Refuses a request whose content type is not JSON. This is also what keeps a web page from posting here unasked: browsers ask
+/// first for this type.
+pub fn need_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
+    if kind.is_some_and(is_json) {
+        return Ok(());
+    }
+    let found = kind.unwrap_or("none");
+    let detail = format!("the content type is {found}; this takes application/json");
+    Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, ApiCode::UnsupportedMediaType, detail)
+        .field("Content-Type")
+        .fix("send the header Content-Type: application/json"))
 }
 
 fn is_json(kind: &str) -> bool {
@@ -57,6 +62,16 @@ pub fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
             .field("body")
             .fix("send one {…} as /v1/openapi.json has it; many things are many requests"));
     }
+    depth::check_input_text(bytes).map_err(|e| {
+        Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            ApiCode::BadJson,
+            format!("the body cannot be used: {e}"),
+        )
+        .field("body")
+        .with("limit", e.max)
+        .fix("send deeply nested content as text, or a reference to it")
+    })?;
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let value = serde_path_to_error::deserialize(Objects(&mut json)).map_err(|e| {
         let path = e.path().to_string();
@@ -141,9 +156,25 @@ pub async fn raw(request: Request, app: &App) -> Result<Bytes, Problem> {
             .field("Content-Length")
             .fix("put large content into blobs and name them, or send less at once");
         }
+        if let Some(slow) = too_slow(&rejection) {
+            return Problem::new(StatusCode::REQUEST_TIMEOUT, ApiCode::BadJson, slow.to_string())
+                .field("body")
+                .fix("send the whole body without long pauses; server.body_timeout_seconds says how long it may take");
+        }
         Problem::new(rejection.status(), ApiCode::BadJson, rejection.body_text())
             .fix("the body did not arrive in full: send it again")
     })
+}
+
+fn too_slow(rejection: &(dyn std::error::Error + 'static)) -> Option<BodyTooSlow> {
+    let mut cause = Some(rejection);
+    while let Some(inner) = cause {
+        if let Some(slow) = inner.downcast_ref::<BodyTooSlow>() {
+            return Some(*slow);
+        }
+        cause = inner.source();
+    }
+    None
 }
 
 /// The parameters after the question mark.
@@ -154,6 +185,9 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
 
     async fn from_request_parts(parts: &mut Parts, _app: &App) -> Result<Self, Problem> {
         let query = parts.uri.query().unwrap_or("");
+        if let Some((name, _)) = form(query).find(|(_, value)| value.contains('\0')) {
+            return Err(nul(name));
+        }
         let pairs = serde_urlencoded::Deserializer::new(form(query));
         serde_path_to_error::deserialize(pairs).map(Params).map_err(|e| {
             let path = Some(e.path().to_string()).filter(|p| p != ".");
@@ -163,6 +197,13 @@ impl<T: DeserializeOwned> FromRequestParts<App> for Params<T> {
             problem.field(path.unwrap_or_else(|| "query".to_owned()))
         })
     }
+}
+
+/// No name has a NUL, and no store can look for one.
+fn nul(field: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, ApiCode::BadField, "the value has a NUL character (%00)")
+        .field(field)
+        .fix("leave it out")
 }
 
 fn form(query: &str) -> form_urlencoded::Parse<'_> {
@@ -187,6 +228,9 @@ where
         };
         let Path(text) =
             Path::<String>::from_request_parts(parts, app).await.map_err(|e| bad(e.body_text()))?;
+        if text.contains('\0') {
+            return Err(nul("id"));
+        }
         text.parse().map(Named).map_err(|e| bad(format!("{text:?} can not be read: {e}")))
     }
 }

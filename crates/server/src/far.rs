@@ -133,6 +133,15 @@ pub(crate) struct Renewed {
     pub(crate) mail: Vec<EntityId>,
 }
 
+/// Refuses a renewal that names more entities than one session may hold.
+pub(crate) fn within_holds(field: &str, holds: usize) -> Result<(), Problem> {
+    if holds <= limits::HOLDS_MAX {
+        return Ok(());
+    }
+    let detail = format!("{holds} entities, the limit is {}", limits::HOLDS_MAX);
+    Err(Problem::bad_field(field, detail).fix("hold fewer in one session"))
+}
+
 /// Renews a session with all that it holds; `field` is where the request said so.
 pub(crate) async fn renew(
     app: &App,
@@ -140,10 +149,7 @@ pub(crate) async fn renew(
     holds: Vec<Hold>,
     field: &str,
 ) -> Result<Renewed, Problem> {
-    if holds.len() > limits::HOLDS_MAX {
-        let detail = format!("{} {field}, the limit is {}", holds.len(), limits::HOLDS_MAX);
-        return Err(Problem::bad_field(field, detail).fix("hold fewer in one session"));
-    }
+    within_holds(field, holds.len())?;
     match app.pipeline().submit(Op::Renew(Renewal { session, holds })).await? {
         Answer::Renew(RenewalAnswer::Renewed { lost, mut mail, .. }) => {
             mail.retain(|entity| !lost.contains(entity));

@@ -4,14 +4,17 @@
 //! callers share batches, and no handler decides what the judge decides.
 //!
 //! Read first: [`App`] (what handlers share), [`problem::Problem`] (everything that is not a success),
-//! [`auth::Caller`] (who asks), [`workers`] (the worker protocol), [`jobs`] (what people ask of jobs). To add
+//! [`auth::Caller`] (who asks), [`audit`] (what administrators did), [`workers`] (the worker protocol), [`jobs`] (what people ask of jobs). To add
 //! routes, write a module with `pub fn routes() -> OpenApiRouter<App>` and merge it in [`router_with`]: path and
 //! documentation then come from the same line.
 
 mod agents;
+pub mod audit;
 pub mod auth;
+mod bounds;
 mod calls;
 mod console;
+pub mod console_sessions;
 pub mod extract;
 mod far;
 mod health;
@@ -19,21 +22,30 @@ pub mod jobs;
 pub mod keys;
 pub mod metrics;
 mod objects;
+mod open_requests;
 mod pages;
 mod paging;
 pub mod problem;
+mod quotas;
+mod security;
+mod sign_ins;
 mod tasks;
 pub mod turns;
+pub mod webhooks;
+mod whoami;
 pub mod workers;
 
 pub use auth::{Caller, NotProtected};
+pub use pages::{error_codes, error_page};
 pub use problem::{ApiCode, Problem};
 
+use audit::{AuditTrail, RefusedActs};
 use auth::Auth;
 use axum::{
     Router,
     extract::DefaultBodyLimit,
     http::{Method, StatusCode, Uri, header},
+    middleware::from_fn_with_state,
     routing::get,
 };
 use std::{net::SocketAddr, sync::Arc, time::Duration};
@@ -44,6 +56,7 @@ use tenure_kernel::{
     machine::Machines,
     runtime::{First, first},
 };
+use tenure_listener::{Connections, Limits, Listening, Tls};
 use tenure_remote::wire::Words;
 use tokio::{
     net::TcpListener,
@@ -75,8 +88,18 @@ pub struct ServerOptions {
     pub agents: tenure_agents::desk::Defaults,
     /// What tasks get that say nothing.
     pub pods: tenure_pods::desk::Defaults,
+    /// Keys of one address that are not valid and are looked up all the same, in a minute; 0 for no limit.
+    pub failed_sign_ins_per_minute: u32,
+    /// Administrative acts of one key that are refused, in a minute, before its acts are answered 429; 0 for no limit.
+    pub refused_acts_per_minute: u32,
     /// What it says about itself in `/metrics`.
     pub about: metrics::About,
+    /// How many connections it takes, and how long they may wait.
+    pub limits: Limits,
+    /// Encrypts connections.
+    pub tls: Option<Arc<Tls>>,
+    /// How webhooks are signed.
+    pub webhooks: webhooks::WebhookSecrets,
 }
 
 impl Default for ServerOptions {
@@ -90,9 +113,22 @@ impl Default for ServerOptions {
             lease: tenure_kernel::limits::LEASE,
             agents: tenure_agents::desk::Defaults::default(),
             pods: tenure_pods::desk::Defaults::default(),
+            failed_sign_ins_per_minute: 30,
+            refused_acts_per_minute: 120,
             about: metrics::About::default(),
+            limits: Limits::default(),
+            tls: None,
+            webhooks: webhooks::WebhookSecrets::default(),
         }
     }
+}
+
+/// These machines, and those of this crate: keys, sessions of the console, and the audit trail.
+pub fn machines(others: Machines) -> Machines {
+    others
+        .with::<keys::Key>()
+        .with::<console_sessions::ConsoleSession>()
+        .with::<audit::AuditSegment>()
 }
 
 /// What all handlers share. Cheap to clone.
@@ -104,6 +140,8 @@ struct Inner {
     machines: Machines,
     options: ServerOptions,
     auth: Auth,
+    audit: AuditTrail,
+    refused_acts: RefusedActs,
     words: Words,
     identities: Identities,
     board: Board,
@@ -114,6 +152,7 @@ struct Inner {
     agents: Option<tenure_agents::desk::Desk>,
     tasks: Option<tenure_pods::desk::Desk>,
     looks: metrics::Looks,
+    connections: Connections,
     closing: watch::Sender<bool>,
 }
 
@@ -140,7 +179,9 @@ impl App {
         options: ServerOptions,
         jobs: Option<jobs::Desk>,
     ) -> Self {
-        let auth = Auth::default();
+        let auth = Auth::new(options.failed_sign_ins_per_minute);
+        let audit = AuditTrail::new(pipeline.clone(), &machines);
+        let refused_acts = RefusedActs::new(options.refused_acts_per_minute);
         if !options.listen.ip().is_loopback() {
             auth.require();
         }
@@ -158,7 +199,9 @@ impl App {
             knows.then(|| tenure_pods::desk::Desk::new(pipeline.clone(), options.pods.clone()));
         let tray = Tray::new(pipeline.clone(), options.lease);
         let jobs = jobs.map(|desk| desk.with_outposts(Arc::new(tray.clone())));
+        let connections = Connections::new(options.limits, pipeline.rt().clone());
         App(Arc::new(Inner {
+            connections,
             tray,
             counter: Counter::default(),
             words: Words::new(machines.tables()),
@@ -167,6 +210,8 @@ impl App {
             machines,
             options,
             auth,
+            audit,
+            refused_acts,
             identities: Identities::default(),
             jobs,
             turns,
@@ -197,6 +242,15 @@ impl App {
         &self.0.auth
     }
 
+    /// Where administrative acts are recorded.
+    pub fn audit(&self) -> &AuditTrail {
+        &self.0.audit
+    }
+
+    pub(crate) fn refused_acts(&self) -> &RefusedActs {
+        &self.0.refused_acts
+    }
+
     /// What is needed to create and to replay jobs; `None` on a server without them.
     pub fn jobs(&self) -> Option<&jobs::Desk> {
         self.0.jobs.as_ref()
@@ -210,6 +264,18 @@ impl App {
     /// What may be asked of tasks; `None` on a server whose machines do not know them.
     pub fn tasks(&self) -> Option<&tenure_pods::desk::Desk> {
         self.0.tasks.as_ref()
+    }
+
+    /// Admits bytes that a caller brings beside entities: a value, a signal. A key without a tenant is not limited.
+    pub(crate) async fn admit_bytes(
+        &self,
+        caller: &Caller,
+        bytes: usize,
+    ) -> Result<(), StoreError> {
+        match (self.pipeline().quotas(), &caller.tenant) {
+            (Some(quotas), Some(tenant)) => quotas.admit_bytes(tenant, bytes).await,
+            _ => Ok(()),
+        }
     }
 
     /// Returns when the server is stopping: what waits long, such as a stream, ends then.
@@ -250,6 +316,11 @@ impl App {
         &self.0.looks
     }
 
+    /// The connections to it.
+    pub fn connections(&self) -> &Connections {
+        &self.0.connections
+    }
+
     pub(crate) fn counter(&self) -> &Counter {
         &self.0.counter
     }
@@ -266,6 +337,8 @@ impl App {
         description = "Runs work that must not be lost, done twice, or left hanging."
     ),
     tags(
+        (name = "keys", description = "Keys, who a caller is, and the audit trail; see docs/security.md."),
+        (name = "blocks", description = "What an operator keeps from running; see docs/security.md."),
         (name = "limits", description = "How often tools may be called; see docs/limits.md."),
         (name = "schedules", description = "Jobs at the times of a calendar; see docs/schedules.md."),
         (name = "jobs", description = "What people and programs ask of jobs; see docs/api.md."),
@@ -287,8 +360,12 @@ pub fn router(app: App) -> Router {
 
 /// All routes of this crate and more.
 pub fn router_with(app: App, more: OpenApiRouter<App>) -> Router {
-    let (routes, api) = OpenApiRouter::with_openapi(ApiDoc::openapi())
+    let (routes, mut api) = OpenApiRouter::with_openapi(ApiDoc::openapi())
         .merge(health::routes())
+        .merge(whoami::routes())
+        .merge(quotas::routes())
+        .merge(keys::routes())
+        .merge(audit::routes())
         .merge(metrics::routes())
         .merge(pages::routes())
         .merge(workers::routes(app.options()))
@@ -301,14 +378,21 @@ pub fn router_with(app: App, more: OpenApiRouter<App>) -> Router {
         .merge(more)
         .layer(DefaultBodyLimit::max(app.options().payload_bytes_max))
         .split_for_parts();
+    security::describe(&mut api);
     // Rendered once: it does not change while the server runs.
-    let document = api.to_json().unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"));
+    let document = serde_json::to_value(&api).map(|mut document| {
+        bounds::describe(&mut document);
+        document.to_string()
+    });
+    let document = document.unwrap_or_else(|e| format!("{{\"error\":\"{e}\"}}"));
     let document =
         get(|_: Caller| async { ([(header::CONTENT_TYPE, "application/json")], document) });
     routes
         .route("/v1/openapi.json", document)
         .method_not_allowed_fallback(wrong_method)
         .fallback(no_route)
+        .layer(from_fn_with_state(app.clone(), audit::record_acts))
+        .layer(from_fn_with_state(app.clone(), open_requests::end_with_key))
         .with_state(app)
 }
 
@@ -351,21 +435,22 @@ pub async fn serve_router(
     mut stop: Stop,
 ) -> Result<(), ServeError> {
     app.auth().protect(listener.local_addr()?, app.pipeline()).await?;
+    let watching = app.clone();
+    app.pipeline().rt().spawn(Box::pin(async move { watching.watch_requests().await }));
     let closing = app.clone();
     let asked = async move {
         stop.wait().await;
         closing.0.closing.send_replace(true);
     };
-    let serving = axum::serve(listener, routes).with_graceful_shutdown(asked);
+    let listening =
+        Listening { connections: app.connections().clone(), tls: app.options().tls.clone() };
+    let serving = tenure_listener::serve(listener, routes, listening, asked);
     let too_long = async {
         app.closing().await;
         app.pipeline().rt().sleep(GRACE).await;
     };
-    match first(serving.into_future(), too_long).await {
-        First::Left(ended) => Ok(ended?),
-        First::Right(()) => {
-            tracing::warn!("some requests did not end in time; stopping without them");
-            Ok(())
-        }
+    if let First::Right(()) = first(serving, too_long).await {
+        tracing::warn!("some requests did not end in time; stopping without them");
     }
+    Ok(())
 }

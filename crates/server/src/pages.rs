@@ -19,6 +19,7 @@ macro_rules! kernel_pages {
 /// The kernel's pages. A test says which is missing.
 const KERNEL: &[(&str, &str)] = kernel_pages![
     "bad_config",
+    "bad_schema",
     "corrupt",
     "data_directory_in_use",
     "disk_full",
@@ -27,6 +28,9 @@ const KERNEL: &[(&str, &str)] = kernel_pages![
     "limit_passed",
     "newer_schema",
     "not_found",
+    "quota_bytes",
+    "quota_open",
+    "quota_rate",
     "read_only",
     "refused",
     "stale_attempt",
@@ -44,6 +48,14 @@ const fn about(code: ApiCode) -> (&'static str, &'static str) {
         ApiCode::BadJson => (
             "The body is not JSON (400), or not of the form that this path takes (422). `field`, `line` and `column` say where reading stopped.",
             "Compare the body with the path's schema in `/v1/openapi.json`. Nothing was carried out.",
+        ),
+        ApiCode::BadSignature => (
+            "A webhook has no signature and needs one, or its signature does not fit: it was made for another job, key or body, with another secret, or too long ago.",
+            "Sign the lines SECONDS, JOB, KEY and BODY by HMAC-SHA256 with the secret of the job's tenant and send `Tenure-Signature: t=SECONDS,v1=HEX`; docs/security.md has an example. Nothing was carried out.",
+        ),
+        ApiCode::Blocked => (
+            "An operator has blocked the flow or the tenant; `detail` says since when and why. Nothing was submitted.",
+            "Ask the operator of the server. `tenure block list` shows all blocks to an administrator, `tenure block remove` ends one.",
         ),
         ApiCode::Forbidden => (
             "The key is valid and does not allow this; or a request without a key did not name this machine in its Host header.",
@@ -66,8 +78,24 @@ const fn about(code: ApiCode) -> (&'static str, &'static str) {
             "Stop the tools that ran for it, open a new session, and hold nothing from the old one. What those tools still return is sent all the same: it is kept as evidence.",
         ),
         ApiCode::Unauthenticated => (
-            "The server is reachable from outside and no key was sent, or the key is unknown, mistyped or revoked.",
+            "The server is reachable from outside and no key was sent, or the key is unknown, mistyped, expired or revoked; or it ended while the request was under way.",
             "Send `Authorization: Bearer tnr_…`; `tenure key create` makes a key and shows it once.",
+        ),
+        ApiCode::TooManyFailures => (
+            "Too many keys, or sessions of the console, that came from this address were not valid (`server.failed_sign_ins_per_minute`). Keys that were valid a moment ago are still taken from it.",
+            "Wait for as long as `Retry-After` says, and send a key that is valid. Behind a proxy all clients have one address: find the client that sends a wrong key in the log and in the audit trail (`sign_ins.failed`).",
+        ),
+        ApiCode::TooManyConnections => (
+            "Every connection that the server allows one tenant (`server.connections_per_tenant_max`) is in use. Connections of the tenant that wait for a request were closed before.",
+            "Use fewer connections, each for more requests; follow several jobs with one stream; or raise the setting.",
+        ),
+        ApiCode::TooManyRefusals => (
+            "Too many administrative acts of this key were refused (`server.refused_acts_per_minute`). Each refusal is on the audit trail, and one key must not fill it.",
+            "Wait for as long as `Retry-After` says. The answers before say why the acts were refused; the audit trail lists them, and `acts.left_out` how many were not recorded.",
+        ),
+        ApiCode::TooManyStreams => (
+            "The tenant has as many live pages of the console open as the server allows one tenant.",
+            "Close some, or reload the page now and then: it is served all the same, and not live.",
         ),
         ApiCode::UnsupportedMediaType => (
             "The body has another content type than this path takes.",
@@ -75,11 +103,11 @@ const fn about(code: ApiCode) -> (&'static str, &'static str) {
         ),
         ApiCode::EffectKnown => (
             "Somebody wanted to say what became of a call whose outcome is on record, or that is still running, or that does not exist; `detail` says which.",
-            "Look at the step: `tenure job show ID`. Only a step whose effect is unknown can be resolved. Nothing was written.",
+            "Look at the step: `tenure job show ID`. Only a step whose effect is unknown can be resolved. What a person has said about a step is corrected with `tenure job resolve ID --step N --correct …`, as long as `detail` does not say why that is too late. Nothing was written.",
         ),
         ApiCode::JobFinished => (
             "The job has ended (completed, failed or cancelled). Final is final: it takes no signal and no request any more.",
-            "To run it again, use `tenure job retry ID` or `tenure job fork ID --step N`; both make a new job. Nothing was written.",
+            "To run it again, use `tenure job retry ID` if it failed or was cancelled, or `tenure job fork ID --step N`; both make a new job. Nothing was written.",
         ),
         ApiCode::LaterVersion => (
             "The request uses something that has a name in this API and is not built yet; `field` names it.",
@@ -117,7 +145,7 @@ const fn about(code: ApiCode) -> (&'static str, &'static str) {
         ),
         ApiCode::AgentBusy => (
             "A `ui_action` was sent to an agent that has a turn, or others in line, or is paused. Such an action is wanted now or never.",
-            "Send it again when the agent is idle (`tenure agent get NAME`), or send it as a `turn`, which waits in line. Nothing was written.",
+            "Send it again when the agent is idle (`tenure agent show NAME`), or send it as a `turn`, which waits in line. Nothing was written.",
         ),
         ApiCode::AgentRemoved => (
             "Somebody removed the agent. It keeps its history and takes no turns.",
@@ -147,6 +175,10 @@ const fn about(code: ApiCode) -> (&'static str, &'static str) {
             "The task has ended. Final is final: nothing ends it again, and nothing runs for it any more.",
             "`POST /v1/tasks/{id}/replay` orders a failed or cancelled task once more, as a new one; `discard` puts a failed one aside.",
         ),
+        ApiCode::TooLate => (
+            "The wait expired, or the job ended, before the job read this signal or decision. It is in the history of the job and had no effect.",
+            "`tenure job show ID` shows what the job did instead. To run the work again, use `tenure job fork ID --step N` from before the wait.",
+        ),
         ApiCode::TooManyEarly => (
             "Results came before the turn was suspended, and as many are kept as can be.",
             "Send it again once the turn is suspended. Nothing was written.",
@@ -163,7 +195,16 @@ const fn about(code: ApiCode) -> (&'static str, &'static str) {
     }
 }
 
-fn text(code: &str) -> Option<String> {
+/// All codes that have a page, in alphabetical order.
+pub fn error_codes() -> Vec<&'static str> {
+    let kernel = KERNEL.iter().map(|(code, _)| *code);
+    let mut codes: Vec<_> = kernel.chain(ApiCode::ALL.map(ApiCode::as_str)).collect();
+    codes.sort_unstable();
+    codes
+}
+
+/// The page about an error code, in Markdown.
+pub fn error_page(code: &str) -> Option<String> {
     if let Some((_, page)) = KERNEL.iter().find(|(name, _)| *name == code) {
         return Some((*page).to_owned());
     }
@@ -195,7 +236,8 @@ async fn page(
     _caller: Caller,
     Named(Slug(code)): Named<Slug>,
 ) -> Result<impl IntoResponse, Problem> {
-    let page = text(&code).ok_or_else(|| Problem::not_found(format!("error code {code:?}")))?;
+    let page =
+        error_page(&code).ok_or_else(|| Problem::not_found(format!("error code {code:?}")))?;
     Ok(([(header::CONTENT_TYPE, "text/markdown; charset=utf-8")], page))
 }
 
@@ -208,13 +250,15 @@ mod tests {
     fn every_code_has_a_page() {
         let codes = Code::ALL.iter().map(|c| c.as_str()).chain(ApiCode::ALL.map(ApiCode::as_str));
         for code in codes {
-            let page =
-                text(code).unwrap_or_else(|| panic!("{code} is not in crates/server/src/pages.rs"));
+            let page = error_page(code)
+                .unwrap_or_else(|| panic!("{code} is not in crates/server/src/pages.rs"));
             assert!(
                 page.contains("**What happened.**") && page.contains("**What to do.**"),
                 "{code}"
             );
         }
-        assert_eq!(text("banana"), None);
+        assert_eq!(error_page("banana"), None);
+        let pages: Vec<bool> = error_codes().iter().map(|c| error_page(c).is_some()).collect();
+        assert_eq!(pages, vec![true; Code::ALL.len() + ApiCode::ALL.len()]);
     }
 }

@@ -9,7 +9,7 @@ use tenure_kernel::{
     head::Head,
     ids::EntityId,
     machine::{Machine, decode_state},
-    store::HeadFilter,
+    store::{HeadFilter, KeyRange},
     table::Table,
 };
 
@@ -64,6 +64,30 @@ fn around(prefix: &str) -> Result<(EntityId, EntityId), Problem> {
             Err(bad("id", detail, "give hexadecimal digits, as ids begin with them"))
         }
     }
+}
+
+/// How an id ends: its last digits.
+pub(crate) struct End(String);
+
+/// Reads how ids have to end; none where it is not asked for. The store has no index of ends, so a page looks at a bounded number of
+/// entities, as it does for every such filter.
+pub(crate) fn end(text: Option<&str>) -> Result<Option<End>, Problem> {
+    let Some(text) = text else { return Ok(None) };
+    let digits: String = text.chars().filter(|c| *c != '-').collect();
+    let fine = (1..=32).contains(&digits.len()) && digits.chars().all(|c| c.is_ascii_hexdigit());
+    match fine {
+        true => Ok(Some(End(digits.to_ascii_lowercase()))),
+        false => {
+            let detail = format!("id_end = {text:?} is not the end of an id");
+            Err(bad("id_end", detail, "give hexadecimal digits, as ids end with them"))
+        }
+    }
+}
+
+/// Whether an id ends so.
+pub(crate) fn ends(id: EntityId, end: Option<&End>) -> bool {
+    let digits = || id.to_string().replace('-', "");
+    end.is_none_or(|end| digits().ends_with(&end.0))
 }
 
 /// How many.
@@ -124,21 +148,63 @@ where
     }
 }
 
+/// One page of the entities of these keys, those of the highest keys first, that `wanted` keeps. `rows` is the range of keys before an
+/// entity.
+pub(crate) async fn by_keys(
+    app: &App,
+    limit: usize,
+    mut before: Option<EntityId>,
+    rows: impl Fn(Option<EntityId>) -> KeyRange,
+    wanted: impl Fn(&Head) -> bool,
+) -> Result<(Vec<Head>, Option<EntityId>), StoreError> {
+    let store = app.pipeline().store();
+    let (mut found, mut looked) = (Vec::new(), 0);
+    loop {
+        let keys = store.keys(rows(before), LIMIT_MAX).await?;
+        let (count, last_page) = (keys.len(), keys.len() < LIMIT_MAX);
+        for (i, (_, id)) in keys.into_iter().enumerate() {
+            before = Some(id);
+            looked += 1;
+            found.extend(store.head(id).await?.filter(&wanted));
+            if found.len() == limit || looked == LOOKED_AT_MAX {
+                let more = !last_page || i + 1 < count;
+                return Ok((found, before.filter(|_| more)));
+            }
+        }
+        if last_page {
+            return Ok((found, None));
+        }
+    }
+}
+
 /// One page of a machine's entities, the newest first, that a look at their state admits.
 pub(crate) async fn newest<M: Machine>(
     app: &App,
-    mut filter: HeadFilter,
+    filter: HeadFilter,
     limit: usize,
     admits: impl Fn(&M::State) -> bool,
+) -> Result<(Vec<(Head, M::State)>, Option<EntityId>), Problem> {
+    newest_where::<M>(app, filter, limit, |_, state| admits(state)).await
+}
+
+/// The same with a look at their row, too.
+pub(crate) async fn newest_where<M: Machine>(
+    app: &App,
+    mut filter: HeadFilter,
+    limit: usize,
+    admits: impl Fn(&Head, &M::State) -> bool,
 ) -> Result<(Vec<(Head, M::State)>, Option<EntityId>), Problem> {
     filter.kind = Some(M::TABLE.kind.into());
     filter.newest_first = true;
     let store = app.pipeline().store();
     let fetch = |filter| store.heads(filter, LIMIT_MAX);
     let wanted = |head: Head| {
-        let state =
-            decode_state::<M>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))?;
-        Ok(admits(&state).then_some((head, state)))
+        // One entity that cannot be read must not hide the others: it is listed with what its row says.
+        let state = decode_state::<M>(&head.state).unwrap_or_else(|e| {
+            tracing::warn!(entity = %head.id, why = %e, "an entity cannot be read");
+            M::State::default()
+        });
+        Ok(admits(&head, &state).then_some((head, state)))
     };
     Ok(page(filter, limit, fetch, wanted).await?)
 }
@@ -161,6 +227,19 @@ mod tests {
         assert_eq!(limit(None).unwrap(), LIMIT);
         assert_eq!(limit(Some(LIMIT_MAX)).unwrap(), LIMIT_MAX);
         assert!(limit(Some(0)).is_err() && limit(Some(LIMIT_MAX + 1)).is_err());
+    }
+
+    #[test]
+    fn an_end_is_compared_digit_by_digit() {
+        let id: EntityId = "0190b5e0-1234-7abc-8def-001122334455".parse().unwrap();
+        for fits in ["5", "4455", "8DEF-001122334455", "8def001122334455", &id.to_string()] {
+            assert!(ends(id, end(Some(fits)).unwrap().as_ref()), "{fits}");
+        }
+        assert!(!ends(id, end(Some("0190b5e0")).unwrap().as_ref()));
+        assert!(ends(id, None));
+        for nonsense in ["", "-", "xyz", "0190b5e0-1234-7abc-8def-0011223344556"] {
+            assert!(end(Some(nonsense)).is_err(), "{nonsense}");
+        }
     }
 
     #[test]

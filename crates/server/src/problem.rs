@@ -27,6 +27,10 @@ pub enum ApiCode {
     BadField,
     /// The body is not JSON, or not of the right form.
     BadJson,
+    /// A webhook is not signed as it has to be.
+    BadSignature,
+    /// An operator has blocked the flow, the tool or the tenant.
+    Blocked,
     /// What became of this step is on record.
     EffectKnown,
     /// It names a turn_epoch that the turn has not reached.
@@ -63,8 +67,18 @@ pub enum ApiCode {
     StaleEpoch,
     /// The task has ended.
     TaskOver,
+    /// The wait ended before the signal was read.
+    TooLate,
     /// Too many results came before their calls.
     TooManyEarly,
+    /// Too many connections of the tenant are open.
+    TooManyConnections,
+    /// Too many keys of the address were not valid.
+    TooManyFailures,
+    /// Too many acts of the key were refused.
+    TooManyRefusals,
+    /// Too many live pages of the tenant are open.
+    TooManyStreams,
     /// The turn has ended.
     TurnOver,
     /// No key, or one that is not valid.
@@ -83,12 +97,14 @@ pub enum ApiCode {
 
 impl ApiCode {
     /// Those that are not the kernel's, in alphabetical order.
-    pub const ALL: [ApiCode; 30] = [
+    pub const ALL: [ApiCode; 37] = [
         ApiCode::AgentBusy,
         ApiCode::AgentRemoved,
         ApiCode::AmbiguousCall,
         ApiCode::BadField,
         ApiCode::BadJson,
+        ApiCode::BadSignature,
+        ApiCode::Blocked,
         ApiCode::EffectKnown,
         ApiCode::EpochFromTheFuture,
         ApiCode::Forbidden,
@@ -107,7 +123,12 @@ impl ApiCode {
         ApiCode::SessionEnded,
         ApiCode::StaleEpoch,
         ApiCode::TaskOver,
+        ApiCode::TooLate,
+        ApiCode::TooManyConnections,
         ApiCode::TooManyEarly,
+        ApiCode::TooManyFailures,
+        ApiCode::TooManyRefusals,
+        ApiCode::TooManyStreams,
         ApiCode::TurnOver,
         ApiCode::Unauthenticated,
         ApiCode::UnknownCall,
@@ -124,6 +145,8 @@ impl ApiCode {
             ApiCode::AmbiguousCall => "ambiguous_call",
             ApiCode::BadField => "bad_field",
             ApiCode::BadJson => "bad_json",
+            ApiCode::BadSignature => "bad_signature",
+            ApiCode::Blocked => "blocked",
             ApiCode::EffectKnown => "effect_known",
             ApiCode::EpochFromTheFuture => "epoch_from_the_future",
             ApiCode::Forbidden => "forbidden",
@@ -142,7 +165,12 @@ impl ApiCode {
             ApiCode::SessionEnded => "session_ended",
             ApiCode::StaleEpoch => "stale_epoch",
             ApiCode::TaskOver => "task_over",
+            ApiCode::TooLate => "too_late",
+            ApiCode::TooManyConnections => "too_many_connections",
             ApiCode::TooManyEarly => "too_many_early",
+            ApiCode::TooManyFailures => "too_many_failures",
+            ApiCode::TooManyRefusals => "too_many_refusals",
+            ApiCode::TooManyStreams => "too_many_streams",
             ApiCode::TurnOver => "turn_over",
             ApiCode::Unauthenticated => "unauthenticated",
             ApiCode::UnknownCall => "unknown_call",
@@ -161,6 +189,8 @@ impl ApiCode {
             ApiCode::AmbiguousCall => "Several calls have this id",
             ApiCode::BadField => "A value can not be used",
             ApiCode::BadJson => "The body can not be read",
+            ApiCode::BadSignature => "The webhook is not signed",
+            ApiCode::Blocked => "An operator has blocked this",
             ApiCode::EffectKnown => "The effect is known",
             ApiCode::EpochFromTheFuture => "A counter that has not been",
             ApiCode::Forbidden => "Not allowed",
@@ -179,7 +209,12 @@ impl ApiCode {
             ApiCode::SessionEnded => "The session is over",
             ApiCode::StaleEpoch => "The turn has gone on",
             ApiCode::TaskOver => "The task is over",
+            ApiCode::TooLate => "The wait ended before the signal was read",
+            ApiCode::TooManyConnections => "Too many connections of the tenant",
             ApiCode::TooManyEarly => "Too many early results",
+            ApiCode::TooManyFailures => "Too many failed sign-ins",
+            ApiCode::TooManyRefusals => "Too many refused acts",
+            ApiCode::TooManyStreams => "Too many live pages",
             ApiCode::TurnOver => "The turn is over",
             ApiCode::Unauthenticated => "A key is needed",
             ApiCode::UnknownCall => "Nothing of the kind is waited for",
@@ -196,6 +231,9 @@ impl ApiCode {
                 Code::LimitPassed => "A limit was passed",
                 Code::NewerSchema => "The database is newer than the program",
                 Code::NotFound => "Not there",
+                Code::QuotaBytes => "The tenant stores as much as it may",
+                Code::QuotaOpen => "The tenant has as much open as it may",
+                Code::QuotaRate => "The tenant submits too fast",
                 Code::ReadOnly => "The database takes no writes",
                 Code::Refused => "Refused",
                 Code::StaleAttempt => "Another tenure has begun",
@@ -231,6 +269,9 @@ struct Members {
     extra: Map<String, Value>,
     retry_after_s: Option<u64>,
 }
+
+/// The members that every problem can have. Others have names of their own: a `status` beside the HTTP status would replace it.
+const STANDARD: [&str; 7] = ["type", "title", "status", "detail", "code", "field", "fix"];
 
 /// The members of a problem, as they are sent. Others may follow.
 #[derive(Debug, Serialize, ToSchema)]
@@ -297,6 +338,7 @@ impl Problem {
 
     /// Another member.
     pub fn with(mut self, member: &str, value: impl Into<Value>) -> Self {
+        debug_assert!(!STANDARD.contains(&member), "{member} is a member of every problem");
         self.0.extra.insert(member.to_owned(), value.into());
         self
     }
@@ -378,13 +420,22 @@ impl From<StoreError> for Problem {
             StoreError::NewerSchema { .. } => (500, "use a newer server"),
             StoreError::InUse { .. } => (503, "stop the other process"),
             StoreError::Limit { .. } => (422, "send less at once"),
+            StoreError::BadSchema(_) => (422, "change the schema as the text says"),
             StoreError::Refused(_) => (409, "change the request; repeating it does not help"),
+            StoreError::Quota(_) => (
+                429,
+                "try again after Retry-After; GET /v1/quotas shows what is used, and the operator can raise it",
+            ),
             StoreError::FeedLost(_) => (410, "read the current state and start anew"),
         };
         // The numbers above are all valid.
         let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let mut problem = Problem::new(status, e.code(), e.to_string()).fix(fix);
-        if e.is_transient() {
+        if let StoreError::Quota(exceeded) = &e {
+            let (used, limit) = (exceeded.used, exceeded.limit);
+            problem = problem.field("tenant").with("used", used).with("limit", limit);
+            problem = problem.retry_after_s(exceeded.retry_after_s);
+        } else if e.is_transient() {
             problem = problem.retry_after_s(1);
         }
         match serde_json::to_value(StoreFault::of(&e)) {

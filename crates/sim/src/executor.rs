@@ -30,7 +30,7 @@ use tenure_kernel::{
 };
 
 /// Polls after which a run counts as a livelock.
-pub const STEPS_MAX: u64 = 400_000;
+pub const STEPS_MAX: u64 = 800_000;
 /// Polls without time moving after which a run counts as a livelock.
 pub const STEPS_PER_MOMENT_MAX: u64 = 50_000;
 /// Trace lines that are kept.

@@ -19,13 +19,13 @@ use std::{
     task::{Context, Poll, Waker},
     time::Duration,
 };
+use tenure_engine::checkers::check_everything;
 use tenure_kernel::{
     judge::{Judge, Protections},
     rules::Tallies,
     runtime::Clock as _,
     time::Timestamp,
 };
-use tenure_proving::checkers::check_everything;
 
 /// How a run is made.
 #[derive(Clone, Debug)]
@@ -159,7 +159,8 @@ pub fn run(seed: u64, options: &Options) -> Result<Report, Box<Failure>> {
     let mut rng = Rng::new(seed ^ 0x5eed);
     let faults = storm::draw(&mut rng, &options.faults, options.all_faults);
     let skewed = faults.iter().any(|(f, _)| *f == Fault::ClockSkew);
-    let judge = Judge { tables: scenario.machines().tables(), protections: options.protections };
+    let judge =
+        Judge { protections: options.protections, ..Judge::new(scenario.machines().tables()) };
     let world = World::new(seed, judge, skewed);
     let names: Vec<_> = faults.iter().map(|(f, w)| format!("{f}*{w}")).collect();
     world.sim.trace(format!("{} {seed}: {}", scenario.name(), names.join(" ")));

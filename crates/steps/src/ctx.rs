@@ -273,7 +273,8 @@ impl Ctx {
         std::future::ready(answer)
     }
 
-    /// Waits for a signal. Its key is the name (a second wait for the same name has `name#2`).
+    /// Waits for a signal. A signal goes to the oldest open wait of its name, so one name can be waited for again and again. The
+    /// key of the second such wait is `name#2`.
     #[track_caller]
     pub fn wait_signal<O: DeserializeOwned>(&self, name: &str) -> Step<O, Waits> {
         self.wait(WaitKind::Signal, name, self.place(Location::caller()))

@@ -7,9 +7,9 @@
 
 use crate::{
     ctx::Ctx,
-    desk::{Asked, Desk, Divergence, place_text},
+    desk::{Ask, Asked, Desk, Divergence, place_text},
     events::{StepEvent, StepId},
-    flow::{FlowResult, FlowSpec},
+    flow::{FlowError, FlowResult, FlowSpec},
     history::{History, Outcome},
     saga::{self, Left},
 };
@@ -22,7 +22,7 @@ use std::{
     },
     task::{Context, Poll, Wake, Waker},
 };
-use tenure_kernel::{ids::EntityId, runtime::BoxFuture, time::Timestamp};
+use tenure_kernel::{depth, ids::EntityId, runtime::BoxFuture, time::Timestamp};
 
 /// A flow that wakes itself this often without asking for anything is stopped.
 pub const POLLS_MAX: u32 = 10_000;
@@ -198,13 +198,21 @@ impl Driver {
             // Its destructors run here, and what they drop is of no interest any more.
             *self.flow() = None;
         }
-        let mut board = self.desk.board();
-        Turn {
-            asks: std::mem::take(&mut board.asks),
-            records: std::mem::take(&mut board.records),
-            dropped: std::mem::take(&mut board.dropped),
-            end,
+        let mut turn = {
+            let mut board = self.desk.board();
+            Turn {
+                asks: std::mem::take(&mut board.asks),
+                records: std::mem::take(&mut board.records),
+                dropped: std::mem::take(&mut board.dropped),
+                end,
+            }
+        };
+        if let Some(why) = turn.unrecordable() {
+            self.desk.close();
+            *self.flow() = None;
+            turn.end = Some(End::Broken(why));
         }
+        turn
     }
 
     fn poll_to_rest(&mut self) -> Option<End> {
@@ -272,6 +280,37 @@ impl Drop for Driver {
 }
 
 impl Turn {
+    /// Why something that the flow gave cannot be recorded: a value that is nested too deeply could not be read back.
+    fn unrecordable(&self) -> Option<String> {
+        let why = |of: String, value: &Value| {
+            depth::check_composed(value).err().map(|e| format!("{of} cannot be recorded: {e}"))
+        };
+        // What is on record already was read back.
+        let asked = |asked: &Asked| match &asked.ask {
+            _ if asked.known => None,
+            Ask::Tool { input, .. } | Ask::Child { input, .. } => {
+                why(format!("the input of step {}", asked.step), input)
+            }
+            Ask::Wait { .. } | Ask::Sleep(_) => None,
+        };
+        let recorded = |event: &StepEvent| match event {
+            StepEvent::ValueRecorded { step, value, .. } => {
+                why(format!("the value of step {step}"), value)
+            }
+            _ => None,
+        };
+        let ended = |end: &End| match end {
+            End::Returned(Ok(output)) => why("the output of the flow".to_owned(), output),
+            End::Returned(Err(FlowError::Continue(input))) => {
+                why("the input with which the flow continues".to_owned(), input)
+            }
+            End::Returned(Err(_)) | End::Diverged(_) | End::Broken(_) => None,
+        };
+        let asks = self.asks.iter().find_map(asked);
+        asks.or_else(|| self.records.iter().find_map(recorded))
+            .or_else(|| self.end.as_ref().and_then(ended))
+    }
+
     /// Another turn after this one.
     pub fn absorb(&mut self, later: Turn) {
         self.asks.extend(later.asks);

@@ -5,6 +5,7 @@
 use serde_json::Value;
 use std::{
     fs, io,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -33,7 +34,8 @@ pub struct Directory(PathBuf);
 impl Directory {
     /// Creates it if it is missing.
     pub fn open(path: &Path) -> io::Result<Self> {
-        fs::create_dir_all(path)?;
+        // Results of tools are for nobody else on this machine.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         Ok(Directory(path.to_owned()))
     }
 
@@ -52,7 +54,9 @@ impl Effects for Directory {
         if !path.exists() {
             // A draft of its own per process; a link never replaces, so two writers can not both win.
             let draft = path.with_extension(format!("draft-{}", std::process::id()));
-            let mut file = fs::File::create(&draft)?;
+            let mut options = fs::OpenOptions::new();
+            let mut file =
+                options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
             io::Write::write_all(&mut file, &bytes)?;
             file.sync_all()?;
             let linked = fs::hard_link(&draft, &path);
@@ -74,7 +78,7 @@ impl Effects for Directory {
 
     fn get(&self, name: EffectName<'_>) -> io::Result<Option<Value>> {
         match fs::read(self.file(name)?) {
-            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+            Ok(bytes) => Ok(Some(tenure_kernel::stored::from_slice(&bytes)?)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
         }

@@ -128,6 +128,33 @@ pub enum StepEvent {
         )]
         result: Option<Value>,
     },
+    /// A person takes back what a person said about a call. Both stay on record, and this one counts. It is written only
+    /// while the flow has done nothing with what was said before.
+    EffectCorrected {
+        /// The step.
+        step: StepId,
+        /// The call's key.
+        key: String,
+        /// The call.
+        call: u32,
+        /// What was said before.
+        was: Verdict,
+        /// What is said now.
+        verdict: Verdict,
+        /// Who says so, and how they know.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+        /// The result, where it happened.
+        #[serde(
+            default,
+            skip_serializing_if = "Option::is_none",
+            deserialize_with = "crate::canonical::present"
+        )]
+        result: Option<Value>,
+        /// If it happened, the flow says what undoes it. See [`crate::saga`].
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        undoable: bool,
+    },
     /// A compensation begins. Called again after a crash: it is idempotent by contract.
     CompensationStarted {
         /// The step.
@@ -307,8 +334,8 @@ fn is_zero(n: &u32) -> bool {
 }
 
 impl StepEvent {
-    /// Every name, in the order of the variants.
-    pub const NAMES: [&'static str; 19] = [
+    /// Every name.
+    pub const NAMES: [&'static str; 20] = [
         "tool_invocation_started",
         "tool_invocation_finished",
         "command_committed",
@@ -328,6 +355,7 @@ impl StepEvent {
         "step_dropped",
         "call_handed",
         "call_answered",
+        "effect_corrected",
     ];
 
     /// Its name in the transition table.
@@ -352,6 +380,7 @@ impl StepEvent {
             StepEvent::StepDropped { .. } => 16,
             StepEvent::CallHanded { .. } => 17,
             StepEvent::CallAnswered { .. } => 18,
+            StepEvent::EffectCorrected { .. } => 19,
         };
         Self::NAMES[at]
     }
@@ -365,6 +394,7 @@ impl StepEvent {
             | StepEvent::NodeFinished { step, .. }
             | StepEvent::EffectUnknown { step, .. }
             | StepEvent::EffectSettled { step, .. }
+            | StepEvent::EffectCorrected { step, .. }
             | StepEvent::CompensationStarted { step, .. }
             | StepEvent::ValueRecorded { step, .. }
             | StepEvent::WaitOpened { step, .. }
@@ -390,6 +420,7 @@ impl StepEvent {
             | StepEvent::NodeFinished { step, .. }
             | StepEvent::EffectUnknown { step, .. }
             | StepEvent::EffectSettled { step, .. }
+            | StepEvent::EffectCorrected { step, .. }
             | StepEvent::CompensationStarted { step, .. }
             | StepEvent::ValueRecorded { step, .. }
             | StepEvent::WaitOpened { step, .. }

@@ -7,6 +7,7 @@ use crate::{
         ValueKind, Verdict, WaitKind, WaitOutcome, What,
     },
     flow::Failed,
+    losses::Losses,
     saga::{Undo, Undone},
     tool::Class,
 };
@@ -208,6 +209,8 @@ pub struct History {
     pub children: u32,
     /// What is to be undone if the job is cancelled, in the order in which it happened. What was undone stays here.
     pub undos: Vec<Undo>,
+    /// Workers that were lost while they had calls of it. Kept when the flow starts afresh.
+    pub losses: Losses,
 }
 
 impl History {
@@ -382,6 +385,19 @@ impl History {
                     record.compensating = false;
                 }
             }
+            StepEvent::EffectCorrected { step, key, call, verdict, result, .. } => {
+                if let Some(c) = self.call(step, key, *call) {
+                    c.state = CallState::Settled(*verdict);
+                }
+                // As if it had come just now: nothing in the stream was asked for by a flow that knew the earlier one.
+                if let Some(record) = self.steps.get_mut(step) {
+                    record.outcome = None;
+                }
+                self.order.retain(|s| s != step);
+                if *verdict == Verdict::Happened {
+                    self.done(step, Outcome::Ok(result.clone().unwrap_or(Value::Null)));
+                }
+            }
             StepEvent::CompensationStarted { step, .. } => {
                 if let Some(record) = self.steps.get_mut(step) {
                     record.compensating = true;
@@ -436,7 +452,7 @@ impl History {
                 let shape =
                     Shape::Child { flow: flow.clone(), arguments_hash: arguments_hash.clone() };
                 self.begin(step, shape, place, at).child = Some(*ordinal);
-                self.children = self.children.max(ordinal + 1);
+                self.children = self.children.max(ordinal.saturating_add(1));
             }
             StepEvent::ChildEnded { step, ordinal, status, output, error } => {
                 self.done(step, child_outcome(*ordinal, status, output.as_ref(), error.as_deref()));
@@ -460,6 +476,10 @@ impl History {
                 }
             }
             StepEvent::CallAnswered { step, key, call, what, answer } => {
+                if answer.end == CallEnd::Lost {
+                    let ended = u32::try_from(self.order.len()).unwrap_or(u32::MAX);
+                    self.losses = self.losses.and_one(ended, at);
+                }
                 if let Some(c) = self.call(step, key, *call) {
                     (c.hand.out, c.hand.answer) = (None, Some((*what, answer.clone())));
                     let said_so = matches!(answer.end, CallEnd::Unknown | CallEnd::Compensatable);

@@ -58,15 +58,15 @@ pub fn acquire(history: &History, step: &StepId, shape: &Shape, epoch: u64) -> P
         // "Not applied" is said of this call alone. One before it under the same key may have been applied, so
         // the key stays: under another one the target could do it again.
         CallState::Finished(CallOutcome::Failure | CallOutcome::Cancelled) if last.call > 1 => {
-            Permit::AllowExecute { ordinal: last.ordinal, call: last.call + 1 }
+            Permit::AllowExecute { ordinal: last.ordinal, call: last.call.saturating_add(1) }
         }
         // Recorded as not applied: another effect, under another key.
         CallState::Finished(CallOutcome::Failure | CallOutcome::Cancelled)
         | CallState::Settled(Verdict::DidNotHappen | Verdict::Compensated) => {
-            Permit::AllowExecute { ordinal: last.ordinal + 1, call: 1 }
+            Permit::AllowExecute { ordinal: last.ordinal.saturating_add(1), call: 1 }
         }
         CallState::Settled(Verdict::CalledAgain) => {
-            Permit::AllowExecute { ordinal: last.ordinal, call: last.call + 1 }
+            Permit::AllowExecute { ordinal: last.ordinal, call: last.call.saturating_add(1) }
         }
         CallState::Finished(CallOutcome::Success)
         | CallState::Settled(Verdict::Happened | Verdict::Abandoned) => {

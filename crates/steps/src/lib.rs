@@ -7,6 +7,7 @@
 //! | [`events`] | what is recorded about steps |
 //! | [`history`] | what a stream says about them |
 //! | [`ledger`] | who may call a tool, from history alone |
+//! | [`losses`] | when too many workers were lost over one piece of work |
 //! | [`settle`] | what becomes of a call whose outcome nobody knows |
 //! | [`ctx`], [`desk`] | what a flow sees |
 //! | [`saga`] | steps that are undone together |
@@ -25,6 +26,7 @@ pub mod events;
 pub mod flow;
 pub mod history;
 pub mod ledger;
+pub mod losses;
 pub mod saga;
 pub mod settle;
 pub mod tool;

@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::{
     collections::BTreeMap,
     future::Future,
+    io,
     marker::PhantomData,
     sync::{
         Arc,
@@ -14,7 +15,9 @@ use std::{
     },
     time::Duration,
 };
-use tenure_kernel::{ids::EntityId, runtime::BoxFuture, time::Timestamp};
+use tenure_kernel::{
+    depth, ids::EntityId, limits::BLOB_BYTES_MAX, runtime::BoxFuture, time::Timestamp,
+};
 use tokio::sync::watch;
 
 /// What settles a call of unknown outcome.
@@ -463,7 +466,67 @@ fn decode<I: DeserializeOwned>(input: Value) -> Result<I, ToolError> {
 
 fn encode<O: Serialize>(output: &O) -> Result<Value, ToolError> {
     serde_json::to_value(output)
-        .map_err(|e| ToolError::Permanent(format!("the output can not be written as JSON: {e}")))
+        .map_err(|e| ToolError::Permanent(format!("the output cannot be written as JSON: {e}")))
+}
+
+/// Bytes of JSON that a result may have: an event holds it, and the largest value of a store holds the event.
+pub const RESULT_BYTES_MAX: usize = BLOB_BYTES_MAX - 64 * 1024;
+
+/// The result of a call, if it can be recorded. A call whose result is too large or nested too deeply has run all the same: an
+/// idempotent one fails for good, and of another one nobody knows the result, so that nothing calls it again.
+pub fn recordable(class: Class, result: Result<Value, ToolError>) -> Result<Value, ToolError> {
+    let result = result?;
+    let Some(why) = unrecordable(&result) else { return Ok(result) };
+    let why = format!("the result of the tool cannot be recorded: {why}");
+    Err(match class {
+        Class::Idempotent => ToolError::Permanent(why),
+        Class::Verifiable | Class::Compensatable | Class::Irreversible => ToolError::Unknown(why),
+    })
+}
+
+/// Why a result cannot be recorded.
+fn unrecordable(result: &Value) -> Option<String> {
+    if let Err(e) = depth::check_input(result) {
+        return Some(e.to_string());
+    }
+    let mut count = Count(0);
+    // Values of JSON have names of text, so writing one can only be refused by the count.
+    match serde_json::to_writer(&mut count, result) {
+        Ok(()) => None,
+        Err(_) => Some(format!(
+            "it has more than {RESULT_BYTES_MAX} bytes of JSON (RESULT_BYTES_MAX); return a reference to the content"
+        )),
+    }
+}
+
+/// Counts what is written, up to the limit.
+struct Count(usize);
+
+impl io::Write for Count {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        match self.0 <= RESULT_BYTES_MAX {
+            true => Ok(bytes.len()),
+            false => Err(io::ErrorKind::FileTooLarge.into()),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The answer of a probe, likewise.
+pub fn recordable_probe(answer: Probe) -> Probe {
+    match &answer {
+        Probe::Happened(result) => match unrecordable(result) {
+            None => answer,
+            Some(why) => {
+                Probe::Unclear(format!("the result that the probe found cannot be recorded: {why}"))
+            }
+        },
+        Probe::NotHappened | Probe::Unclear(_) => answer,
+    }
 }
 
 /// All tools of a process, by name.

@@ -15,7 +15,7 @@ pub use chaos::{Call, Calm, Chaos, Fate, Witness};
 pub use contents::{Contents, Former, Rows};
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -30,16 +30,17 @@ use tenure_kernel::{
     feed::{Cursor, FeedPage, Lost},
     head::{Head, lane_of},
     health::Health,
-    housekeeping::{Pulse, PulseRequest, Retired},
+    housekeeping::{Pulse, PulseRequest, Retired, blobs_before},
     ids::{EntityId, MessageId, SessionId},
     judge::Judge,
     limits,
     mail::Mail,
     outbox::Posted,
+    quota::{EntitySize, TenantCount},
     rules::{self, Tallies},
     runtime::{BoxFuture, Clock},
     sessions::Session,
-    store::{Answer, HeadFilter, Op, Store},
+    store::{Answer, HeadFilter, KeyRange, Op, Store},
     stream::{Hash, Record},
     table::Class,
     time::Timestamp,
@@ -224,6 +225,10 @@ impl MemoryStore {
             }
         }
         facts.mail.extend(needs.mail.into_iter().filter(|m| contents.mail_ids.contains(m)));
+        for (entity, ..) in &needs.evidence {
+            let count = contents.evidence.get(entity).map_or(0, Vec::len);
+            facts.evidence_counts.insert(*entity, count);
+        }
         let seen = |k: &batch::EvidenceKey| contents.evidence_keys.contains(k);
         facts.evidence.extend(needs.evidence.into_iter().filter(seen));
         let keys = needs.keys.into_iter();
@@ -253,6 +258,7 @@ impl MemoryStore {
         let inner = &mut *inner;
         let (mut answer, mut writes) = (ClaimAnswer::default(), Writes::default());
         let (mut ops, mut answers) = (Vec::new(), Vec::new());
+        let mut room_for_mail = limits::MAIL_PER_CLAIM_MAX;
         for probe in &request.probes {
             let wanted = probe.want.min(limit - answer.claimed.len());
             let mut found = 0;
@@ -275,7 +281,8 @@ impl MemoryStore {
                 found += 1;
                 let mail = inner.contents.mail.get(&id).map_or(&[][..], Vec::as_slice);
                 let unread = mail.iter().filter(|m| m.seq > head.mail_read);
-                let mail = unread.take(limits::MAIL_PER_DECISION_MAX).cloned().collect();
+                let mail: Vec<_> = unread.take(room_for_mail).cloned().collect();
+                room_for_mail -= mail.len();
                 let after = written.head;
                 ops.push(Op::Claim { id: commit, entity: id, session, lease });
                 answers.push(Answer::Claim(Ok(Box::new(after.clone()))));
@@ -372,6 +379,24 @@ impl Store for MemoryStore {
                 true => found.rev().take(limit).map(|h| Head::clone(h)).collect(),
                 false => found.take(limit).map(|h| Head::clone(h)).collect(),
             })
+        })
+    }
+
+    fn keys(
+        &self,
+        range: KeyRange,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, EntityId)>, StoreError>> {
+        self.read("keys", move |_, contents, _| {
+            let within = |key: &&String| **key >= range.from && **key < range.to;
+            let found = contents.keys.keys().filter(within);
+            let mut found: Vec<_> = found.map(|k| (k.clone(), contents.keys[k].0)).collect();
+            found.sort();
+            if range.highest_first {
+                found.reverse();
+            }
+            found.truncate(limit);
+            Ok(found)
         })
     }
 
@@ -545,17 +570,43 @@ impl Store for MemoryStore {
         self.read("health", |rows, all, now| Ok(health::health(rows, all, now)))
     }
 
+    fn open_by_tenant(&self) -> BoxFuture<'_, Result<Vec<TenantCount>, StoreError>> {
+        self.read("open_by_tenant", |rows, _, _| {
+            let mut counts = BTreeMap::new();
+            for head in rows.heads.values().filter(|h| h.class() == Class::Open) {
+                *counts.entry((head.tenant.clone(), head.kind().to_owned())).or_insert(0) += 1;
+            }
+            let count = |((tenant, kind), count)| TenantCount { tenant, kind, count };
+            Ok(counts.into_iter().map(count).collect())
+        })
+    }
+
+    fn sizes(
+        &self,
+        after: Option<EntityId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<EntitySize>, StoreError>> {
+        self.read("sizes", move |rows, all, _| {
+            let mut heads: Vec<_> =
+                rows.heads.values().filter(|h| after.is_none_or(|a| h.id > a)).collect();
+            heads.sort_by_key(|h| h.id);
+            Ok(heads.into_iter().take(limit).map(|h| all.size_of(h)).collect())
+        })
+    }
+
     fn retire(
         &self,
         ended_before: Timestamp,
         limit: usize,
     ) -> BoxFuture<'_, Result<Retired, StoreError>> {
         self.call("retire", true, move |s| {
+            let blobs_before = blobs_before(ended_before, s.time());
             let mut inner = s.lock();
             // No read may see a moment whose history is gone.
             inner.past.clear();
             let vacancy = s.shared.judge.protections.vacancy;
-            let (retired, former) = inner.contents.retire(ended_before, limit, vacancy);
+            let (retired, former) =
+                inner.contents.retire(ended_before, limit, vacancy, blobs_before);
             if let Some(witness) = &s.shared.witness {
                 witness.retired(former);
             }

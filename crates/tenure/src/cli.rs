@@ -1,21 +1,111 @@
 //! The command line: what can be typed, and its help.
 
-use clap::{Args, Parser, Subcommand};
-use std::path::PathBuf;
+use crate::commands::EXIT_CODES;
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use std::{fmt::Write as _, path::PathBuf};
 
 /// Runs work that must not be lost, done twice, or left hanging.
 #[derive(Debug, Parser)]
 #[command(name = "tenure", version, about, propagate_version = true)]
 pub struct Cli {
-    /// What every command takes.
+    /// Options of every command.
     #[command(flatten)]
     pub common: Common,
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: TopCommand,
 }
 
-/// What every command takes.
+/// The commands of the help, in groups. A command that no group names stands in the last one.
+const GROUPS: [(&str, &[&str]); 6] = [
+    ("Run it", &["demo", "up", "server", "worker", "executor", "collector"]),
+    ("Jobs", &["job", "plan", "schedule", "batch", "flow", "tool", "call"]),
+    ("Agents", &["agent", "turn", "inbox", "watchdog"]),
+    ("Tasks that run as pods", &["task"]),
+    ("Who may run how much", &["queue", "gate", "limit", "block", "key"]),
+    ("Look after it", &["doctor", "rules", "config", "audit", "verify", "export", "evidence"]),
+];
+const LAST_GROUP: &str = "More";
+
+/// The command line, with its commands in groups.
+pub fn command() -> clap::Command {
+    let command = Cli::command();
+    let template = format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}Options:\n{{options}}\n\n{EXIT_CODES}\n\n\
+         `tenure COMMAND --help` says more about a command, `tenure explain CODE` about an error.\n",
+        in_groups(&command)
+    );
+    command.help_template(template)
+}
+
+/// What was typed. Help, and what cannot be read, end the process.
+pub fn parse() -> Cli {
+    let matches = command().get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
+}
+
+fn in_groups(command: &clap::Command) -> String {
+    let mut left: Vec<&clap::Command> =
+        command.get_subcommands().filter(|c| !c.is_hide_set()).collect();
+    let wide = left.iter().map(|c| c.get_name().len()).max().unwrap_or(0);
+    let mut text = String::new();
+    let mut write = |title: &str, commands: &[&clap::Command]| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{title}:");
+        for command in commands {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(text, "  {:wide$}  {about}", command.get_name());
+        }
+        text.push('\n');
+    };
+    for (title, names) in GROUPS {
+        let place = |c: &&clap::Command| names.iter().position(|name| *name == c.get_name());
+        let mut group: Vec<_> = left.extract_if(.., |c| place(c).is_some()).collect();
+        group.sort_by_key(place);
+        write(title, &group);
+    }
+    write(LAST_GROUP, &left);
+    text
+}
+
+/// Every command that can be typed after `tenure`.
+#[expect(clippy::large_enum_variant, reason = "there is one value in a process")]
+#[derive(Debug, Subcommand)]
+pub enum TopCommand {
+    /// A command of this binary.
+    #[command(flatten)]
+    Product(Command),
+    /// A command of `tenure-lab`.
+    #[command(flatten)]
+    Lab(LabCommand),
+}
+
+/// Commands that the second binary, `tenure-lab`, runs. It reads their arguments itself, `--help` included.
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Breaks things for real and prints the failure matrix with what was seen in every cell (runs tenure-lab)
+    #[command(disable_help_flag = true)]
+    Drill(Forwarded),
+    /// Keeps load on a small cluster while things are killed, and ends with the accounting (runs tenure-lab)
+    #[command(disable_help_flag = true)]
+    Soak(Forwarded),
+    /// Replays one simulated run of a whole cluster under faults, exactly, from its seed (runs tenure-lab)
+    #[command(disable_help_flag = true)]
+    Sim(Forwarded),
+    /// Measures, beside the raw limit of the same engine (runs tenure-lab)
+    #[command(disable_help_flag = true)]
+    Bench(Forwarded),
+}
+
+/// Arguments that are passed on unread.
+#[derive(Args, Clone, Debug)]
+pub struct Forwarded {
+    /// Options of this command: `--help` lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTIONS")]
+    pub arguments: Vec<std::ffi::OsString>,
+}
+
+/// Options of every command.
 #[derive(Args, Clone, Debug)]
 pub struct Common {
     /// The configuration file [default: tenure.toml, if there is one]
@@ -31,19 +121,26 @@ pub struct Common {
     /// Prints JSON instead of text
     #[arg(long, global = true)]
     pub json: bool,
+    /// Prints times in UTC instead of the zone of this machine; JSON always has UTC
+    #[arg(long, global = true)]
+    pub utc: bool,
 }
 
-/// What can be done.
+/// The commands of the product.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Shows the main promises on real processes: workers are killed in the middle of their work, and the
     /// work is still done, each effect once
     Demo(Demo),
+    /// The worker processes of `tenure demo`: the built-in flows and tools, and those of the demo
+    #[command(hide = true)]
+    DemoWorker(Worker),
     /// Runs a server and a worker in one process, on the embedded store or Postgres: all that one machine needs
     Up,
     /// Runs a server: HTTP API, console, and the loops that let nothing hang
     Server,
-    /// Runs a worker for a server in another process: the built-in flows and tools
+    /// Runs a worker for a server in another process: the built-in flows and tools. `worker list` lists those that are alive
+    #[command(args_conflicts_with_subcommands = true)]
     Worker(Worker),
     /// Sees the pods of tasks and tells what became of them: Redis, and a server
     #[command(
@@ -77,18 +174,31 @@ pub enum Command {
     Queue(crate::commands::queue::Options),
     /// Sets and shows how often tools may be called
     Limit(crate::commands::limit::Options),
+    /// Keeps a flow, a tool or a tenant from running, and lets it run again
+    Block(crate::commands::block::Options),
     /// Shows calls: tools that workers in other languages run
     Call(crate::commands::call::Options),
+    /// Shows what is collected with others before it becomes a job
+    Batch(crate::commands::batch::Options),
+    /// Shows the flows that workers have registered
+    Flow(crate::commands::catalogue::Options),
+    /// Shows the tools that workers have registered
+    Tool(crate::commands::catalogue::Options),
     /// Sets, shows and moves schedules of a server: jobs at the times of a calendar
     Schedule(crate::commands::schedule::Options),
     /// Checks and shows plans: work as a graph of steps in JSON
     Plan(crate::commands::plan::Options),
-    /// Creates, lists and revokes API keys, in the store itself (--store); with SQLite while no server runs
-    Key {
-        /// What to do
-        #[command(subcommand)]
-        action: KeyAction,
-    },
+    /// Creates, lists, rotates and revokes API keys: at a server (--server), or in the store; where a server on this machine has
+    /// the store open, at that server
+    #[command(
+        after_help = "Example:\n  tenure key create ci --tenant acme --scope read,write --expires-in 7776000\n  tenure key rotate ID --overlap 3600\n  tenure key revoke ID"
+    )]
+    Key(KeyOptions),
+    /// Prints administrative acts as JSON lines, the newest first: who did what, when, and whether it was carried out
+    #[command(
+        after_help = "Example:\n  tenure audit --act keys. --since 2026-03-01T00:00:00Z\n  tenure audit --server https://tenure.example --tenant acme"
+    )]
+    Audit(crate::commands::audit::Options),
     /// Lists every rule by which silence has consequences, its setting, and how often it has fired
     Rules,
     /// Prints every setting, its value, and who set it
@@ -99,6 +209,12 @@ pub enum Command {
         after_help = "Example:\n  tenure verify\n  tenure verify job.tenure --key evidence.pem.pub.pem"
     )]
     Verify(Verify),
+    /// Copies the store into one new file, as it is at one moment, also while a server writes to it
+    #[command(after_help = "Example:\n  tenure backup /backups/tenure-2026-07-01.db")]
+    Backup(Backup),
+    /// Puts a backup in the place of the store and says what it lacks; no server may run on it
+    #[command(after_help = "Example:\n  tenure restore /backups/tenure-2026-07-01.db --replace")]
+    Restore(Restore),
     /// Writes everything of a job into one file that can be checked without this server: see docs/evidence.md
     #[command(
         after_help = "Example:\n  tenure export 0190b5e0-1234 -o job.tenure\n  tenure verify job.tenure --key evidence.pem.pub.pem"
@@ -110,33 +226,25 @@ pub enum Command {
         #[command(subcommand)]
         action: EvidenceAction,
     },
-    /// Breaks things for real, and prints the failure matrix with what was seen in every cell: workers are killed
-    /// and stopped, lines cut, stores taken away, on processes of its own or on your deployment
-    #[command(
-        after_help = "--store says where: sqlite (without it), postgres (a private one is started and killed), or a Postgres URL (a \
-        scratch database is made there and dropped).\nWhat is set with --set, in the file or in the environment applies to the processes of \
-        the drill; without it leases are short, so that takeovers take seconds.\nThe exit code is not 0 when a cell is broken or a case could not be run."
-    )]
-    Drill(Drill),
     /// Looks at a live deployment, read-only, and says in words what is wrong and what to do
     ///
     /// Safe while servers and workers run: it opens the store for reading, leaves nothing in it, and reads a bounded
     /// amount. Ends with 1 if something is wrong, or if the store can not be reached; warnings alone end with 0, unless
     /// --strict.
     Doctor(Doctor),
-    /// Keeps load on a small cluster while things are killed, and ends with the accounting: nothing lost, nothing
-    /// done twice, nothing hanging, memory flat
+    /// Says what an error code means and what to do
+    #[command(after_help = "Example:\n  tenure explain disk_full\n  tenure explain")]
+    Explain(crate::commands::explain::Options),
+    /// Prints a script with which a shell completes commands and options
     #[command(
-        after_help = "--store says where: sqlite (without it), postgres (a private one is started and killed), or a Postgres URL."
+        after_help = "Example:\n  tenure completions bash > ~/.local/share/bash-completion/completions/tenure\n  tenure completions zsh > \"${fpath[1]}/_tenure\"\n  tenure completions fish > ~/.config/fish/completions/tenure.fish"
     )]
-    Soak(Soak),
-    /// Replays one simulated run of a whole cluster under faults, exactly, from its seed
-    Sim(Sim),
-    /// Measures, beside the raw limit of the same engine
-    Bench(Bench),
-    /// Commits as fast as it can and says what was acknowledged; the tests kill it
-    #[command(hide = true)]
-    Torture(Torture),
+    Completions(crate::commands::manual::Completions),
+    /// Writes the manual: a page of man for every command
+    #[command(
+        after_help = "Example:\n  tenure manual --out ~/.local/share/man/man1\n  man tenure-job-submit"
+    )]
+    Manual(crate::commands::manual::Manual),
 }
 
 /// Options of `verify`.
@@ -150,6 +258,23 @@ pub struct Verify {
     /// Accept a file without a signature: its chain and digests are checked, and anybody may have written it
     #[arg(long, requires = "file")]
     pub allow_unsigned: bool,
+}
+
+/// Options of `backup`.
+#[derive(Args, Clone, Debug)]
+pub struct Backup {
+    /// The file to write; it must not be there yet
+    pub file: PathBuf,
+}
+
+/// Options of `restore`.
+#[derive(Args, Clone, Debug)]
+pub struct Restore {
+    /// What `tenure backup` wrote, or the database file of a server that was stopped
+    pub file: PathBuf,
+    /// Move a store that is there into a directory beside it
+    #[arg(long)]
+    pub replace: bool,
 }
 
 /// Options of `export`.
@@ -183,16 +308,18 @@ pub enum EvidenceAction {
 /// Options of `worker`.
 #[derive(Args, Clone, Debug)]
 pub struct Worker {
-    /// The server's address
+    /// The server's address; several of one deployment with commas: the next is asked when one does not answer
     #[arg(
         long,
+        global = true,
         env = "TENURE_SERVER",
+        hide_env_values = true,
         value_name = "URL",
         default_value = "http://127.0.0.1:7777"
     )]
     pub server: String,
-    /// An API key with the scope `worker`, where the server needs one
-    #[arg(long, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]
+    /// An API key with the scope `worker`, where the server needs one; with the scope `read` for `list`
+    #[arg(long, global = true, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]
     pub api_key: Option<String>,
     /// Serves this named queue, `default` for the unnamed one; may be repeated [setting: worker.queues]
     #[arg(long = "queue", value_name = "NAME")]
@@ -203,6 +330,41 @@ pub struct Worker {
     /// Has this capability, for jobs that need it; may be repeated, at most 4 [setting: worker.capabilities]
     #[arg(long = "can", value_name = "LABEL")]
     pub can: Vec<String>,
+    /// What to do instead of running one
+    #[command(subcommand)]
+    pub action: Option<WorkerAction>,
+}
+
+/// What can be done with workers, besides running one.
+#[derive(Clone, Debug, Subcommand)]
+pub enum WorkerAction {
+    /// Lists workers and servers that are alive, and what each runs now
+    List,
+}
+
+/// Where keys and the audit trail are: at a server, or in a store.
+#[derive(Args, Clone, Debug)]
+pub struct ServerOrStore {
+    /// The server's address; without it the store is opened
+    #[arg(long, global = true, env = "TENURE_SERVER", value_name = "URL")]
+    pub server: Option<String>,
+    /// An API key with the scope admin, for the server
+    #[arg(long, global = true, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]
+    pub api_key: Option<String>,
+}
+
+/// Options of `key`.
+#[derive(Args, Clone, Debug)]
+pub struct KeyOptions {
+    /// Where the keys are.
+    #[command(flatten)]
+    pub at: ServerOrStore,
+    /// Who you are, for the history [default: $USER]
+    #[arg(long, global = true, env = "USER", value_name = "NAME", hide_env = true)]
+    pub by: Option<String>,
+    /// What to do
+    #[command(subcommand)]
+    pub action: KeyAction,
 }
 
 /// What can be done with keys.
@@ -218,9 +380,20 @@ pub enum KeyAction {
         /// What it may do: read, write, worker, collector (reports about pods, and nothing else), admin
         #[arg(long = "scope", value_delimiter = ',', default_value = "read,write")]
         scopes: Vec<String>,
+        /// Seconds after which it ends; without this, never
+        #[arg(long, value_name = "SECONDS")]
+        expires_in: Option<u64>,
     },
     /// Lists all keys, without their secrets
     List,
+    /// Replaces the secret of a key and shows the new one once
+    Rotate {
+        /// Its id
+        id: String,
+        /// Seconds for which the old secret stays valid
+        #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+        overlap: u64,
+    },
     /// Revokes a key
     Revoke {
         /// Its id
@@ -237,44 +410,6 @@ pub struct Demo {
     /// Keep the data in this new directory, to look at with `tenure verify` and `tenure rules`
     #[arg(long, value_name = "DIRECTORY")]
     pub keep: Option<PathBuf>,
-}
-
-/// Options of `drill`.
-#[derive(Args, Clone, Debug)]
-pub struct Drill {
-    /// Which matrix: jobs, agents or pods; without it the one that has the first --fault, or that of jobs
-    #[arg(long, value_name = "KIND")]
-    pub kind: Option<String>,
-    /// Only this row of the matrix; may be repeated: crash-before-tool, crash-after-tool, crash-after-commit,
-    /// step-timeout, signal-lost, two-workers, partition, ledger-conflict, store-down, reclaim, blocked; of agents
-    /// killed-dispatched, killed-asking, killed-tool-out, killed-resuming, killed-ending, bus-down, bad-results,
-    /// clocks, rivals, stopped, silence, server-down; of pods executor-killed-making, executor-killed-tending,
-    /// executor-killed-stopping, create-unanswered, collector-killed, collector-down, api-down, watch-silent,
-    /// watch-expired, throttled, redis-down, tenure-down, node-gone, evicted, stale-reports
-    #[arg(long, value_name = "FAULT")]
-    pub fault: Vec<String>,
-    /// Only cases whose name has this
-    #[arg(long, value_name = "TEXT")]
-    pub only: Option<String>,
-    /// How often each case is played
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    pub rounds: u32,
-    /// The order of the cases, and what they send; a random one without it
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// Also writes a page that can be sent to an auditor
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-    /// Drills this deployment, in a scratch tenant; needs an API key without a tenant (scopes read, write, worker)
-    /// where the server wants one. Cases that kill servers or stores are left out, and pods are not drilled so
-    #[arg(long, value_name = "URL")]
-    pub against: Option<String>,
-    /// The key for --against
-    #[arg(long, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]
-    pub api_key: Option<String>,
-    /// Switches off one protection, in the processes of this drill, to show that it then turns red
-    #[arg(long = "break", value_name = "NAME")]
-    pub broken: Option<crate::drill::breaks::Break>,
 }
 
 /// Options of `doctor`.
@@ -305,232 +440,177 @@ fn seconds(text: &str) -> Result<f64, String> {
     text.parse().ok().filter(fits).ok_or_else(|| "give 0 to 86400 seconds".to_owned())
 }
 
-/// Options of `soak`. `--store` as for `drill`.
-#[derive(Args, Clone, Debug)]
-pub struct Soak {
-    /// How long there is load
-    #[arg(long, default_value_t = 10.0)]
-    pub minutes: f64,
-    /// Seconds between two kills: a worker mostly, one that is stopped and woken up at times, sometimes the server or
-    /// the database
-    #[arg(long, default_value_t = 5.0)]
-    pub kill_every: f64,
-    /// Clients that each wait for their job before they submit the next
-    #[arg(long, default_value_t = 16)]
-    pub clients: usize,
-    /// Worker processes
-    #[arg(long, default_value_t = 3)]
-    pub workers: usize,
-    /// What is killed when, and what the jobs do; a random one without it
-    #[arg(long)]
-    pub seed: Option<u64>,
+impl Command {
+    /// Whether it runs until it is asked to end, so that somebody collects what it says.
+    pub fn serves(&self) -> bool {
+        match self {
+            Command::Up | Command::Server | Command::Collector(_) | Command::Executor(_) => true,
+            Command::Worker(worker) => worker.action.is_none(),
+            _ => false,
+        }
+    }
+
+    /// Settings that options of this command stand for, as `KEY=VALUE`.
+    pub fn flags(&self) -> Vec<String> {
+        match self {
+            Command::Worker(worker) | Command::DemoWorker(worker) => worker.flags(),
+            Command::Collector(collector) => collector.flags(),
+            Command::Executor(executor) => executor.flags(),
+            _ => Vec::new(),
+        }
+    }
 }
 
-/// Options of `sim`.
-#[derive(Args, Clone, Debug)]
-pub struct Sim {
-    /// The seed of the run
-    #[arg(long)]
-    pub seed: u64,
-    /// Which scenario (a wrong one lists all of them); without it, the one that the seed picks
-    #[arg(long)]
-    pub scenario: Option<String>,
-    /// How many seeds to run, counting up
-    #[arg(long, default_value_t = 1)]
-    pub runs: u64,
-    /// Print what happened, step by step
-    #[arg(long)]
-    pub trace: bool,
+impl Worker {
+    fn flags(&self) -> Vec<String> {
+        let lists = [
+            ("worker.queues", &self.queues),
+            ("worker.capabilities", &self.can),
+            ("worker.targets", &self.targets),
+        ];
+        let given = lists.iter().filter(|(_, names)| !names.is_empty());
+        given.map(|(key, names)| format!("{key}={}", names.join(","))).collect()
+    }
 }
 
-/// Options of `bench`.
-#[derive(Args, Clone, Debug)]
-pub struct Bench {
-    /// What to measure
-    #[command(subcommand)]
-    pub suite: Suite,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// What can be measured.
-#[derive(Clone, Debug, Subcommand)]
-pub enum Suite {
-    /// Commits per second and their latency. `--store sqlite` (a scratch file), `sqlite:DIRECTORY` (a scratch file there)
-    /// or a Postgres URL (a scratch schema, removed afterwards)
-    Commit {
-        /// Concurrent callers, one case each
-        #[arg(long, value_delimiter = ',', default_value = "1,50,200,500")]
-        callers: Vec<usize>,
-        /// Seconds per case
-        #[arg(long, default_value_t = 5.0)]
-        seconds: f64,
-    },
-    /// Whole jobs: how many per second, how long from submission to completion, and what they cost the store
-    Jobs {
-        /// Tool steps per job, one case each
-        #[arg(long, value_delimiter = ',', default_value = "1,3,10")]
-        steps: Vec<usize>,
-        /// Clients that each wait for their job before they submit the next, one case each
-        #[arg(long, value_delimiter = ',', default_value = "1,50,200,500")]
-        concurrency: Vec<usize>,
-        /// Seconds per case
-        #[arg(long, default_value_t = 5.0)]
-        seconds: f64,
-        /// Submit over HTTP, with the worker in another process
-        #[arg(long)]
-        http: bool,
-        /// Also park so many jobs on a signal, and say what they cost and how soon they go on
-        #[arg(long, default_value_t = 0)]
-        waiting: usize,
-    },
-    /// Turns of agents, with a model in this process that answers at once: how many per second, how long from sending to the
-    /// first step, and from a tool's result to the next
-    Agents {
-        /// Clients that each wait for their turn before they send the next
-        #[arg(long, default_value_t = 200)]
-        clients: usize,
-        /// Seconds per case
-        #[arg(long, default_value_t = 5.0)]
-        seconds: f64,
-        /// Bells and events go over this NATS, and a turn has ended when the bus has acknowledged its final event
-        #[arg(long, value_name = "URL")]
-        bus: Option<String>,
-    },
-    /// Empties a full queue: submits jobs while nobody works, then starts a worker and takes the time until all of them
-    /// are completed
-    Drain {
-        /// Jobs in the queue
-        #[arg(long, default_value_t = 10_000)]
-        jobs: usize,
-        /// Tool steps per job
-        #[arg(long, default_value_t = 1)]
-        steps: usize,
-        /// Jobs that the worker runs at once
-        #[arg(long, default_value_t = 512)]
-        slots: usize,
-        /// The worker in another process, over HTTP
-        #[arg(long)]
-        http: bool,
-    },
-    /// One job at a time: how long a step takes, beside one durable write of the engine alone, measured in turns
-    Serial {
-        /// Jobs, one after the other
-        #[arg(long, default_value_t = 300)]
-        jobs: usize,
-        /// Tool steps per job
-        #[arg(long, default_value_t = 10)]
-        steps: usize,
-    },
-    /// One job of one call at a time, through a worker in another process that speaks the HTTP protocol for calls, beside
-    /// one durable write of the engine alone
-    Calls {
-        /// Jobs, one after the other
-        #[arg(long, default_value_t = 500)]
-        jobs: usize,
-        /// Also tells of the last three jobs what the store was asked for, and when (microseconds)
-        #[arg(long)]
-        journal: bool,
-    },
-    /// Changes of pods through a collector into the record of their tasks: memory per pod, a flood, and a steady rate
-    Pods {
-        /// Pods
-        #[arg(long, default_value_t = 5_000)]
-        pods: usize,
-        /// Changes of each pod in the flood
-        #[arg(long, default_value_t = 20)]
-        changes: usize,
-        /// Pods that end per second in the steady part
-        #[arg(long, default_value_t = 1_000.0)]
-        rate: f64,
-        /// How long the steady part takes
-        #[arg(long, default_value_t = 10.0)]
-        seconds: f64,
-        /// Publish to this Redis too
-        #[arg(long, value_name = "ADDRESS")]
-        redis: Option<String>,
-        /// Also tells when the steady part was slow, and in which stage
-        #[arg(long)]
-        journal: bool,
-    },
-    /// The worker of `bench calls`
-    #[command(hide = true)]
-    CallsPeer {
-        /// The server's address
-        #[arg(long, value_name = "URL")]
-        server: String,
-    },
-    /// Many clients on a slow disk: every sync of the database is delayed by a preloaded library, which needs a C compiler.
-    /// `--store postgres://` starts a server of its own for that
-    SlowDisk {
-        /// What every fsync and fdatasync takes longer, in milliseconds
-        #[arg(long, default_value_t = 5)]
-        fsync_ms: u64,
-        /// Clients that each wait for their job before they submit the next
-        #[arg(long, default_value_t = 200)]
-        concurrency: usize,
-        /// Seconds per measurement
-        #[arg(long, default_value_t = 5.0)]
-        seconds: f64,
-        /// How often both speeds are measured, in turns
-        #[arg(long, default_value_t = 3)]
-        rounds: usize,
-        /// The script that starts a Postgres of its own
-        #[arg(long, value_name = "FILE", default_value = "scripts/private-postgres")]
-        private_postgres: PathBuf,
-    },
-    /// Whether a job costs the same with a thousand finished ones in the store and with a million, beside many that wait,
-    /// and (Postgres) while somebody holds an old snapshot open
-    Growth {
-        /// Finished jobs in the store, one case each, growing; they are really run
-        #[arg(long, value_delimiter = ',', default_value = "1000,10000,100000,1000000")]
-        finished: Vec<usize>,
-        /// Jobs that wait for a signal beside them
-        #[arg(long, default_value_t = 0)]
-        waiting: usize,
-        /// Clients of the measured load
-        #[arg(long, default_value_t = 50)]
-        clients: usize,
-        /// Seconds per case
-        #[arg(long, default_value_t = 5.0)]
-        seconds: f64,
-        /// Hold a foreign snapshot open for so long afterwards, under the same load (Postgres only)
-        #[arg(long, default_value_t = 0.0)]
-        snapshot_seconds: f64,
-    },
-    /// From the start of a process (`tenure up` on an empty directory) to its first completed job, and how much memory it
-    /// keeps idle and after load
-    Start {
-        /// Processes, one after the other
-        #[arg(long, default_value_t = 11)]
-        runs: usize,
-        /// Seconds of nothing before the memory is read
-        #[arg(long, default_value_t = 5.0)]
-        quiet_seconds: f64,
-        /// Seconds of load by 50 clients over HTTP
-        #[arg(long, default_value_t = 5.0)]
-        load_seconds: f64,
-    },
-    /// All of our own aims, one after the other: what is wanted, what was measured, met or missed, in Markdown. SQLite
-    /// always, Postgres too with `--store postgres://…`; a full run with Postgres takes about half an hour
-    Aims {
-        /// Small numbers: three minutes instead
-        #[arg(long)]
-        quick: bool,
-        /// The script that starts a Postgres of its own, for the slow disk
-        #[arg(long, value_name = "FILE", default_value = "scripts/private-postgres")]
-        private_postgres: PathBuf,
-    },
-    /// Claims per second while the history grows, and while somebody holds an old snapshot open
-    Claim {
-        /// Finished entities in the store, one case each
-        #[arg(long, value_delimiter = ',', default_value = "10000,100000,1000000")]
-        finished: Vec<usize>,
-    },
-}
+    /// What can be done, in one word each, over all kinds of things. A new verb for something that has one here is a mistake.
+    const VERBS: [&str; 45] = [
+        "approve",
+        "budget",
+        "bulk",
+        "cancel",
+        "create",
+        "deliverable",
+        "discard",
+        "events",
+        "explain",
+        "fire",
+        "force-delete",
+        "force-finish",
+        "fork",
+        "inbox",
+        "key",
+        "list",
+        "logs",
+        "pause",
+        "preview",
+        "reject",
+        "remove",
+        "replay",
+        "requeue",
+        "resolve",
+        "result",
+        "resume",
+        "retry",
+        "revoke",
+        "rotate",
+        "run",
+        "send",
+        "set",
+        "show",
+        "check",
+        "signal",
+        "submit",
+        "trace",
+        "verify",
+        "waiting",
+        "watch",
+        "why",
+        "drill",
+        "soak",
+        "sim",
+        "bench",
+    ];
 
-/// Options of `torture`.
-#[derive(Args, Clone, Debug)]
-pub struct Torture {
-    /// Concurrent callers
-    #[arg(long, default_value_t = 16)]
-    pub callers: usize,
+    fn visible(command: &clap::Command) -> impl Iterator<Item = &clap::Command> {
+        command.get_subcommands().filter(|c| !c.is_hide_set() && c.get_name() != "help")
+    }
+
+    #[test]
+    fn the_help_has_every_command_once_and_groups_name_commands_that_exist() {
+        let command = command();
+        let help = command.clone().render_help().to_string();
+        for one in visible(&command) {
+            let lines =
+                help.lines().filter(|l| l.trim_start().split(' ').next() == Some(one.get_name()));
+            assert_eq!(lines.count(), 1, "{} in {help}", one.get_name());
+        }
+        for name in GROUPS.iter().flat_map(|(_, names)| *names) {
+            assert!(command.find_subcommand(name).is_some(), "{name}");
+        }
+        for words in ["Exit codes:", "Agents:", "--utc", "tenure explain CODE"] {
+            assert!(help.contains(words), "{words:?} in {help}");
+        }
+    }
+
+    #[test]
+    fn every_kind_of_thing_is_asked_with_the_same_verbs() {
+        for kind in visible(&command()) {
+            for verb in visible(kind) {
+                assert!(
+                    VERBS.contains(&verb.get_name()),
+                    "{} {}",
+                    kind.get_name(),
+                    verb.get_name()
+                );
+            }
+        }
+        for kind in [
+            "job", "agent", "turn", "task", "gate", "queue", "limit", "call", "schedule", "batch",
+            "flow", "tool",
+        ] {
+            let command = command();
+            let kind = command.find_subcommand(kind).expect("it is a command");
+            for verb in ["list", "show"] {
+                assert!(kind.find_subcommand(verb).is_some(), "{} {verb}", kind.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn verbs_of_earlier_versions_still_work_and_are_not_shown() {
+        for old in [
+            ["agent", "get", "ada", ""],
+            ["turn", "get", "ID", ""],
+            ["turn", "timeline", "ID", ""],
+            ["turn", "stop", "ID", ""],
+            ["task", "timeline", "ID", ""],
+            ["task", "dead-letters", "", ""],
+            ["inbox", "skip", "TURN", "ITEM"],
+            ["limit", "delete", "--tool", "http"],
+            ["schedule", "delete", "nightly", ""],
+        ] {
+            let words = old.iter().filter(|word| !word.is_empty());
+            let parsed = Cli::try_parse_from(["tenure"].iter().chain(words));
+            assert!(
+                parsed.is_ok(),
+                "{old:?}: {}",
+                parsed.err().map(|e| e.to_string()).unwrap_or_default()
+            );
+            let command = command();
+            let kind = command.find_subcommand(old[0]).expect("it is a command");
+            assert!(visible(kind).all(|verb| verb.get_name() != old[1]), "{old:?}");
+        }
+    }
+
+    #[test]
+    fn a_worker_is_run_or_listed() {
+        let parsed = Cli::try_parse_from(["tenure", "worker", "list", "--server", "http://h"]);
+        let Ok(Cli { command: TopCommand::Product(Command::Worker(worker)), .. }) = parsed else {
+            panic!("{parsed:?}")
+        };
+        assert!(worker.action.is_some() && worker.server == "http://h");
+        let run = Cli::try_parse_from(["tenure", "worker", "--queue", "bulk"]);
+        assert!(matches!(
+            run,
+            Ok(Cli {
+                command: TopCommand::Product(Command::Worker(Worker { action: None, .. })),
+                ..
+            })
+        ));
+    }
 }

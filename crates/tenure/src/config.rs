@@ -11,7 +11,13 @@ pub use outside::{Kubernetes, other_variable};
 
 use form::problem_of;
 use serde::Serialize;
-use std::{collections::BTreeMap, fmt, path::Path, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    path::Path,
+    time::Duration,
+};
+use tenure_kernel::address::Address;
 
 /// Who set a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -46,8 +52,8 @@ pub enum BadConfig {
     UnknownKey {
         /// Who said it.
         origin: Origin,
-        /// What they said.
-        key: String,
+        /// What they said; it may be an address that stands in the wrong place.
+        key: Address,
         /// What they may have meant.
         hint: String,
     },
@@ -76,7 +82,7 @@ pub enum BadConfig {
     },
     /// `--set` without `=`.
     #[error("--set takes KEY=VALUE, for example --set worker.lease_seconds=30; this was {0:?}")]
-    NotAPair(String),
+    NotAPair(Address),
 }
 
 /// What `bus.url` names.
@@ -88,9 +94,31 @@ pub enum BusKind {
     Redis,
 }
 
+/// A value and who set it.
+#[derive(Clone, Debug)]
+struct Value {
+    /// As it may be printed: an address without its secrets.
+    shown: String,
+    /// The whole value, if it is an address.
+    address: Option<Address>,
+    origin: Origin,
+}
+
+impl Value {
+    fn new(key: &Key, text: String, origin: Origin) -> Self {
+        match key.form.is_address() {
+            true => {
+                let address = Address::from(text);
+                Value { shown: address.to_string(), address: Some(address), origin }
+            }
+            false => Value { shown: text, address: None, origin },
+        }
+    }
+}
+
 /// What is in force.
 #[derive(Clone, Debug)]
-pub struct Settings(BTreeMap<&'static str, (String, Origin)>);
+pub struct Settings(BTreeMap<&'static str, Value>);
 
 impl Settings {
     /// File, environment and flags, in rising order of say; checked.
@@ -99,24 +127,26 @@ impl Settings {
         environment: impl IntoIterator<Item = (String, String)>,
         flags: &[String],
     ) -> Result<Self, BadConfig> {
-        let defaults = KEYS.iter().map(|k| (k.name, (k.default.to_owned(), Origin::Default)));
+        let default = |k| Value::new(k, k.default.to_owned(), Origin::Default);
+        let defaults = KEYS.iter().map(|k: &'static Key| (k.name, default(k)));
         let mut settings = Settings(defaults.collect());
         if let Some(path) = file {
             settings.read_file(path)?;
         }
         let environment: Vec<(String, String)> = environment.into_iter().collect();
         outside::from_the_seed(&mut settings, &environment);
-        for (name, value) in environment {
-            let key = KEYS.iter().find(|k| variable(k.name) == name);
+        for (name, value) in &environment {
+            let key = KEYS.iter().find(|k| variable(k.name) == *name);
             if let Some(key) = key {
-                settings.set(key.name, value, Origin::Environment(name))?;
+                settings.set(key.name, value.clone(), Origin::Environment(name.clone()))?;
             }
         }
         for pair in flags {
             let (key, value) =
-                pair.split_once('=').ok_or_else(|| BadConfig::NotAPair(pair.clone()))?;
+                pair.split_once('=').ok_or_else(|| BadConfig::NotAPair(pair.into()))?;
             settings.set(key.trim(), value.trim().to_owned(), Origin::Flag)?;
         }
+        settings.take_ssl_variables(&environment)?;
         settings.check_together()?;
         Ok(settings)
     }
@@ -125,7 +155,11 @@ impl Settings {
         let shown = path.display().to_string();
         let bad = |problem: String| BadConfig::File { path: shown.clone(), problem };
         let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
-        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| bad(e.to_string()))?;
+        // Its text alone: the error itself shows the line, which may hold a password.
+        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| {
+            let line = e.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+            bad(format!("line {line}: {}", e.message()))
+        })?;
         let mut flat = Vec::new();
         flatten("", &table, &mut flat);
         for (key, value) in flat {
@@ -134,21 +168,52 @@ impl Settings {
         Ok(())
     }
 
+    /// The files that settings came from.
+    pub fn files(&self) -> BTreeSet<&str> {
+        let origins = self.0.values().map(|value| &value.origin);
+        let files = origins.filter_map(|origin| match origin {
+            Origin::File(path) => Some(path.as_str()),
+            _ => None,
+        });
+        files.collect()
+    }
+
     fn set(&mut self, name: &str, value: String, origin: Origin) -> Result<(), BadConfig> {
         let Some(key) = KEYS.iter().find(|k| k.name == name) else {
             let hint = nearest(name).map_or_else(
                 || "; `tenure config` lists all".to_owned(),
                 |near| format!("; did you mean {near}?"),
             );
-            return Err(BadConfig::UnknownKey { origin, key: name.to_owned(), hint });
+            return Err(BadConfig::UnknownKey { origin, key: name.into(), hint });
         };
         let problem = problem_of(key.form, &value).filter(|_| !outside::is_of_few(key.name));
+        let value = Value::new(key, value, origin);
         if let Some(problem) = problem {
-            let value = without_secrets(&value);
+            let Value { shown, origin, .. } = value;
+            // An address may stand in the wrong place.
+            let value = match shown.contains("://") {
+                true => Address::from(shown).to_string(),
+                false => shown,
+            };
             return Err(BadConfig::BadValue { origin, key: key.name, value, problem });
         }
-        self.0.insert(key.name, (value, origin));
+        self.0.insert(key.name, value);
         Ok(())
+    }
+
+    /// What the variables of libpq say about TLS, where the address of the database says nothing.
+    fn take_ssl_variables(&mut self, environment: &[(String, String)]) -> Result<(), BadConfig> {
+        let address = self.address("store.url");
+        if !address.expose().starts_with("postgres") {
+            return Ok(());
+        }
+        let variable = |name: &str| {
+            environment.iter().find(|(found, _)| found == name).map(|(_, value)| value.clone())
+        };
+        match tenure_postgres::with_environment(address.expose(), variable) {
+            None => Ok(()),
+            Some(whole) => self.set("store.url", whole, self.origin("store.url")),
+        }
     }
 
     fn check_together(&self) -> Result<(), BadConfig> {
@@ -181,6 +246,7 @@ impl Settings {
                         give nats://HOST:PORT, or leave bus.jetstream out";
             return Err(BadConfig::Together(text.to_owned()));
         }
+        self.check_tls()?;
         let (first, cap) =
             (self.seconds("pods.backoff_seconds"), self.seconds("pods.backoff_max_seconds"));
         if first > cap {
@@ -198,9 +264,30 @@ impl Settings {
         }
     }
 
+    /// A certificate and its key come together.
+    fn check_tls(&self) -> Result<(), BadConfig> {
+        for (certificate, key) in [
+            ("server.tls_certificate_file", "server.tls_key_file"),
+            ("client.certificate_file", "client.key_file"),
+        ] {
+            if self.text(certificate).is_empty() != self.text(key).is_empty() {
+                let text = format!("{certificate} and {key} belong together: give both, or none");
+                return Err(BadConfig::Together(text));
+            }
+        }
+        if !self.text("server.tls_client_ca_file").is_empty()
+            && self.text("server.tls_certificate_file").is_empty()
+        {
+            let text = "server.tls_client_ca_file asks clients for a certificate, and the server has none itself: give \
+                        server.tls_certificate_file and server.tls_key_file too";
+            return Err(BadConfig::Together(text.to_owned()));
+        }
+        Ok(())
+    }
+
     /// Which bus there is, if any.
     pub fn bus(&self) -> Option<BusKind> {
-        match self.text("bus.url") {
+        match self.address("bus.url").expose() {
             "" => None,
             url if tenure_bell::redis::is_redis(url) => Some(BusKind::Redis),
             _ => Some(BusKind::Nats),
@@ -209,12 +296,21 @@ impl Settings {
 
     /// Who set a value.
     pub fn origin(&self, name: &str) -> Origin {
-        self.0.get(name).map_or(Origin::Default, |(_, origin)| origin.clone())
+        self.0.get(name).map_or(Origin::Default, |value| value.origin.clone())
     }
 
-    /// A value as text. Empty for a key that does not exist.
+    /// A value as text, as it may be printed: of an address this is not the whole (see [`Settings::address`]). Empty for a key
+    /// that does not exist.
     pub fn text(&self, name: &str) -> &str {
-        self.0.get(name).map_or("", |(value, _)| value)
+        self.0.get(name).map_or("", |value| &value.shown)
+    }
+
+    /// A value that is an address.
+    pub fn address(&self, name: &str) -> Address {
+        let value = self.0.get(name);
+        value
+            .map(|v| v.address.clone().unwrap_or_else(|| v.shown.as_str().into()))
+            .unwrap_or_default()
     }
 
     /// A value in seconds.
@@ -239,31 +335,16 @@ impl Settings {
         self.text(name) == "true"
     }
 
-    /// Every key with its value and who set it.
+    /// Every key with its value, as it may be printed, and who set it.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Key, &str, &Origin)> {
-        KEYS.iter()
-            .filter_map(|k| self.0.get(k.name).map(|(value, origin)| (k, value.as_str(), origin)))
+        let found = |k: &'static Key| self.0.get(k.name).map(|v| (k, v.shown.as_str(), &v.origin));
+        KEYS.iter().filter_map(found)
     }
 }
 
 /// The environment variable of a key.
 pub fn variable(key: &str) -> String {
     format!("TENURE_{}", key.replace('.', "_").to_uppercase())
-}
-
-/// A value without the passwords in its addresses, for people.
-pub fn without_secrets(value: &str) -> String {
-    let one = |address: &str| -> String {
-        let Some((scheme, rest)) = address.split_once("://") else { return address.to_owned() };
-        match rest.rsplit_once('@') {
-            Some((login, rest)) if login.contains(':') => {
-                let user = login.split(':').next().unwrap_or_default();
-                format!("{scheme}://{user}:***@{rest}")
-            }
-            _ => address.to_owned(),
-        }
-    };
-    value.split(',').map(one).collect::<Vec<_>>().join(",")
 }
 
 fn flatten(prefix: &str, table: &toml::Table, out: &mut Vec<(String, String)>) {

@@ -1,8 +1,8 @@
 //! The executor of pods: in the process of a server, or in one of its own. And the step of a job that runs as a pod, which
 //! is where jobs and pods meet: neither crate knows the other.
 
-use crate::{commands::Failure, config::Settings, drill};
-use serde_json::Value;
+use crate::{Program, commands::Failure, config::Settings};
+use serde_json::{Value, json};
 use std::sync::Arc;
 use tenure_edge::executor_of_this_process;
 use tenure_engine::{config::EngineConfig, pipeline::Pipeline};
@@ -12,7 +12,7 @@ use tenure_jobs::{
 };
 use tenure_kernel::{machine::Machine as _, stream::Body};
 use tenure_pods::{
-    execute::{Executor, ExecutorOptions, LiveCluster, PodShop, cluster::Cluster},
+    execute::{Executor, ExecutorOptions, LiveCluster, PodShop, cluster::Cluster, make},
     follow::connect,
     step::{self, StepDefaults},
     task::{NewTask, Task},
@@ -21,22 +21,20 @@ use tenure_steps::tool::ToolSpec;
 
 /// Starts it for the cluster of the settings.
 pub(crate) async fn start(
+    program: &Program,
     pipeline: Pipeline,
     config: EngineConfig,
     settings: &Settings,
 ) -> Result<Executor, Failure> {
     let client = connect(&settings.kubernetes()?.connection()).await.map_err(Failure::System)?;
     let live = LiveCluster::new(client, settings.text("kubernetes.namespace"));
-    let mut cluster: Arc<dyn Cluster> = Arc::new(live);
-    if let Some(broken) = drill::breaks::Break::from_environment().map_err(Failure::System)? {
-        cluster = broken.weaken_cluster(cluster);
-    }
+    let cluster: Arc<dyn Cluster> = program.alterations().cluster(Arc::new(live));
     let rt = pipeline.rt().clone();
     let mut shop = PodShop::new(cluster, rt, settings.pod_policy());
     shop.patience.late = settings.seconds("pods.request_late_seconds");
     let sweep = settings.seconds("pods.stray_sweep_seconds");
     shop.patience.sweep = (!sweep.is_zero()).then_some(sweep);
-    if let Some(probe) = drill::points::from_environment().map_err(Failure::System)? {
+    if let Some(probe) = program.alterations().probe() {
         shop = shop.with_probe(probe);
     }
     let options = ExecutorOptions {
@@ -68,7 +66,8 @@ impl Hands for PodHands {
         let words = serde_json::to_value(call).unwrap_or_default();
         let task = self.defaults.order(&words, tenant).unwrap_or_else(|why| {
             // Our own words, which we can read. If that were not so, the task ends at once and says it.
-            NewTask { name: why, template: Value::Bool(false), ..NewTask::default() }
+            let template = json!({ make::REFUSED: why });
+            NewTask { tenant_id: tenant.to_owned(), template, ..NewTask::default() }
         });
         Order { kind: Task::TABLE.kind.into(), body: Body::json(&task) }
     }
@@ -90,7 +89,7 @@ pub(crate) fn hands(settings: &Settings) -> Arc<dyn Hands> {
         times: pods.times,
         cluster: settings.text("pods.cluster").to_owned(),
         namespace: String::new(),
-        namespaces: pods.namespaces,
+        bounds: pods.bounds,
     };
     Arc::new(PodHands { defaults, tools: vec![tool] })
 }

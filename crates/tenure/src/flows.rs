@@ -1,4 +1,4 @@
-//! The built-in flows: plans, one call each of the built-in tools or of any other, a person's answer, and the flows of drills.
+//! The built-in flows: plans, one call each of the built-in tools or of any other, a person's answer.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -57,7 +57,7 @@ async fn call(ctx: Ctx, wanted: OneCall) -> Result<Value, FlowError> {
 
 /// All of them.
 pub fn builtin() -> Flows {
-    let mut flows = crate::drill::flows::flows()
+    let mut flows = Flows::default()
         .with(tenure_jobs::plan::flow())
         .with(FlowSpec::new("ask", ask).doc("Asks a person a question and returns the answer."))
         .with(

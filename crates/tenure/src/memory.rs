@@ -1,6 +1,7 @@
 //! Where the program's memory comes from, and how what a burst needed goes back.
 //!
 //! Operations are made on one thread and dropped on another, which glibc's allocator pays for dearly; so this is mimalloc.
+//! A program that embeds Tenure chooses its own allocator: each binary declares this one itself.
 //! It looks for memory to give back only while somebody allocates. A collector that has just listed five thousand pods and
 //! then sits still would keep what the list needed for ever, on every node of a cluster: ten kilobytes a pod, where two
 //! are remembered. So small companions look for it themselves, and run on one thread: a thread can only give back its own.
@@ -9,8 +10,11 @@ use std::time::Duration;
 use tenure_edge::{TokioRuntime, vitals};
 use tenure_kernel::runtime::Runtime as _;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+/// The allocator of our binaries.
+pub use mimalloc::MiMalloc as Allocator;
+
+/// Its only value.
+pub const ALLOCATOR: Allocator = Allocator;
 
 /// How often it is looked at.
 const EVERY: Duration = Duration::from_secs(2);
@@ -38,7 +42,8 @@ fn give_back() {
     unsafe extern "C" {
         fn mi_collect(force: bool);
     }
-    // SAFETY: this is the function of the allocator above, by its C signature. It takes no pointer, may be called at any
-    // time from any thread, and gives back only what the program has freed before.
+    // SAFETY: this is the function of the allocator above, by its C signature; it is linked since this crate depends on
+    // it. It takes no pointer, may be called at any time from any thread, and gives back only what the program has freed
+    // before. In a program with another allocator it has nothing to give back.
     unsafe { mi_collect(true) }
 }

@@ -7,7 +7,8 @@ use std::{
     time::Duration,
 };
 use tenure_bell::{
-    Bus, BusOptions, BusState, InProcess, PgNotify, RedisBell, Standby, nats::Credentials,
+    Bus, BusOptions, BusState, InProcess, PgNotify, RedisBell, Standby,
+    nats::{Credentials, EventSubjects, Template},
     notify::BadBell,
 };
 use tenure_edge::{SystemClock, TokioRuntime};
@@ -102,7 +103,8 @@ const CHANNEL: &str = "tenure";
 
 /// Opens for writing, creating and migrating as needed. A bus that can not be reached costs a warning.
 pub async fn open(settings: &Settings, judge: Judge) -> Result<Opened, StoreError> {
-    let url = settings.text("store.url");
+    let url = settings.address("store.url");
+    let url = url.expose();
     let incarnation = TokioRuntime::current().random();
     let bad = |e: BadBell| StoreError::Refused(e.to_string());
     let local = InProcess::new();
@@ -116,7 +118,7 @@ pub async fn open(settings: &Settings, judge: Judge) -> Result<Opened, StoreErro
         };
         return Ok(Opened { store, bell, wire: wire(&bus), bus, flights: 1, intake: None });
     }
-    let options = PostgresOptions::new(incarnation);
+    let options = postgres_options(settings, incarnation);
     let intake = Some(Intake::new(url, &options)?);
     let store: Arc<dyn Store> = Arc::new(PostgresStore::connect(url, judge, options).await?);
     let notify = PgNotify::start_for(url, CHANNEL, local.clone()).map_err(bad)?;
@@ -126,6 +128,15 @@ pub async fn open(settings: &Settings, judge: Judge) -> Result<Opened, StoreErro
         None => Arc::new(notify),
     };
     Ok(Opened { store, bell, wire: wire(&bus), bus, flights: POSTGRES_FLIGHTS, intake })
+}
+
+fn postgres_options(settings: &Settings, incarnation: u64) -> PostgresOptions {
+    let size = |key: &str| usize::try_from(settings.number(key)).unwrap_or(usize::MAX);
+    PostgresOptions {
+        writers: size("store.postgres_writers"),
+        readers: size("store.postgres_readers"),
+        ..PostgresOptions::new(incarnation)
+    }
 }
 
 /// Without a bus that carries events nobody outside listens, by the word of whoever set none: what would leave is in the feed.
@@ -144,9 +155,10 @@ async fn bus(
     let Some(kind) = settings.bus() else { return Ok(None) };
     // What all servers of one store know, and no other store has.
     let name = format!("{:x}", incarnation(store).await?);
-    let options = bus_options(settings, &name).map_err(StoreError::Refused)?;
+    let options = bus_options(settings, &name)
+        .map_err(|why| StoreError::Refused(format!("the message bus: {why}")))?;
     let bus = AnyBus::start(options, kind, local).await;
-    bus.map(Some).map_err(|e| StoreError::Refused(e.to_string()))
+    bus.map(Some).map_err(|e| StoreError::Refused(format!("the message bus: {e}")))
 }
 
 /// What the settings say about the bus.
@@ -159,12 +171,19 @@ fn bus_options(settings: &Settings, store: &str) -> Result<BusOptions, String> {
                 .map_err(|e| format!("bus.credentials_file = {file:?} can not be used: {e}"))?,
         ),
     };
+    let template =
+        |name: &str| Template::parse(settings.text(name)).map_err(|e| format!("{name} {e}"));
     Ok(BusOptions {
+        event_subjects: EventSubjects {
+            default: template("bus.event_subject")?,
+            others: template("bus.event_subject_of_tenants")?,
+        },
+        reconnect_pause: settings.seconds("bus.reconnect_pause_seconds"),
         prefix: settings.text("bus.prefix").to_owned(),
         jetstream: settings.is_on("bus.jetstream"),
         credentials,
         name: format!("tenure, pid {}", std::process::id()),
-        ..BusOptions::new(settings.text("bus.url"), store)
+        ..BusOptions::new(settings.address("bus.url"), store)
     })
 }
 
@@ -206,7 +225,8 @@ pub async fn open_read_only(
     settings: &Settings,
     judge: Judge,
 ) -> Result<Arc<dyn Store>, StoreError> {
-    let url = settings.text("store.url");
+    let url = settings.address("store.url");
+    let url = url.expose();
     let incarnation = TokioRuntime::current().random();
     if let Some(dir) = sqlite_directory(url) {
         return Ok(Arc::new(SqliteStore::open_read_only(
@@ -216,6 +236,7 @@ pub async fn open_read_only(
         )?));
     }
     Ok(Arc::new(
-        PostgresStore::connect_read_only(url, judge, PostgresOptions::new(incarnation)).await?,
+        PostgresStore::connect_read_only(url, judge, postgres_options(settings, incarnation))
+            .await?,
     ))
 }

@@ -2,20 +2,27 @@
 //! `tenure up` run, and what a user's own program starts with its own flows.
 
 use crate::{
+    alterations::{Alterations, Unaltered},
+    client_tls,
     commands::{Failure, judge, machines},
     config::{Key, Origin, Settings},
-    drill::{self, breaks::Break},
+    listening,
     open::{AnyBus, open},
 };
+use reqwest::{Client, redirect::Policy};
 use std::{
     collections::BTreeSet,
     net::SocketAddr,
-    path::Path,
-    sync::{Arc, OnceLock},
+    path::{Path, PathBuf},
+    sync::{Arc, LazyLock, OnceLock},
+    time::Duration,
 };
 use tenure_agents::drive::TurnCrew;
 use tenure_bell::redis::EventChannel;
-use tenure_edge::{SystemClock, TokioRuntime, executor_of_this_process, is_known_dead, vitals};
+use tenure_edge::{
+    SystemClock, TokioRuntime, executor_of_this_process, is_known_dead, is_known_dead_in_this_boot,
+    vitals,
+};
 use tenure_engine::{
     config::EngineConfig,
     node::{Node, Parts},
@@ -30,6 +37,7 @@ use tenure_jobs::{
     terms::Serves,
 };
 use tenure_kernel::{
+    address::Address,
     error::StoreError,
     judge::Judge,
     runtime::{Clock as _, Rt, Runtime as _},
@@ -37,43 +45,77 @@ use tenure_kernel::{
     store::Store,
 };
 use tenure_pods::execute::Executor;
-use tenure_remote::{RemoteBell, RemoteStore};
+use tenure_remote::{RemoteBell, RemoteStore, Servers, addresses};
 use tenure_server::{
     App, ServerOptions,
+    auth::DEFAULT_TENANT,
     jobs::Desk,
     metrics::{About, AskBus, AskMore, BusVitals},
+    webhooks::WebhookSecrets,
 };
 use tenure_steps::{
     effects::Directory,
     flow::{FlowSpec, Flows},
     tool::{ToolSpec, Tools},
 };
-use tenure_tools::{BuiltinOptions, CommandOptions, Grants, LlmOptions, Secrets, Tenants};
+use tenure_tools::{
+    BuiltinOptions, CommandOptions, Egress, Grants, HttpOptions, LlmOptions, OwnListeners, Secrets,
+    Tenants,
+    command::{SandboxOptions, Writable, paths},
+};
 use tokio::net::TcpListener;
 
 /// Flows and tools of a program: the built-in ones, and those that are added.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Program {
     flows: Flows,
     tools: Tools,
+    /// Tools that every worker has, as it has the built-in ones.
+    common_tools: Tools,
     /// Its workers run turns of agents, too.
     turns: bool,
+    alterations: Arc<dyn Alterations>,
+}
+
+impl Default for Program {
+    fn default() -> Self {
+        Program::new()
+    }
 }
 
 impl Program {
     /// Nothing but the built-in flows and tools.
     pub fn new() -> Self {
-        Program { flows: crate::flows::builtin(), tools: Tools::default(), turns: true }
+        Program {
+            flows: crate::flows::builtin(),
+            tools: Tools::default(),
+            common_tools: Tools::default(),
+            turns: true,
+            alterations: Arc::new(Unaltered),
+        }
     }
 
-    /// What a worker process runs: the same, unless a drill started it for a flow of its own.
-    pub fn of_this_process() -> Result<Self, Failure> {
-        let flows = drill::child::flows_from_environment().map_err(Failure::System)?;
-        Ok(flows.map_or_else(Program::new, |flows| Program {
-            flows,
-            tools: Tools::default(),
-            turns: drill::child::runs_turns(),
-        }))
+    /// Exactly these flows, without the built-in ones.
+    pub fn only(mut self, flows: Flows) -> Self {
+        self.flows = flows;
+        self
+    }
+
+    /// Its workers do not run turns of agents.
+    pub fn without_turns(mut self) -> Self {
+        self.turns = false;
+        self
+    }
+
+    /// Altered by a laboratory. Never used in production.
+    pub fn altered(mut self, alterations: Arc<dyn Alterations>) -> Self {
+        self.alterations = alterations;
+        self
+    }
+
+    /// What a laboratory has altered: nothing, in production.
+    pub(crate) fn alterations(&self) -> &dyn Alterations {
+        &*self.alterations
     }
 
     /// Adds a flow.
@@ -88,17 +130,19 @@ impl Program {
         self
     }
 
+    /// Adds a tool that every worker of the deployment has: its calls are never handed from one worker to another.
+    pub fn common_tool(mut self, tool: ToolSpec) -> Self {
+        self.common_tools = self.common_tools.with(tool);
+        self
+    }
+
     /// Everything a worker of this program shares among its jobs.
     pub fn shop(&self, settings: &Settings) -> Result<Arc<Shop>, Failure> {
         let mut tools = builtin_tools(settings);
-        for tool in drill::flows::tools().iter().chain(self.tools.iter()) {
+        for tool in self.common_tools.iter().chain(self.tools.iter()) {
             tools = tools.with(tool.clone());
         }
-        let broken = Break::from_environment().map_err(Failure::System)?;
-        let mut options = settings.jobs();
-        if let Some(broken) = broken {
-            broken.weaken_jobs(&mut options);
-        }
+        let options = self.alterations.jobs(settings.jobs());
         let words = |key: &str| {
             let words = settings.text(key).split(',').map(str::trim).filter(|w| !w.is_empty());
             words.map(str::to_owned).collect::<Vec<String>>()
@@ -118,18 +162,16 @@ impl Program {
             let directory = Directory::open(Path::new(effects)).map_err(|e| {
                 Failure::System(format!("effects.directory = {effects:?} can not be used: {e}"))
             })?;
-            shop = shop.with_effects(Arc::new(directory));
+            shop = shop.with_effects(self.alterations.effects(Arc::new(directory)));
         }
-        if let Some(probe) = drill::points::from_environment().map_err(Failure::System)? {
+        if let Some(probe) = self.alterations.probe() {
             shop = shop.with_probe(probe);
         }
-        Ok(Arc::new(match broken {
-            Some(broken) => broken.weaken_shop(shop),
-            None => shop,
-        }))
+        Ok(Arc::new(shop))
     }
 
-    /// Works for a server in another process, until asked to stop.
+    /// Works for a server in another process, until asked to stop. `server` may name several servers of one deployment, with commas between
+    /// their addresses: the next is asked when one does not answer.
     pub async fn work(
         &self,
         settings: &Settings,
@@ -137,12 +179,17 @@ impl Program {
         api_key: Option<&str>,
     ) -> Result<Remote, Failure> {
         let (pipeline, config) = reach(settings, server, api_key)?;
+        for one in addresses(server) {
+            no_commands_without_keys(settings, one).await?;
+            refuse_egress_to(one).await;
+        }
         let shop = self.shop(settings)?;
+        // First the jobs, whose crew registers flows and tools: a turn is told at once of a tool that nobody has.
+        let crew = crew(pipeline.clone(), config.clone(), shop, settings).await?;
         let turns = match self.turns {
-            true => crate::turns::crew(pipeline.clone(), config.clone(), settings).await?,
+            true => crate::turns::crew(self, pipeline.clone(), config, settings).await?,
             false => None,
         };
-        let crew = crew(pipeline.clone(), config, shop, settings).await?;
         Ok(Remote { crew, turns, pipeline })
     }
 
@@ -154,6 +201,7 @@ impl Program {
                 settings.text("server.listen")
             ))
         })?;
+        listening::check_plain_http(settings, "server.listen", listen)?;
         // Before the store is opened: a second server must not begin to serve and then find its address taken.
         let listener = TcpListener::bind(listen)
             .await
@@ -168,16 +216,14 @@ impl Program {
         settings: &Settings,
         with_worker: bool,
     ) -> Result<Service, Failure> {
-        let mut judge = judge();
-        let broken = Break::from_environment().map_err(Failure::System)?;
-        if let Some(broken) = broken {
-            broken.insist_on_scratch(settings.text("store.url")).map_err(Failure::System)?;
-            broken.weaken_judge(&mut judge);
-        }
+        self.alterations
+            .check_store(settings.address("store.url").expose())
+            .map_err(Failure::System)?;
+        let tls = listening::tls(settings)?;
+        let url = listening::url(listener.local_addr()?, tls.is_some());
+        let judge = self.alterations.judge(judge().admitting(settings.admissions()));
         let mut opened = open(settings, judge.clone()).await?;
-        if let Some(broken) = broken {
-            opened.store = broken.weaken_store(opened.store);
-        }
+        opened.store = self.alterations.store(opened.store);
         let mut config = settings.engine();
         config.flights = opened.flights;
         let parts = Parts {
@@ -192,20 +238,25 @@ impl Program {
             protect_outage: true,
         };
         let node = Node::start(parts).await?;
+        node.end_sessions_of_dead_processes(Arc::new(is_known_dead_in_this_boot)).await;
         let shop = self.shop(settings)?;
         let options = shop.options.clone();
-        let turns = match with_worker && self.turns {
-            true => crate::turns::crew(node.pipeline.clone(), config.clone(), settings).await?,
-            false => None,
-        };
         let executor = match settings.is_on("pods.executor") {
             true => {
-                Some(crate::executor::start(node.pipeline.clone(), config.clone(), settings).await?)
+                let pipeline = node.pipeline.clone();
+                Some(crate::executor::start(self, pipeline, config.clone(), settings).await?)
             }
             false => None,
         };
         let crew = match with_worker {
-            true => Some(crew(node.pipeline.clone(), config, shop.clone(), settings).await?),
+            true => {
+                Some(crew(node.pipeline.clone(), config.clone(), shop.clone(), settings).await?)
+            }
+            false => None,
+        };
+        // After the jobs, as in a worker of its own.
+        let turns = match with_worker && self.turns {
+            true => crate::turns::crew(self, node.pipeline.clone(), config, settings).await?,
             false => None,
         };
         let house = house(&node.pipeline, &judge, settings, options.clone()).await?;
@@ -219,12 +270,22 @@ impl Program {
             ),
         };
         let address = listener.local_addr()?;
+        OWN_LISTENERS.add(address);
         let server_options = ServerOptions {
             listen: address,
             payload_bytes_max: usize::try_from(settings.number("server.payload_bytes_max"))
                 .unwrap_or(usize::MAX),
             worker_kinds: WORKER_KINDS.map(str::to_owned).to_vec(),
             lease: settings.seconds("worker.lease_seconds"),
+            webhooks: webhooks(settings)?,
+            failed_sign_ins_per_minute: u32::try_from(
+                settings.number("server.failed_sign_ins_per_minute"),
+            )
+            .unwrap_or(u32::MAX),
+            refused_acts_per_minute: u32::try_from(
+                settings.number("server.refused_acts_per_minute"),
+            )
+            .unwrap_or(u32::MAX),
             agents: settings.agents(),
             pods: settings.pods(),
             about: About {
@@ -232,6 +293,8 @@ impl Program {
                 more: executor.as_ref().map(ask_executor).into_iter().collect(),
                 ..about(settings)
             },
+            limits: listening::limits(settings),
+            tls,
             ..ServerOptions::default()
         };
         let key = crate::commands::evidence::signing_key(settings)?;
@@ -239,6 +302,9 @@ impl Program {
         let app = App::with_jobs(node.pipeline.clone(), machines(), server_options, desk);
         let (http_stopper, http_stop) = stopper();
         let routes = tenure_server::router(app.clone());
+        if requires_keys(settings) {
+            app.auth().require();
+        }
         app.auth()
             .protect(address, &node.pipeline)
             .await
@@ -270,6 +336,7 @@ impl Program {
             house,
             submitter,
             address,
+            url,
             http_stopper,
             http,
             intake,
@@ -285,12 +352,16 @@ pub(crate) fn reach(
 ) -> Result<(Pipeline, EngineConfig), Failure> {
     let rt: Rt = Arc::new(TokioRuntime::current());
     let bad = |e: tenure_remote::BadAddress| Failure::System(e.to_string());
-    let store = RemoteStore::new(server, api_key, machines().tables()).map_err(bad)?;
-    let bell = RemoteBell::new(server, api_key, rt.clone()).map_err(bad)?;
+    let tls = client_tls::read(settings)?;
+    let servers = Servers::new(server, api_key, &tls).map_err(bad)?;
+    let store = RemoteStore::at(&servers, machines().tables());
+    let bell = RemoteBell::at(&servers, rt.clone());
     let mut config = settings.engine();
     config.flights = REMOTE_FLIGHTS;
     // Whether anybody outside listens is known to the server, and only to it.
     config.mute = false;
+    // The server keeps them.
+    config.quotas = tenure_kernel::quota::Quotas::default();
     Ok((Pipeline::new(Arc::new(store), Arc::new(bell), rt, &config), config))
 }
 
@@ -298,7 +369,8 @@ pub(crate) fn reach(
 static CALLS: OnceLock<Calls> = OnceLock::new();
 
 /// Kinds of entities that workers in other processes may touch.
-const WORKER_KINDS: [&str; 11] = [
+const WORKER_KINDS: [&str; 12] = [
+    "block_book",
     "worker",
     "job",
     "call",
@@ -399,20 +471,112 @@ fn ask_executor(executor: &Executor) -> AskMore {
 }
 
 fn builtin_tools(settings: &Settings) -> Tools {
-    // What can not be read was refused at start; nobody may then, rather than all.
-    let tenants = Tenants::read(settings.text("tools.command_tenants"))
-        .unwrap_or(Tenants::Only(BTreeSet::new()));
+    let tenants = tenants(settings, "tools.command_tenants");
     tenure_tools::builtin(&BuiltinOptions {
+        http: Some(HttpOptions { egress: egress(settings), ..HttpOptions::default() }),
         llm: Some(llm_options(settings)),
-        command: Some(CommandOptions { tenants, ..CommandOptions::default() }),
+        command: Some(CommandOptions {
+            tenants,
+            sandbox: sandbox(settings),
+            ..CommandOptions::default()
+        }),
         secrets: secrets(settings),
-        ..BuiltinOptions::default()
     })
+}
+
+/// What programs are kept from.
+fn sandbox(settings: &Settings) -> SandboxOptions {
+    let limit = |key: &str| Some(settings.number(key)).filter(|limit| *limit > 0);
+    let mut hidden = paths(settings.text("tools.command_hidden"));
+    hidden.extend(settings.text("store.url").strip_prefix("sqlite:").map(PathBuf::from));
+    hidden.extend(settings.files().into_iter().map(PathBuf::from));
+    for key in ["effects.directory", "evidence.key_file"] {
+        hidden.extend(paths(settings.text(key)));
+    }
+    SandboxOptions {
+        writable: Writable::read(settings.text("tools.command_writable")),
+        hidden,
+        open_files_max: limit("tools.command_files_max"),
+        file_bytes_max: limit("tools.command_file_bytes_max"),
+        memory_bytes_max: limit("tools.command_memory_bytes_max"),
+        processes_max: limit("tools.command_processes_max"),
+        ..SandboxOptions::default()
+    }
+}
+
+/// The secrets by which webhooks are signed.
+fn webhooks(settings: &Settings) -> Result<WebhookSecrets, Failure> {
+    let window = Duration::from_secs(settings.number("webhooks.window_seconds"));
+    let look_up = |name: &str| std::env::var(name).ok();
+    WebhookSecrets::read(settings.text("webhooks.secrets"), window, look_up)
+        .map_err(|why| Failure::System(format!("webhooks.secrets: {why}")))
+}
+
+/// The tenants of a setting. What cannot be read was refused at start; if it were not, nobody would be allowed.
+fn tenants(settings: &Settings, key: &str) -> Tenants {
+    Tenants::read(settings.text(key)).unwrap_or(Tenants::Only(BTreeSet::new()))
+}
+
+/// Whether callers on this machine need a key. A caller without one is of the tenant `default` and must not run programs; and a
+/// program of another tenant runs on this machine, and must not be taken for such a caller.
+fn requires_keys(settings: &Settings) -> bool {
+    let programs = tenants(settings, "tools.command_tenants") != Tenants::Only(BTreeSet::new());
+    settings.is_on("server.require_keys") || programs
+}
+
+fn runs_commands_for_default(settings: &Settings) -> bool {
+    tenants(settings, "tools.command_tenants").contain(DEFAULT_TENANT)
+}
+
+/// Refuses to run programs for the tenant `default` if the server takes requests of that tenant from callers without a key.
+async fn no_commands_without_keys(settings: &Settings, server: &str) -> Result<(), Failure> {
+    if !runs_commands_for_default(settings) {
+        return Ok(());
+    }
+    let shown = Address::from(server);
+    let client = Client::builder().no_proxy().redirect(Policy::none()).timeout(KEYLESS_PROBE);
+    let client = client_tls::read(settings)?
+        .apply(client)
+        .build()
+        .map_err(|e| Failure::System(e.to_string()))?;
+    let asked = client.get(format!("{}/v1/whoami", server.trim_end_matches('/'))).send().await;
+    // A server that does not answer now is asked by nobody without a key either; it starts with settings of its own.
+    match asked.is_ok_and(|answer| answer.status().is_success()) {
+        false => Ok(()),
+        true => Err(Failure::System(format!(
+            "tools.command_tenants lets jobs of the tenant default run programs, and the server {shown} takes jobs of that \
+             tenant from callers without a key: set server.require_keys = true there, or name other tenants here"
+        ))),
+    }
+}
+
+/// How long the server may take to say whether it needs keys.
+const KEYLESS_PROBE: Duration = Duration::from_secs(10);
+
+/// Addresses at which this process listens, and the server that it works for. No tool may connect to them.
+pub(crate) static OWN_LISTENERS: LazyLock<OwnListeners> = LazyLock::new(OwnListeners::default);
+
+/// Where tools may connect to on behalf of tenants.
+fn egress(settings: &Settings) -> Egress {
+    // As above: the strictest policy if it could not be read.
+    let allowed = Egress::read(settings.text("egress.allow")).unwrap_or_default();
+    let proxy = Egress::read_proxy(settings.address("egress.proxy").expose()).unwrap_or_default();
+    allowed.through(proxy).except(OWN_LISTENERS.clone())
+}
+
+/// Refuses tools the server that this worker works for. A name that cannot be resolved now is left out: the worker does not reach
+/// the server either.
+async fn refuse_egress_to(server: &str) {
+    let Ok(url) = reqwest::Url::parse(server) else { return };
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return };
+    if let Ok(addresses) = tokio::net::lookup_host((host.trim_matches(['[', ']']), port)).await {
+        addresses.for_each(|address| OWN_LISTENERS.add(address));
+    }
 }
 
 /// Where secrets are, and which of them the jobs and agents of a tenant may name.
 pub(crate) fn secrets(settings: &Settings) -> Secrets {
-    // As above.
+    // What cannot be read was refused at start.
     Secrets::default().given(Grants::read(settings.text("tools.secrets")).unwrap_or_default())
 }
 
@@ -420,11 +584,13 @@ pub(crate) fn secrets(settings: &Settings) -> Secrets {
 pub(crate) fn llm_options(settings: &Settings) -> LlmOptions {
     let defaults = LlmOptions::default();
     LlmOptions {
-        base_url: Some(settings.text("llm.base_url").to_owned())
+        base_url: Some(settings.address("llm.base_url").expose().to_owned())
             .filter(|u| !u.is_empty())
             .unwrap_or(defaults.base_url.clone()),
         api_key_env: Some(settings.text("llm.api_key_env").to_owned()).filter(|u| !u.is_empty()),
         model: Some(settings.text("llm.model").to_owned()).filter(|u| !u.is_empty()),
+        tenants: tenants(settings, "llm.tenants"),
+        egress: egress(settings),
         ..defaults
     }
 }
@@ -476,6 +642,7 @@ pub struct Service {
     pub submitter: Submitter,
     /// Where it listens.
     pub address: SocketAddr,
+    url: String,
     http_stopper: Stopper,
     http: tokio::task::JoinHandle<Result<(), tenure_server::ServeError>>,
     /// On a store in which applications can leave wishes.
@@ -487,7 +654,7 @@ pub struct Service {
 impl Service {
     /// Its address for browsers and clients.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.url.clone()
     }
 
     /// Takes no more requests, drains the worker, and says goodbye.
@@ -513,6 +680,10 @@ impl Service {
         self.house.stop().await;
         let served = self.http.await.map_err(|e| Failure::System(e.to_string()))?;
         self.node.stop().await;
+        // The last write was the goodbye.
+        if let Err(error) = self.node.pipeline.store().close().await {
+            tracing::warn!(%error, "the store was not closed in order; nothing is lost");
+        }
         served.map_err(|e| Failure::System(e.to_string()))
     }
 }

@@ -1,9 +1,9 @@
 //! The worker for turns of agents: in the process of a server, or in one of its own beside the worker for jobs.
 
 use crate::{
+    Program,
     commands::Failure,
     config::Settings,
-    drill,
     service::{llm_options, secrets},
 };
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use tenure_tools::llm::Llm;
 
 /// Starts it for the targets of the settings; none where there are none.
 pub(crate) async fn crew(
+    program: &Program,
     pipeline: Pipeline,
     config: EngineConfig,
     settings: &Settings,
@@ -31,7 +32,7 @@ pub(crate) async fn crew(
     }
     let model = ChatModel::new(Llm::new(llm_options(settings), secrets(settings)));
     let mut shop = TurnShop::new(Arc::new(model), Arc::new(AsJobs::default()));
-    if let Some(probe) = drill::points::from_environment().map_err(Failure::System)? {
+    if let Some(probe) = program.alterations().probe() {
         shop = shop.with_probe(probe);
     }
     let options = TurnCrewOptions {

@@ -22,9 +22,10 @@
 //! assume.
 //!
 //! Read first: `http::verdict` for what an answer means, `wire` for how it is known whether a request
-//! left, `command::group` for how a program ends. Nothing here decides whether a call is made again.
+//! left, `egress` for where a request may go, `command::group` for how a program ends. Nothing here decides whether a call is made again.
 
 pub mod command;
+mod egress;
 pub mod http;
 pub mod llm;
 pub mod scripted;
@@ -35,6 +36,7 @@ mod text;
 mod wire;
 
 pub use command::{CommandOptions, command};
+pub use egress::{Egress, OwnListeners};
 pub use http::{HttpOptions, http};
 pub use llm::{LlmOptions, llm};
 pub use secrets::Secrets;

@@ -13,9 +13,11 @@
 //!   whether it read us. A connection of its own for each call costs a handshake, and makes the mark true.
 //! - **No retries inside.** The engine counts calls; a client that sends twice by itself would hide one.
 //! - **No redirects inside.** See `http::redirect`.
+//! - **Addresses that a tenant chooses are checked** where the connection is made. See `egress`.
 
+use crate::egress::{Egress, GUARD, Guard, GuardedResolver};
 use bytes::Bytes;
-use reqwest::{Client, Request, Response, Url};
+use reqwest::{Client, ClientBuilder, Proxy, Request, Response, Url};
 use std::{
     error::Error,
     future::Future,
@@ -38,20 +40,37 @@ pub(crate) fn patience(timeout: Duration) -> Duration {
     timeout.saturating_sub((timeout / 10).min(Duration::from_millis(500)))
 }
 
-/// A client whose requests are marked when they may have left.
-pub(crate) fn client(system_proxy: bool) -> Result<Client, ToolError> {
-    let mut builder = Client::builder()
+/// A client for addresses of the operator's settings. Its requests are marked when they may have left.
+pub(crate) fn operator_client(system_proxy: bool) -> Result<Client, ToolError> {
+    let builder = builder();
+    built(if system_proxy { builder } else { builder.no_proxy() })
+}
+
+/// A client for addresses that a tenant chooses: [`Flight::guarded`] requests alone can be sent with it.
+pub(crate) fn tenant_client(egress: &Egress) -> Result<Client, ToolError> {
+    let mut builder = builder().no_proxy().dns_resolver(Arc::new(GuardedResolver));
+    if let Some(proxy) = egress.proxy() {
+        let proxy = Proxy::all(proxy.clone()).map_err(|e| cannot_be_set_up(&e))?;
+        builder = builder.proxy(proxy);
+    }
+    built(builder)
+}
+
+fn builder() -> ClientBuilder {
+    Client::builder()
         .user_agent(concat!("tenure/", env!("CARGO_PKG_VERSION")))
         .pool_max_idle_per_host(0)
         .redirect(reqwest::redirect::Policy::none())
         .retry(reqwest::retry::never())
-        .connector_layer(MarkLayer);
-    if !system_proxy {
-        builder = builder.no_proxy();
-    }
-    builder.build().map_err(|e| {
-        ToolError::Permanent(format!("the HTTP client can not be set up: {}", chain(&e)))
-    })
+        .connector_layer(MarkLayer)
+}
+
+fn built(builder: ClientBuilder) -> Result<Client, ToolError> {
+    builder.build().map_err(|e| cannot_be_set_up(&e))
+}
+
+fn cannot_be_set_up(e: &reqwest::Error) -> ToolError {
+    ToolError::Permanent(format!("the HTTP client cannot be set up: {}", chain(e)))
 }
 
 /// One call on its way: its deadline, its stop, and whether anything has left.
@@ -61,19 +80,44 @@ pub(crate) struct Flight<'a> {
     left: Arc<AtomicBool>,
     /// Names the request in errors; holds nothing secret.
     what: String,
+    /// Checks the addresses, where a tenant chose them.
+    guard: Option<Guard>,
 }
 
 impl<'a> Flight<'a> {
     /// Starts now.
     pub(crate) fn new(ctx: &'a ToolCtx, what: String) -> Self {
         let until = Instant::now() + patience(ctx.timeout);
-        Flight { ctx, until, left: Arc::new(AtomicBool::new(false)), what }
+        Flight { ctx, until, left: Arc::new(AtomicBool::new(false)), what, guard: None }
+    }
+
+    /// Checks every address that is connected to.
+    pub(crate) fn guarded(self, egress: &Egress) -> Self {
+        Flight { guard: Some(egress.guard(&self.ctx.tenant)), ..self }
     }
 
     /// Sends, and returns when status and headers are there.
     pub(crate) async fn send(&self, client: &Client, r: Request) -> Result<Response, ToolError> {
+        let not_allowed = |why| ToolError::Permanent(format!("{}: {why}", self.what));
+        let port = r.url().port_or_known_default().unwrap_or_default();
+        if let Some(guard) = &self.guard {
+            guard.check_url(r.url()).map_err(not_allowed)?;
+        }
         let sent = LEFT.scope(self.left.clone(), client.execute(r));
-        match self.in_time("waiting for an answer", sent).await? {
+        let answered = match &self.guard {
+            None => self.in_time("waiting for an answer", sent).await?,
+            Some(guard) => {
+                let sent = GUARD.scope((guard.clone(), port), sent);
+                let answered = self.in_time("waiting for an answer", sent).await?;
+                if answered.is_err()
+                    && let Some(why) = guard.take_refusal()
+                {
+                    return Err(not_allowed(why));
+                }
+                answered
+            }
+        };
+        match answered {
             Ok(response) => {
                 // Whatever the mark says: who has answered has seen it.
                 self.left.store(true, Ordering::Relaxed);

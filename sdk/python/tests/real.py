@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, TypeVar
 
-from tenure import Client
+from tenure import Client, Tls
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Process")
@@ -22,6 +23,10 @@ BOUND = 120.0
 """Nothing is waited for longer, also on a machine that is busy with other things."""
 FAST = ("worker.lease_seconds=2", "worker.renewal_seconds=0.6", "server.tick_seconds=0.2", "server.pulse_gap_seconds=0.6",
         "executor.backoff=0.05")
+
+
+KEY = "TENURE_API_KEY"
+"""Where the package, and the programs beside this file, look for the key of the server."""
 
 
 def binary() -> str:
@@ -43,29 +48,35 @@ def until(what: str, condition: Callable[[], T], bound: float = BOUND) -> T:
 
 def environment(**more: str) -> dict[str, str]:
     """Without the settings of whoever runs the tests."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TENURE_") or name == KEY}
     return {**kept, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), **more}
 
 
 class RealServer:
-    """`tenure up` on a temporary store."""
+    """`tenure up` on a temporary store. With `programs` its jobs may run programs (some tools of agents do); then it takes no caller
+    without a key."""
 
-    def __init__(self, *sets: str) -> None:
+    def __init__(self, *sets: str, programs: bool = True, tls: Tls | None = None) -> None:
         self.dir = Path(tempfile.mkdtemp(prefix="tenure-py-"))
         self.log = open(self.dir / "server.log", "wb")
         words = [binary(), "up", "--store", f"sqlite:{self.dir / 'store'}", "--set", "server.listen=127.0.0.1:0"]
-        for one in (*FAST, *sets):
+        for one in (*FAST, *(["tools.command_tenants=default"] if programs else []), *sets):
             words += ["--set", one]
         self.process = subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=self.log, stdin=subprocess.DEVNULL, env=environment(), cwd=self.dir
         )
         assert self.process.stdout is not None
         first = self.process.stdout.readline().decode()
-        found = re.search(r"http://[0-9.:]+", first)
+        found = re.search(r"https?://[0-9.:]+", first)
         if found is None:
             raise RuntimeError(f"the server did not say where it listens: {first!r}\n{self.logged()}")
         self.url = found.group(0)
-        self.client = Client(self.url)
+        os.environ[KEY] = json.loads(until("the key", self._key_file))["key"]
+        self.client = Client(self.url, tls=tls)
+
+    def _key_file(self) -> str:
+        file = self.dir / "store" / "admin.key"
+        return file.read_text() if file.exists() else ""
 
     def logged(self) -> str:
         self.log.flush()
@@ -73,6 +84,7 @@ class RealServer:
 
     def close(self) -> None:
         self.client.close()
+        os.environ.pop(KEY, None)
         self.process.kill()
         self.process.wait()
         if self.process.stdout is not None:

@@ -34,7 +34,9 @@ class AgentsStruck(unittest.TestCase):
         self.server = RealServer()
         self.addCleanup(self.server.close)
         self.agents = self.server.client.agents
-        self.outside = Path(self.server.dir) / "outside"
+        # Beside the store no program of the tool `command` creates anything.
+        (self.server.dir / "programs").mkdir()
+        self.outside = self.server.dir / "programs" / "outside"
 
     def process(self, kind: str, targets: list[str], point: str = "") -> AgentProcess:
         process = AgentProcess(self.server.url, self.outside, kind, targets, point)

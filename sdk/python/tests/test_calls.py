@@ -256,9 +256,10 @@ class CallRules(unittest.TestCase):
         self.assertEqual(self.client.get(job.id).output, value)
 
     def test_a_tool_that_nobody_has_ever_registered_fails_early(self) -> None:
-        job = self.call("no.such.tool")
-        self.assertEqual(job.status, "failed")
-        self.assertIn("no.such.tool", str(job.failure))
+        with self.assertRaises(TenureError) as caught:
+            self.call("no.such.tool")
+        self.assertEqual(caught.exception.code, "unknown_tool")
+        self.assertIn("no.such.tool", str(caught.exception))
 
     def test_an_offer_that_can_not_be_used_is_refused_at_the_start(self) -> None:
         @tool(name="two words")

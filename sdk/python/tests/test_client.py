@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import unittest
+from datetime import datetime, timezone
 from unittest import mock
 
-from fake import Drop, FakeServer, Raw
+from fake import Drop, FakeClock, FakeServer, Raw
 from real import BOUND, RealServer, until
-from tenure import AsyncClient, Client, Job, TenureError, Unreachable
+from tenure import AsyncClient, Client, Job, TenureError, Unreachable, tool
+
+
+def giving(value: object) -> dict[str, object]:
+    """The input of the flow `plan` for a job that gives this value."""
+    return {"plan": {"version": 1, "steps": {"a": {"value": value}}, "output": "${{ steps.a.output }}"}}
 
 
 class ClientRules(unittest.TestCase):
@@ -20,7 +27,7 @@ class ClientRules(unittest.TestCase):
         cls.client = cls.server.client
 
     def test_a_job_is_submitted_waited_for_and_read(self) -> None:
-        job = self.client.submit("drill.noops", {"steps": 3}, wait=60)
+        job = self.client.submit("plan", giving(3), wait=60)
         self.assertEqual((job.status, job.output, job.ok, job.existed), ("completed", 3, True, False))
         self.assertEqual(self.client.get(job.id).output, 3)
         self.assertEqual(self.client.wait(job.id, 5).status, "completed")
@@ -28,11 +35,11 @@ class ClientRules(unittest.TestCase):
         self.assertTrue(self.client.steps(job.id))
 
     def test_the_same_key_is_the_same_job_and_with_other_input_an_error(self) -> None:
-        first = self.client.submit("drill.noops", {"steps": 1}, key="k1")
-        again = self.client.submit("drill.noops", {"steps": 1}, key="k1")
+        first = self.client.submit("plan", giving(1), key="k1")
+        again = self.client.submit("plan", giving(1), key="k1")
         self.assertEqual((again.id, again.existed), (first.id, True))
         with self.assertRaises(TenureError) as caught:
-            self.client.submit("drill.noops", {"steps": 2}, key="k1")
+            self.client.submit("plan", giving(2), key="k1")
         self.assertEqual((caught.exception.code, caught.exception.status), ("other_input", 409))
         self.assertEqual(caught.exception.problem["job"], first.id)
 
@@ -41,12 +48,23 @@ class ClientRules(unittest.TestCase):
             self.client.submit("no.such.flow")
         self.assertEqual(caught.exception.code, "unknown_flow")
         with self.assertRaises(TenureError) as caught:
-            self.client.submit("drill.noops", {"steps": 1}, must_end_in=1e12)
+            self.client.submit("plan", giving(1), must_end_in=1e12)
         self.assertEqual(caught.exception.field, "must_end_in_seconds")
         self.assertTrue(caught.exception.detail and caught.exception.fix)
         with self.assertRaises(TenureError) as caught:
-            self.client.submit("drill.noops", {"steps": 1}, no_such_term=1)
+            self.client.submit("plan", giving(1), terms={"no_such_term": 1})
         self.assertIn("no_such_term", str(caught.exception))
+        with self.assertRaises(TypeError):
+            self.client.submit("plan", giving(1), no_such_term=1)  # type: ignore[call-arg]
+
+    def test_a_job_is_found_by_its_key_its_labels_and_its_name(self) -> None:
+        job = self.client.submit("plan", giving(1), key="found by key", labels={"customer": "42", "region": "eu"})
+        self.client.submit("plan", giving(2), labels={"customer": "421"})
+        for which in ({"key": "found by key"}, {"labels": {"customer": "42"}}, {"labels": {"region": "eu", "customer": "42"}}):
+            self.assertEqual([found.id for found in self.client.list(**which)], [job.id], which)  # type: ignore[arg-type]
+        self.assertEqual(list(self.client.list(labels={"customer": "4"})), [])
+        self.assertIn(job.id, [found.id for found in self.client.list(name="PLA")])
+        self.assertEqual(self.client.get(job.id).raw["labels"], {"customer": "42", "region": "eu"})
 
     def test_a_question_is_answered_and_watched(self) -> None:
         job = self.client.submit("ask", {"question": "shall we?"})
@@ -86,15 +104,15 @@ class ClientRules(unittest.TestCase):
         self.assertIn(self.client.discard(failed.id), ("accepted", "already"))
 
     def test_a_listing_goes_over_its_pages(self) -> None:
-        ids = {self.client.submit("drill.noops", {"steps": 1}, wait=60).id for _ in range(7)}
-        listed = [job.id for job in self.client.list(flow="drill.noops", status="completed", page=3)]
+        ids = {self.client.submit("plan", giving(1), wait=60).id for _ in range(7)}
+        listed = [job.id for job in self.client.list(flow="plan", status="completed", page=3)]
         self.assertLessEqual(ids, set(listed))
         self.assertEqual(len(listed), len(set(listed)))
 
     def test_the_same_with_asyncio(self) -> None:
         async def main() -> None:
             async with AsyncClient(self.server.url) as client:
-                jobs = await asyncio.gather(*(client.submit("drill.noops", {"steps": 2}, wait=60) for _ in range(10)))
+                jobs = await asyncio.gather(*(client.submit("plan", giving(2), wait=60) for _ in range(10)))
                 self.assertEqual([job.output for job in jobs], [2] * 10)
                 seen = [event.name async for event in client.watch(jobs[0].id)]
                 self.assertEqual(seen, [event.name async for event in client.events(jobs[0].id)])
@@ -251,6 +269,73 @@ class ClientInTrouble(unittest.TestCase):
     def test_a_server_that_does_not_answer_is_unreachable(self) -> None:
         with Client("http://127.0.0.1:1", retry_for=0.2) as client, self.assertRaises(Unreachable):
             client.get("j")
+
+    def test_a_server_that_never_answered_is_given_up_soon_and_one_that_did_is_not(self) -> None:
+        clock = FakeClock()
+        with mock.patch("tenure._http.time") as time:
+            time.monotonic, time.sleep = clock, clock.advance
+            with Client(self.fake.url) as client:
+                for heard, least, most in ((False, 0.0, 3.0), (True, 10.0, 30.0)):
+                    if heard:
+                        self.fake.next_answers("k", (200, self.JOB))
+                        client.get("k")
+                    self.fake.next_answers("j", *[Drop()] * 200)
+                    began = clock()
+                    with self.assertLogs("tenure", "WARNING") as logged, self.assertRaises(Unreachable):
+                        client.get("j")
+                    self.assertTrue(least <= clock() - began <= most, clock() - began)
+                    self.assertEqual(len([line for line in logged.output if "asked again" in line]), 1, logged.output)
+
+    def test_of_several_servers_the_one_that_answers_is_kept(self) -> None:
+        self.fake.next_answers("j", *[(200, self.JOB)] * 3)
+        for servers in (["http://127.0.0.1:1", self.fake.url], f"http://127.0.0.1:1, {self.fake.url}"):
+            with self.assertLogs("tenure", "WARNING") as logged, Client(servers, retry_for=0) as client:
+                client.get("j")
+                if servers == ["http://127.0.0.1:1", self.fake.url]:
+                    client.get("j")
+            self.assertEqual(len(logged.output), 1, "the dead one was asked once")
+        self.assertEqual(self.fake.connections, 2, "one for each client")
+        with self.assertRaisesRegex(ValueError, "names no server"):
+            Client(" , ")
+
+    def test_a_server_that_fails_is_left_for_the_next(self) -> None:
+        other = FakeServer()
+        self.addCleanup(other.close)
+        self.fake.next_answers("j", (503, {"code": "unavailable"}), Drop())
+        other.next_answers("j", (200, self.JOB), Drop())
+        self.fake.next_answers("k", (200, {**self.JOB, "id": "k"}))
+        with Client([self.fake.url, other.url]) as client:
+            self.assertEqual(client.get("j").id, "j")
+            self.assertEqual((len(self.fake.seen("j")), len(other.seen("j"))), (1, 1))
+            # The other one drops a request, so the first is asked, which drops it too, and then the other again.
+            other.next_answers("j", (200, self.JOB))
+            self.assertEqual(client.get("j").id, "j")
+        with Client([self.fake.url, other.url]) as client:
+            self.assertEqual(client.get("k").id, "k")
+            self.assertEqual(other.seen("k"), [], "one that refuses or answers is not left")
+
+    def test_what_can_be_given_is_typed(self) -> None:
+        for function in (tool, Client.submit, Client.collect, AsyncClient.submit, AsyncClient.collect):
+            given = inspect.signature(function).parameters.values()
+            self.assertFalse([p for p in given if p.kind is p.VAR_KEYWORD], function)
+        for name in ("submit", "collect"):
+            one, two = (inspect.signature(getattr(of, name)).parameters for of in (Client, AsyncClient))
+            self.assertEqual(list(one), list(two))
+
+    def test_the_terms_of_a_submission_are_sent_as_the_server_knows_them(self) -> None:
+        self.fake.next_answers("?", (202, self.JOB), (202, self.JOB))
+        when = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+        with Client(self.fake.url) as client:
+            client.submit("f", start_at=when, gate={"name": "g", "limit": 2}, queue="q", needs=("gpu",), terms={"later": 1})
+            client.submit("f", start_in_seconds=1.6)
+            with self.assertRaisesRegex(ValueError, "no zone"):
+                client.submit("f", start_at=datetime(2026, 3, 1))
+            with self.assertRaisesRegex(TypeError, "a list"):
+                client.submit("f", needs="gpu")
+        first, second = self.fake.seen("?")
+        expected = {"start_at": "2026-03-01T12:00:00+00:00", "gate": {"name": "g", "limit": 2}, "queue": "q", "needs": ["gpu"], "later": 1}
+        self.assertEqual({name: first.get(name) for name in expected}, expected)
+        self.assertEqual((second["start_in_seconds"], "start_at" in second), (2, False))
 
 
 if __name__ == "__main__":

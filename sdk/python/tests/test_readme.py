@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 
 def page(name: str, inside: str) -> str:
     """A page of the checkout, or its copy beside the tests."""
-    for path in (HERE.parent / Path(name).name, HERE.parent / inside):
+    for path in (HERE.parent / name, HERE.parent / inside):
         if path.exists():
             return path.read_text(encoding="utf-8")
     raise FileNotFoundError(f"{name}: run sdk/python/check, or the tests inside of a checkout")
@@ -46,7 +46,9 @@ class Readme(unittest.TestCase):
         self.assertEqual(len(clients), len(printed))
         (self.server.dir / "worker.py").write_text(worker_code)
         env = environment(TENURE_SERVER=self.server.url)
-        worker = subprocess.Popen([sys.executable, "worker.py"], cwd=self.server.dir, env=env)
+        errors = open(self.server.dir / "worker.log", "wb")
+        self.addCleanup(errors.close)
+        worker = subprocess.Popen([sys.executable, "worker.py"], cwd=self.server.dir, env=env, stderr=errors)
         self.addCleanup(lambda: (worker.kill(), worker.wait()))
         until("the tool", lambda: any(tool["name"] == "charge" for tool in self.tools()))
         for code, expected in zip(clients, printed):
@@ -55,6 +57,19 @@ class Readme(unittest.TestCase):
                 [sys.executable, "client.py"], cwd=self.server.dir, env=env, capture_output=True, text=True, timeout=BOUND
             )
             self.assertEqual((said.stdout, said.returncode), (expected, 0), said.stderr)
+        worker.terminate()
+        self.assertEqual(worker.wait(BOUND), 0, "SIGTERM ends it in order")
+        first = (self.server.dir / "worker.log").read_text().splitlines()[0]
+        self.assertEqual(first, f"tenure: a worker for {self.server.url} with the tool charge (Ctrl-C ends it)")
+
+    def test_the_example_of_the_projects_readme_works_as_it_is_printed(self) -> None:
+        (code,) = blocks(page("project/README.md", "../../README.md"), "python")
+        env = environment(TENURE_SERVER=self.server.url)
+        worker = subprocess.Popen([sys.executable, "-c", code], cwd=self.server.dir, env=env, stderr=subprocess.DEVNULL)
+        self.addCleanup(lambda: (worker.kill(), worker.wait()))
+        until("the tool", lambda: any(tool["name"] == "charge" for tool in self.tools()))
+        done = self.server.client.submit("call", {"tool": "charge", "input": {"order": "o-1", "cents": 1250}}, wait=BOUND)
+        self.assertEqual((done.status, done.output["order"]), ("completed", "o-1"), done.why)
         worker.terminate()
         self.assertEqual(worker.wait(BOUND), 0, "SIGTERM ends it in order")
 
@@ -68,7 +83,7 @@ class Protocol(unittest.TestCase):
     has a whole value, that value."""
 
     def setUp(self) -> None:
-        self.server = RealServer()
+        self.server = RealServer(programs=False)
         self.addCleanup(self.server.close)
         self.names = {"SERVER": self.server.url}
 
@@ -232,7 +247,7 @@ class Plain(unittest.TestCase):
         raise FileNotFoundError("sdk/plain: run sdk/python/check, or the tests inside of a checkout")
 
     def test_its_calls_happen_once_also_after_it_was_killed(self) -> None:
-        server = RealServer()
+        server = RealServer(programs=False)
         self.addCleanup(server.close)
         first = self.start(server.url, server.dir)
         until("the tool", lambda: any(tool["name"] == "charge" for tool in server.client._ask("GET", "/v1/tools").body))
@@ -279,7 +294,10 @@ class Plain(unittest.TestCase):
         self.assertEqual(fake.wait_seen("complete", 5)[4]["session"], "s2")
         worker.terminate()
         self.assertEqual(worker.wait(BOUND), 0)
-        self.assertEqual(fake.requests[-1][0], "goodbye")
+        kinds = [kind for kind, _, _ in fake.requests]
+        self.assertEqual(kinds.count("goodbye"), 1)
+        # A renewal that was under way on another connection may arrive after it; nothing else may.
+        self.assertLessEqual(set(kinds[kinds.index("goodbye") + 1:]), {"renew"})
 
 
 if __name__ == "__main__":

@@ -75,6 +75,18 @@ class WorkerRules(unittest.TestCase):
         said = self.fake.wait_seen("complete", 2)[1]
         self.assertEqual(said["result"], {"n": 8, "key": "key-c2", "job": "j1", "number": 1, "not_after": 5})
 
+    def test_a_result_that_no_server_takes_is_said_at_once_and_not_sent(self) -> None:
+        @tool
+        def dump() -> str:
+            return "x" * (40 * 1024 * 1024)
+
+        self.work(dump)
+        self.fake.give("c1", "dump", {})
+        said = self.only("fail")
+        self.assertEqual(said["kind"], "unknown")
+        self.assertIn("at most 16777216 can be kept", said["error"])
+        self.assertEqual(self.fake.seen("complete"), [])
+
     def test_tools_are_declared_with_the_process_behind_them(self) -> None:
         @tool(name="shop.add", class_="idempotent")
         def add(a: int) -> int:
@@ -559,10 +571,11 @@ class WorkerRules(unittest.TestCase):
             called.append(1)
             return len(called)
 
-        self.fake.next_answers("complete", Drop(), (500, {}), GARBAGE, (503, {"code": "indeterminate"}))
+        full = (507, {"code": "disk_full", "detail": "the disk is full"})
+        self.fake.next_answers("complete", Drop(), (500, {}), GARBAGE, (503, {"code": "indeterminate"}), full)
         self.work(count)
         self.fake.give("c", "count")
-        said = self.fake.wait_seen("complete", 5)
+        said = self.fake.wait_seen("complete", 6)
         self.assertTrue(all(body == {"session": "s1", "epoch": 1, "result": 1} for body in said))
         self.assertEqual(called, [1])
 

@@ -54,7 +54,8 @@ fn birth(input: &Input<'_>) -> Result<Decision<AgentEvent>, Undecided> {
     match input {
         Input::Create(body) => match read::<Change>(body) {
             Some(Change::Set { spec, by }) => {
-                Ok(Decision::event(AgentEvent::AgentSet { spec, by }))
+                let version = (!spec.fits_a_head()).then_some(1);
+                Ok(Decision::event(AgentEvent::AgentSet { spec, by, version }))
             }
             _ => Err(Undecided("an agent is born by being set".into())),
         },
@@ -63,7 +64,7 @@ fn birth(input: &Input<'_>) -> Result<Decision<AgentEvent>, Undecided> {
 }
 
 fn read<T: DeserializeOwned>(body: &Body) -> Option<T> {
-    serde_json::from_slice(body.inline()?).ok()
+    tenure_kernel::stored::from_slice(body.inline()?).ok()
 }
 
 /// A decision in the making: what has happened so far is applied at once, so that the next mail finds it.
@@ -192,7 +193,11 @@ impl Desk<'_> {
     fn change(&mut self, change: Change) {
         let removed = self.status == "removed";
         match change {
-            Change::Set { spec, by } => self.say(AgentEvent::AgentSet { spec, by }),
+            Change::Set { spec, by } => {
+                let next = self.cx.version + 1 + self.out.events.len() as u64;
+                let version = (!spec.fits_a_head()).then_some(next);
+                self.say(AgentEvent::AgentSet { spec, by, version });
+            }
             _ if removed => self.note("agent_change: it was removed".into()),
             Change::Pause { by } => self.say(AgentEvent::AgentPaused { by }),
             Change::Resume { by } => self.say(AgentEvent::AgentResumed { by }),

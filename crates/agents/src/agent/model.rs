@@ -44,6 +44,18 @@ pub struct Spec {
     pub profile: Value,
 }
 
+impl Spec {
+    /// Whether a head has room for all of it.
+    pub fn fits_a_head(&self) -> bool {
+        serde_json::to_vec(self).is_ok_and(|b| b.len() <= limits::SPEC_BYTES_MAX)
+    }
+}
+
+fn digest(spec: &Spec) -> String {
+    let bytes = serde_json::to_vec(spec).unwrap_or_default();
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
 /// The turn whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Active {
@@ -64,12 +76,24 @@ pub struct Past {
     pub status: String,
 }
 
+/// Where a large profile is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProfileAt {
+    /// The version of the event that set it.
+    pub version: u64,
+    /// Of the whole [`Spec`], to tell whether another one is the same.
+    pub digest: String,
+}
+
 /// What the head keeps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AgentState {
-    /// What it is.
+    /// What it is. Without its profile, where [`AgentState::profile_at`] says where that is.
     pub spec: Spec,
+    /// Where a profile is that has no room here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile_at: Option<ProfileAt>,
     /// Nothing is dispatched.
     #[serde(skip_serializing_if = "is_default")]
     pub paused: bool,
@@ -92,6 +116,14 @@ pub struct AgentState {
 }
 
 impl AgentState {
+    /// Whether it is this already.
+    pub fn is(&self, spec: &Spec) -> bool {
+        match &self.profile_at {
+            None => self.spec == *spec,
+            Some(at) => at.digest == digest(spec),
+        }
+    }
+
     /// Whether this turn is known here: in line, active or just over.
     pub fn knows(&self, turn: EntityId) -> bool {
         self.active.is_some_and(|a| a.turn == turn)
@@ -139,6 +171,9 @@ pub enum AgentEvent {
         /// Who.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
+        /// The version of this event, where the profile is read from it because a head has no room for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
     },
     /// A turn is in line.
     TurnQueued {
@@ -240,7 +275,13 @@ impl Machine for Agent {
 
     fn apply(state: &mut AgentState, event: &AgentEvent) {
         match event {
-            AgentEvent::AgentSet { spec, .. } => state.spec = (**spec).clone(),
+            AgentEvent::AgentSet { spec, version: None, .. } => {
+                (state.spec, state.profile_at) = ((**spec).clone(), None);
+            }
+            AgentEvent::AgentSet { spec, version: Some(version), .. } => {
+                state.profile_at = Some(ProfileAt { version: *version, digest: digest(spec) });
+                state.spec = Spec { profile: Value::Null, ..(**spec).clone() };
+            }
             AgentEvent::TurnQueued { turn, before } => {
                 state.queue.insert(state.queue.len().saturating_sub(*before), *turn);
             }

@@ -6,7 +6,6 @@ use crate::{
     is_token, limits,
     words::Change,
 };
-use serde_json::json;
 use tenure_engine::amend::amend;
 use tenure_kernel::{
     error::StoreError,
@@ -38,7 +37,7 @@ pub fn check(spec: &Spec, tool_subjects: &[String]) -> Result<(), DeskError> {
         });
     }
     let max = limits::PROFILE_BYTES_MAX;
-    within("the agent", "profile", "PROFILE_BYTES_MAX", &json!(spec), max)?;
+    within("the profile", "profile", "PROFILE_BYTES_MAX", &spec.profile, max)?;
     let profile =
         crate::drive::profile::check(&spec.profile).map_err(|problems| DeskError::Bad {
             field: "profile",
@@ -69,7 +68,7 @@ impl Desk {
         check(&spec, &self.defaults.tool_subjects)?;
         let id = agent_id(tenant, &spec.name);
         self.amend_agent(tenant, id, |state, cx| {
-            let here = state.is_some_and(|s| s.spec == spec) && !is_removed(cx);
+            let here = state.is_some_and(|s| s.is(&spec)) && !is_removed(cx);
             if here {
                 return Ok(Decision::default());
             }

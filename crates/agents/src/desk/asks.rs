@@ -115,6 +115,10 @@ impl Desk {
                 let why = "too many results came before their calls";
                 Err(useless(state, "too_many_early", why))
             }
+            // The same again is known by its id; anything else is a dead letter, which a person can still use.
+            Match::Early if call.is_some_and(|c| state.early.iter().any(|e| e == c)) => {
+                Ok(Outcome::TooLate)
+            }
             Match::Early => Ok(Outcome::Kept),
             Match::Dead(code, why) => Err(useless(state, code, &why)),
         }

@@ -4,8 +4,8 @@
 use super::{
     conversation::{Conversation, INBOX_NOT_EMPTY},
     profile::{
-        DELEGATE, DELEGATE_TIMEOUT, FORK_JOIN, Profile, Run, SUBMIT, ToolDef, delegate_parameters,
-        fork_join_parameters, submit_parameters,
+        DELEGATE, DELEGATE_TIMEOUT, Described, FORK_JOIN, Profile, Run, SUBMIT, ToolDef,
+        delegate_parameters, fork_join_parameters, submit_parameters,
     },
 };
 use crate::{
@@ -22,14 +22,24 @@ use crate::{
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    sync::Arc,
     time::Duration,
 };
 use tenure_kernel::{
+    depth,
     ids::EntityId,
     limits::clip,
     outbox::{Message, Target},
+    runtime::{BoxFuture, Rt},
+    store::Store,
     stream::Body,
 };
+use tenure_schema::{NotChecked, Schema, Violation};
+
+/// How long a person is waited for, where the tool has no time of its own. The turn's own end may come sooner.
+pub const PERSON_TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
+/// Violations of a schema that a model is told.
+const VIOLATIONS_MAX: usize = 5;
 
 /// A tool that the model wants called.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,6 +71,32 @@ pub struct Order<'a> {
 pub trait Jobs: Send + Sync {
     /// The id of the job, and the message that creates it.
     fn job(&self, order: &Order<'_>) -> (EntityId, Message);
+
+    /// Whether a person answers it, who takes longer than a program: it is waited for [`PERSON_TIMEOUT`] unless the tool
+    /// has a time of its own.
+    fn asks_a_person(&self, _run: &Run) -> bool {
+        false
+    }
+
+    /// What is known about the flow or tool of this name.
+    fn described<'a>(
+        &'a self,
+        _store: &'a Arc<dyn Store>,
+        _tenant: &'a str,
+        _run: &'a Run,
+    ) -> BoxFuture<'a, Option<Described>> {
+        Box::pin(std::future::ready(None))
+    }
+
+    /// What is wrong where nobody ever had the flow or tool of this name: a job of it would wait for its end.
+    fn unknown<'a>(
+        &'a self,
+        _store: &'a Arc<dyn Store>,
+        _tenant: &'a str,
+        _run: &'a Run,
+    ) -> BoxFuture<'a, Option<Fault>> {
+        Box::pin(std::future::ready(None))
+    }
 }
 
 /// Reads what a message wants called. Ids that are missing, too long or there twice are given anew, also in the message:
@@ -94,9 +130,8 @@ pub fn read(message: &mut Value, step: u32) -> Vec<Asked> {
         let tool = clip_encoded(name, limits::TOOL_BYTES_MAX + 2);
         let arguments = match &function["arguments"] {
             Value::String(text) if text.trim().is_empty() => Ok(json!({})),
-            Value::String(text) => {
-                serde_json::from_str(text).map_err(|e| format!("the arguments are no JSON: {e}"))
-            }
+            Value::String(text) => depth::read_input(text.as_bytes())
+                .map_err(|e| format!("the arguments cannot be read as JSON: {e}")),
             Value::Null => Ok(json!({})),
             other => Ok(other.clone()),
         };
@@ -143,6 +178,8 @@ pub struct Ground<'a> {
     pub agents: &'a BTreeMap<String, Spec>,
     /// Makes jobs.
     pub jobs: &'a dyn Jobs,
+    /// What [`misfits`] found.
+    pub misfits: &'a BTreeMap<String, Fault>,
     /// It is the last step: only what ends the turn is called.
     pub last_step: bool,
 }
@@ -276,20 +313,62 @@ pub fn held_back(ground: &Ground<'_>, talk: &Conversation) -> Option<NewWait> {
     })
 }
 
-/// Arguments that fit their schema.
+/// Arguments of a built-in tool that fit its schema, which is ours.
 fn checked(one: &Asked, schema: &Value) -> Result<Value, Answer> {
     let arguments = one.arguments.clone().map_err(|why| refused("bad_request", why))?;
-    let validator =
-        jsonschema::validator_for(schema).map_err(|e| refused("bad_request", e.to_string()))?;
-    let wrong: Vec<String> = validator
-        .iter_errors(&arguments)
-        .map(|e| format!("{}: {e}", e.instance_path()))
-        .take(5)
-        .collect();
-    match wrong.is_empty() {
-        true => Ok(arguments),
-        false => Err(refused("bad_request", wrong.join("; "))),
+    let schema = Schema::stored(schema).map_err(|e| refused("bad_request", e.to_string()))?;
+    match misfit(schema.check(&arguments, VIOLATIONS_MAX)) {
+        None => Ok(arguments),
+        Some(why) => Err(refused("bad_request", why)),
     }
+}
+
+fn misfit(found: Result<Vec<Violation>, NotChecked>) -> Option<String> {
+    match found {
+        Ok(none) if none.is_empty() => None,
+        Ok(some) => Some(some.iter().map(Violation::to_string).collect::<Vec<_>>().join("; ")),
+        Err(why) => Some(why.to_string()),
+    }
+}
+
+/// What is wrong with calls to the profile's own tools, by the id of the call: nobody has what runs them, or the arguments do
+/// not fit. The schemas are a tenant's, so they are checked on another thread where it takes long, and by a deadline for all
+/// calls of the step.
+pub async fn misfits(
+    (rt, store): (&Rt, &Arc<dyn Store>),
+    tenant: &str,
+    jobs: &dyn Jobs,
+    profile: &Profile,
+    asked: &[Asked],
+) -> BTreeMap<String, Fault> {
+    let mut schemas: BTreeMap<&str, Result<Schema, String>> = BTreeMap::new();
+    let mut found = BTreeMap::new();
+    let end = rt.mono() + tenure_schema::DEADLINE;
+    for one in asked {
+        let (Ok(arguments), Some(tool)) = (&one.arguments, profile.tool(&one.tool)) else {
+            continue;
+        };
+        if let Some(fault) = jobs.unknown(store, tenant, &tool.run).await {
+            found.insert(one.call.clone(), fault);
+            continue;
+        }
+        let bad = |message| Fault { code: "bad_request".to_owned(), message };
+        if rt.mono() >= end {
+            found.insert(one.call.clone(), bad(NotChecked::Late.to_string()));
+            continue;
+        }
+        let compile = || Schema::stored(&tool.parameters).map_err(|e| e.to_string());
+        let wrong = match schemas.entry(tool.name.as_str()).or_insert_with(compile) {
+            Ok(schema) => misfit(schema.check_beside(rt, tenant, arguments, VIOLATIONS_MAX).await),
+            // What an older version accepted and this one cannot follow refuses nothing: the tool checks for itself.
+            Err(why) => {
+                tracing::warn!(tool = tool.name, why, "arguments are not checked");
+                None
+            }
+        };
+        found.extend(wrong.map(|why| (one.call.clone(), bad(why))));
+    }
+    found
 }
 
 /// The time of a wait, and by when whoever is asked has to end. A turn without a rule for it waits as long as it can.
@@ -306,8 +385,15 @@ fn call(
     place: usize,
     ordinal: u32,
 ) -> Result<Made, Answer> {
-    let arguments = checked(one, &tool.parameters)?;
-    let (_, must_end_in_ms) = times(ground, tool.timeout_ms);
+    let arguments = one.arguments.clone().map_err(|why| refused("bad_request", why))?;
+    if let Some(fault) = ground.misfits.get(&one.call) {
+        return Err(refused(&fault.code, &fault.message));
+    }
+    let own = tool.timeout_ms.or_else(|| {
+        let person = ground.jobs.asks_a_person(&tool.run);
+        person.then(|| u64::try_from(PERSON_TIMEOUT.as_millis()).unwrap_or(u64::MAX))
+    });
+    let (_, must_end_in_ms) = times(ground, own);
     let how = match &tool.run {
         run @ (Run::Flow { .. } | Run::Tool(_)) => {
             let order = Order { run, arguments, turn: ground.turn, ordinal, must_end_in_ms };
@@ -345,7 +431,7 @@ fn call(
             Message { to, kind: "tool_call".into(), body: Body::json(&body) }
         })),
     };
-    Ok((how, tool.timeout_ms, tool.after))
+    Ok((how, own, tool.after))
 }
 
 /// What a bus carries whole, less what stands around the arguments.

@@ -3,12 +3,14 @@
 
 use super::profile::Profile;
 use crate::{
+    limits,
     turn::model::{Applied, Dead, TurnEvent},
     words::{After, EndStatus, ToolResult, ToolStatus, kinds},
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use tenure_kernel::ids::EntityId;
+use tenure_tools::llm::message;
 
 /// A finished step.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +45,23 @@ pub struct Conversation {
     pub early: BTreeMap<String, ToolResult>,
     /// Under which ids they lie in the inbox.
     pub early_items: BTreeMap<String, String>,
+    /// About how many bytes all of it has.
+    pub bytes: usize,
+}
+
+/// Why a turn fails whose conversation is too large.
+pub const TOO_LARGE: &str = "conversation_too_large";
+
+/// About how many bytes a value has as JSON.
+fn weight(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 8,
+        Value::String(text) => text.len() + 8,
+        Value::Array(items) => items.iter().map(weight).sum::<usize>() + 8,
+        Value::Object(members) => {
+            members.iter().map(|(name, value)| name.len() + weight(value) + 8).sum::<usize>() + 8
+        }
+    }
 }
 
 /// The code of an answer to [`SUBMIT`](super::profile::SUBMIT) while results were there that the model had not seen.
@@ -51,6 +70,15 @@ pub const INBOX_NOT_EMPTY: &str = "inbox_not_empty";
 impl Conversation {
     /// Takes one event in.
     pub fn take(&mut self, event: &TurnEvent) {
+        self.bytes += match event {
+            TurnEvent::TurnCreated(new) => new.messages.iter().map(weight).sum(),
+            TurnEvent::StepFinished(done) => weight(&done.message),
+            TurnEvent::ResultApplied(applied) | TurnEvent::WaitTimedOut(applied) => {
+                weight(&applied.result)
+            }
+            TurnEvent::ResultKept { result, .. } => weight(&result.result),
+            _ => 0,
+        };
         match event {
             TurnEvent::TurnCreated(new) => self.said.clone_from(&new.messages),
             TurnEvent::StepStarted { profile, .. } if !profile.is_null() => {
@@ -101,10 +129,34 @@ impl Conversation {
         letters.collect()
     }
 
-    /// Results that lie elsewhere and were not read yet.
-    pub fn unread(&mut self) -> impl Iterator<Item = (&mut Applied, EntityId)> {
-        let results = self.steps.iter_mut().flat_map(|s| s.results.iter_mut());
-        results.filter_map(|r| r.read_from.map(|from| (r, from)))
+    /// Where the first result lies that was not read yet.
+    pub fn unread(&self) -> Option<EntityId> {
+        self.steps.iter().flat_map(|s| &s.results).find_map(|r| r.read_from)
+    }
+
+    /// Puts in place what lay there.
+    pub fn put(&mut self, from: EntityId, content: Value) {
+        let mut results = self.steps.iter_mut().flat_map(|s| s.results.iter_mut());
+        if let Some(result) = results.find(|r| r.read_from == Some(from)) {
+            self.bytes += weight(&content);
+            result.result = content;
+            result.read_from = None;
+        }
+    }
+
+    /// Whether it has more than [`limits::CONVERSATION_BYTES_MAX`]: then there is no next step, and the turn fails with
+    /// [`TOO_LARGE`]. What is read of it may be only the beginning.
+    pub fn is_too_large(&self) -> bool {
+        self.bytes > limits::CONVERSATION_BYTES_MAX
+    }
+
+    /// The same in words.
+    pub fn too_large(&self) -> String {
+        let (max, steps) = (limits::CONVERSATION_BYTES_MAX, self.steps.len());
+        format!(
+            "what was said in {steps} steps has more than {max} bytes (CONVERSATION_BYTES_MAX): let tools give shorter results, \
+             or take fewer steps (max_steps)"
+        )
     }
 
     /// The end, where the results of the last step are one that the machine could not bring about: it was too large for
@@ -154,20 +206,29 @@ impl Conversation {
         }
         all.extend(self.said.iter().cloned());
         for step in &self.steps {
-            all.push(step.message.clone());
-            let calls = step.message["tool_calls"].as_array().map_or(&[][..], Vec::as_slice);
-            for (n, call) in calls.iter().enumerate() {
+            let mut said = message::sent_back(&step.message);
+            let mut answers = Vec::new();
+            let made = said.get_mut("tool_calls").and_then(Value::as_array_mut);
+            for (n, call) in made.into_iter().flatten().enumerate() {
                 let wait = format!("{}.{}", step.number, n + 1);
-                let content =
-                    step.results.iter().find(|r| r.wait == wait).map_or_else(String::new, told);
-                all.push(json!({ "role": "tool", "tool_call_id": call["id"], "content": content }));
+                let result = step.results.iter().find(|r| r.wait == wait);
+                if let Some(result) = result {
+                    // What cannot hold an id has one all the same.
+                    call["id"] = json!(result.call);
+                }
+                let content = result.map_or_else(String::new, told);
+                let id = &call["id"];
+                answers.push(json!({ "role": "tool", "tool_call_id": id, "content": content }));
             }
-            if let (true, Some(shown)) = (calls.is_empty(), step.results.first()) {
-                all.push(note(&format!("This did not end your turn. {}", told(shown))));
-            } else if calls.is_empty() {
-                let last = profile.last_tool();
-                all.push(note(&format!("This did not end your turn. End it by calling {last}.")));
+            all.push(said);
+            if answers.is_empty() {
+                let what = match step.results.first() {
+                    Some(shown) => told(shown),
+                    None => format!("End it by calling {}.", profile.last_tool()),
+                };
+                answers.push(note(&format!("This did not end your turn. {what}")));
             }
+            all.append(&mut answers);
         }
         let last = profile.last_tool();
         match self.steps_left(profile) {
@@ -224,6 +285,30 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_is_counted_and_has_a_limit() {
+        let mut talk = Conversation::default();
+        let message = |bytes: usize| json!("x".repeat(bytes));
+        let said = |step, message| TurnEvent::StepFinished(StepDone::new(step, message));
+        // A text counts for its bytes and eight more, and so does a result. This result has four bytes and is then read.
+        talk.take(&said(1, message(limits::CONVERSATION_BYTES_MAX - 8 - 12 - 10)));
+        let from = EntityId::fixed(7, 7);
+        let elsewhere =
+            Applied { read_from: Some(from), ..applied("1.1", "a", ToolStatus::Success) };
+        talk.take(&TurnEvent::ResultApplied(elsewhere));
+        assert_eq!(talk.unread(), Some(from));
+        talk.put(from, message(2));
+        assert_eq!((talk.unread(), talk.bytes), (None, limits::CONVERSATION_BYTES_MAX));
+        assert!(!talk.is_too_large());
+        talk.put(from, message(2));
+        assert_eq!(talk.bytes, limits::CONVERSATION_BYTES_MAX, "it was read once");
+        let mut over = talk.clone();
+        over.bytes += 1;
+        assert!(over.is_too_large());
+        talk.take(&said(2, Value::Null));
+        assert!(talk.is_too_large() && talk.too_large().contains("2 steps"));
+    }
+
+    #[test]
     fn results_stand_behind_the_step_that_asked_in_its_order() {
         let mut talk = Conversation {
             said: vec![json!({"role": "user", "content": "go"})],
@@ -232,7 +317,7 @@ mod tests {
         let calls = json!([{ "id": "a" }, { "id": "b" }]);
         for step in [1, 2] {
             let message = json!({ "role": "assistant", "tool_calls": calls });
-            talk.take(&TurnEvent::StepFinished(StepDone { step, message, usage: Value::Null }));
+            talk.take(&TurnEvent::StepFinished(StepDone::new(step, message)));
             talk.take(&TurnEvent::ResultApplied(applied(
                 &format!("{step}.2"),
                 "b",
@@ -252,6 +337,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_model_said_is_sent_back_in_the_form_of_the_protocol() {
+        let mut talk = Conversation {
+            said: vec![json!({"role": "user", "content": "go"})],
+            ..Conversation::default()
+        };
+        let mut message = json!({ "role": "assistant", "reasoning_content": "hm", "content": [{ "type": "text", "text": "a" }],
+            "tool_calls": [{ "function": { "name": "look up!", "arguments": { "a": 1 } } }, "nonsense"] });
+        let asked = super::super::calls::read(&mut message, 1);
+        talk.take(&TurnEvent::StepFinished(StepDone::new(1, message)));
+        for (n, one) in asked.iter().enumerate() {
+            let applied = applied(&format!("1.{}", n + 1), &one.call, ToolStatus::Failed);
+            talk.take(&TurnEvent::ResultApplied(applied));
+        }
+        let messages = talk.messages(&Profile::default());
+        let request = json!({ "model": "m", "messages": messages });
+        assert_eq!(tenure_tools::scripted::violations(&request), [""; 0]);
+        let ids: Vec<&str> = messages.iter().filter_map(|m| m["tool_call_id"].as_str()).collect();
+        assert_eq!(ids, ["call_1_1", "call_1_2"]);
+        assert_eq!(messages[1]["tool_calls"][1]["id"], "call_1_2");
+    }
+
+    #[test]
     fn the_last_steps_are_told() {
         let mut talk = Conversation::default();
         let profile = Profile { max_steps: 3, ..Profile::default() };
@@ -264,7 +371,7 @@ mod tests {
                     .unwrap_or_default(),
             );
             let message = json!({ "role": "assistant", "content": "hm" });
-            talk.take(&TurnEvent::StepFinished(StepDone { step, message, usage: Value::Null }));
+            talk.take(&TurnEvent::StepFinished(StepDone::new(step, message)));
         }
         assert!(
             notes[0].is_empty()

@@ -10,7 +10,7 @@
 use super::{
     answer::{self, Follows},
     calls::{self, Ground, Jobs},
-    conversation::Conversation,
+    conversation::{self, Conversation},
     load,
     model::Reply,
     profile::{self, Profile},
@@ -145,8 +145,9 @@ pub async fn targets_of(
 ) -> Result<Vec<String>, StoreError> {
     let records = pipeline.store().stream(session, 1, 1).await?;
     let first = records.first().and_then(|r| r.events().ok()?.into_iter().next());
-    let body: Value =
-        first.and_then(|e| serde_json::from_slice(e.body.inline()?).ok()).unwrap_or_default();
+    let body: Value = first
+        .and_then(|e| tenure_kernel::stored::from_slice(e.body.inline()?).ok())
+        .unwrap_or_default();
     let names = body["targets"].as_array().cloned().unwrap_or_default();
     Ok(names.iter().filter_map(|n| n.as_str().map(str::to_owned)).collect())
 }
@@ -260,16 +261,12 @@ impl Far {
                     }
                 }
                 Said::Finish(status, result, message) => {
-                    let done = message.clone().map(|message| StepDone {
-                        step: state.step,
-                        message,
-                        usage: Value::Null,
-                    });
+                    let done = message.clone().map(|m| StepDone::new(state.step, m));
                     let decision = act::finish(&state, &hand.cx(), done, *status, result.clone());
                     Follows { decision, parks: false }
                 }
                 Said::Fail(fault) => {
-                    let decision = act::fail(&state, &hand.cx(), fault.clone());
+                    let decision = act::fail(&state, &hand.cx(), None, fault.clone());
                     Follows { decision, parks: false }
                 }
                 Said::Release(why) => {
@@ -343,7 +340,7 @@ impl Far {
             Said::Release(_) => {
                 let error = state.outcome.as_ref().and_then(|o| o.error.as_ref());
                 let ended = error.is_some_and(|e| e.code == "given_back_too_often");
-                ended || (hand.head.epoch == epoch + 1 && status == "ready")
+                ended || (Some(hand.head.epoch) == epoch.checked_add(1) && status == "ready")
             }
         };
         if again {
@@ -505,17 +502,25 @@ impl Hand<'_> {
         let store = self.far.pipeline.store().clone();
         load::fetch(&store, &mut self.talk).await?;
         let (state, cx) = (self.state()?, self.cx());
-        let decision = if let Some(ends) = self.talk.ends() {
+        let decision = if self.talk.is_too_large() {
+            let (code, message) = (conversation::TOO_LARGE.to_owned(), self.talk.too_large());
+            act::fail(&state, &cx, None, Fault { code, message })
+        } else if let Some(ends) = self.talk.ends() {
             act::finish(&state, &cx, None, ends.status, ends.content)
         } else {
             match self.profile().await? {
                 Err((code, message)) => {
-                    act::fail(&state, &cx, Fault { code: code.to_owned(), message })
+                    act::fail(&state, &cx, None, Fault { code: code.to_owned(), message })
                 }
                 Ok((profile, _)) if self.talk.steps_left(&profile) == 0 => {
                     let message =
                         format!("{} steps, and the turn has not ended", profile.max_steps);
-                    act::fail(&state, &cx, Fault { code: "max_steps_exceeded".into(), message })
+                    act::fail(
+                        &state,
+                        &cx,
+                        None,
+                        Fault { code: "max_steps_exceeded".into(), message },
+                    )
                 }
                 Ok((profile, copy)) => {
                     let timeout = profile.step_timeout.min(self.left());
@@ -540,15 +545,18 @@ impl Hand<'_> {
             Some(value) => (value.clone(), Value::Null),
             None => {
                 let state = self.state()?;
-                let agent = load::agent_at(self.far.pipeline.store(), state.agent).await?;
+                let (store, tenant) = (self.far.pipeline.store(), &self.head.tenant);
+                let agent = load::agent(store, tenant, &state.agent_name).await?;
                 let Some(agent) = agent else {
                     let why = format!("there is no agent {:?} any more", state.agent_name);
                     return Ok(Err(("unknown_agent", why)));
                 };
-                (agent.spec.profile.clone(), agent.spec.profile)
+                let jobs = &*self.far.jobs;
+                let value = load::described(store, tenant, jobs, agent.spec.profile).await;
+                (value.clone(), value)
             }
         };
-        let profile = profile::check(&value).map_err(|why| ("bad_profile", why.join("; ")));
+        let profile = profile::recorded(&value).map_err(|why| ("bad_profile", why.join("; ")));
         Ok(profile.map(|p| (p, copy)))
     }
 
@@ -557,7 +565,7 @@ impl Hand<'_> {
         load::fetch(&self.far.pipeline.store().clone(), &mut self.talk).await?;
         let state = self.state()?;
         let value = self.talk.profile.clone().unwrap_or_default();
-        let Ok(profile) = profile::check(&value) else { return Ok(None) };
+        let Ok(profile) = profile::recorded(&value) else { return Ok(None) };
         let last_step = self.talk.steps_left(&profile) == 1;
         let results = self.talk.steps.last().map_or(&[][..], |s| &s.results);
         Ok(Some(Handed {
@@ -598,6 +606,9 @@ impl Hand<'_> {
             let found = load::agent(self.far.pipeline.store(), &self.head.tenant, &name).await?;
             agents.extend(found.map(|a| (name, a.spec)));
         }
+        let with = (self.far.pipeline.rt(), self.far.pipeline.store());
+        let (tenant, jobs) = (&self.head.tenant, &*self.far.jobs);
+        let misfits = calls::misfits(with, tenant, jobs, &profile, &asked).await;
         let ground = Ground {
             turn: self.head.id,
             tenant: &self.head.tenant,
@@ -607,6 +618,7 @@ impl Hand<'_> {
             profile: &profile,
             agents: &agents,
             jobs: &*self.far.jobs,
+            misfits: &misfits,
             last_step: self.talk.steps_left(&profile) == 1,
         };
         Ok(Ok(answer::follows(&ground, &self.cx(), &self.talk, reply)))

@@ -1,6 +1,6 @@
 //! Reading what a worker needs: a turn's history, agents, and results that were too large for mail.
 
-use super::{conversation::Conversation, profile};
+use super::{calls::Jobs, conversation::Conversation, profile};
 use crate::{
     agent::{Agent, AgentEvent, AgentState, agent_id},
     turn::model::{Turn, TurnState},
@@ -24,7 +24,8 @@ fn corrupt(why: impl ToString) -> StoreError {
     StoreError::Corrupt(why.to_string())
 }
 
-/// What was said in a turn. A fresh one has said nothing after its first record.
+/// What was said in a turn, or its beginning where that is [too large](Conversation::is_too_large). A fresh one has said nothing
+/// after its first record.
 pub async fn conversation(
     store: &Arc<dyn Store>,
     id: EntityId,
@@ -43,6 +44,9 @@ pub async fn conversation(
                     talk.take(&read);
                 }
             }
+            if talk.is_too_large() {
+                return Ok(talk);
+            }
         }
         match page.last() {
             Some(last) if !fresh && page.len() == limit => from = last.last() + 1,
@@ -60,6 +64,21 @@ pub async fn agent(
     agent_at(store, agent_id(tenant, name)).await
 }
 
+/// The profile of an agent as a turn takes it: tools that name only their flow or tool get what the catalogue knows about them.
+pub async fn described(
+    store: &Arc<dyn Store>,
+    tenant: &str,
+    jobs: &dyn Jobs,
+    mut profile: Value,
+) -> Value {
+    let mut known = Vec::new();
+    for (n, run) in profile::undescribed(&profile) {
+        known.extend(jobs.described(store, tenant, &run).await.map(|d| (n, d)));
+    }
+    profile::describe(&mut profile, known);
+    profile
+}
+
 /// An agent by id.
 pub async fn agent_at(
     store: &Arc<dyn Store>,
@@ -69,7 +88,29 @@ pub async fn agent_at(
     if head.status.name() == "removed" || head.kind() != "agent" {
         return Ok(None);
     }
-    decode_state::<Agent>(&head.state).map(Some).map_err(corrupt)
+    let mut state = decode_state::<Agent>(&head.state).map_err(corrupt)?;
+    state.spec.profile = profile_of(store, id, &mut state).await?;
+    Ok(Some(state))
+}
+
+/// The profile of an agent: from its head, or from the event that set it.
+pub async fn profile_of(
+    store: &Arc<dyn Store>,
+    id: EntityId,
+    state: &mut AgentState,
+) -> Result<Value, StoreError> {
+    let Some(at) = &state.profile_at else { return Ok(state.spec.profile.take()) };
+    for record in store.stream(id, at.version, 1).await? {
+        for event in events::of_record(store, &record).await? {
+            let read = decode_event::<Agent>(&event.name, &event.body).map_err(corrupt)?;
+            if let Some(AgentEvent::AgentSet { spec, version, .. }) = read
+                && version == Some(at.version)
+            {
+                return Ok(spec.profile);
+            }
+        }
+    }
+    Err(corrupt(format!("agent {id}: no profile in version {}", at.version)))
 }
 
 /// Pages of an agent's history that are read in search of what it was.
@@ -88,12 +129,12 @@ pub async fn tells(
     };
     let mut missing = subjects.to_vec();
     let strike = |missing: &mut Vec<String>, value: &Value| {
-        if let Ok(profile) = profile::check(value) {
+        if let Ok(profile) = profile::recorded(value) {
             missing.retain(|s| profile.subjects().all(|told| told != s));
         }
     };
-    let now = decode_state::<Agent>(&head.state).map_err(corrupt)?;
-    strike(&mut missing, &now.spec.profile);
+    let mut now = decode_state::<Agent>(&head.state).map_err(corrupt)?;
+    strike(&mut missing, &profile_of(store, agent, &mut now).await?);
     let mut before = head.version + 1;
     for _ in 0..PAGES_BACK {
         if missing.is_empty() || before <= 1 {
@@ -144,7 +185,8 @@ async fn last_word(store: &Arc<dyn Store>, id: EntityId) -> Result<Value, StoreE
     let records = store.stream(id, head.version, 1).await?;
     let Some(record) = records.last() else { return Ok(Value::Null) };
     for event in events::of_record(store, record).await?.iter().rev() {
-        let Some(said) = event.body.inline().and_then(|b| serde_json::from_slice::<Value>(b).ok())
+        let Some(said) =
+            event.body.inline().and_then(|b| tenure_kernel::stored::from_slice::<Value>(b).ok())
         else {
             continue;
         };
@@ -156,11 +198,11 @@ async fn last_word(store: &Arc<dyn Store>, id: EntityId) -> Result<Value, StoreE
     Ok(Value::Null)
 }
 
-/// Results that lie elsewhere are put in place.
+/// Results that lie elsewhere are put in place, until all of them are or it is [too large](Conversation::is_too_large).
 pub async fn fetch(store: &Arc<dyn Store>, talk: &mut Conversation) -> Result<(), StoreError> {
-    for (result, from) in talk.unread() {
-        result.result = delivered_by(store, from).await?;
-        result.read_from = None;
+    while let Some(from) = talk.unread().filter(|_| !talk.is_too_large()) {
+        let content = delivered_by(store, from).await?;
+        talk.put(from, content);
     }
     Ok(())
 }

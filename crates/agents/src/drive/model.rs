@@ -25,6 +25,8 @@ pub struct Reply {
     pub message: Value,
     /// Tokens and the like.
     pub usage: Value,
+    /// Why the answer ended, in the words of the protocol: `stop`, `tool_calls`, `length`, `content_filter`, …
+    pub finish_reason: Option<String>,
 }
 
 /// Why there is none.
@@ -76,9 +78,14 @@ impl Model for ChatModel {
                     NoReply::Transient(why, after)
                 }
             })?;
+            if said.finish_reason.as_deref() == Some("error") {
+                let why = "the model server broke its answer off (finish_reason error)";
+                return Err(NoReply::Transient(why.to_owned(), None));
+            }
             let mut message = said.response["choices"][0]["message"].clone();
             message["role"] = json!("assistant");
-            Ok(Reply { message, usage: said.response["usage"].clone() })
+            let (usage, finish_reason) = (said.response["usage"].clone(), said.finish_reason);
+            Ok(Reply { message, usage, finish_reason })
         })
     }
 }

@@ -18,7 +18,7 @@ pub const FORK_JOIN: &str = "fork_join";
 pub const MAX_STEPS: u32 = 8;
 /// The most that a profile may ask for.
 const MAX_STEPS_MAX: u64 = 1_000;
-/// How long a model may take for one step, tries included.
+/// How long a model may take for one step, all tries included.
 pub const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 const STEP_TIMEOUT_SECONDS_MAX: u64 = 3_600;
 /// How long another agent is waited for, unless the call says otherwise.
@@ -88,8 +88,11 @@ pub struct Profile {
     pub instructions: String,
     /// Steps of a turn.
     pub max_steps: u32,
-    /// How long the model may take for a step.
+    /// How long the model may take for a step, all tries included.
     pub step_timeout: Duration,
+    /// How long one try may take; half of a step unless the profile says otherwise. A request that hangs is given up then
+    /// and made again.
+    pub try_timeout: Option<Duration>,
     /// The turn ends with this tool and with nothing else.
     pub must_end_with: Option<String>,
     /// Its tools, beside the built-in ones.
@@ -105,6 +108,7 @@ impl Default for Profile {
             instructions: String::new(),
             max_steps: MAX_STEPS,
             step_timeout: STEP_TIMEOUT,
+            try_timeout: None,
             must_end_with: None,
             tools: Vec::new(),
             delegates: Vec::new(),
@@ -116,6 +120,11 @@ impl Profile {
     /// Whether it may ask this agent by its own choice.
     pub fn may_ask(&self, agent: &str) -> bool {
         self.delegates.iter().any(|d| d == "*" || d == agent)
+    }
+
+    /// See [`Profile::try_timeout`].
+    pub fn one_try(&self) -> Duration {
+        self.try_timeout.unwrap_or(self.step_timeout / 2)
     }
 
     /// A tool by name.
@@ -210,7 +219,17 @@ pub fn fork_join_parameters() -> Value {
 
 /// Reads a profile. All problems at once, each with its place.
 pub fn check(profile: &Value) -> Result<Profile, Vec<String>> {
-    let mut reader = Reader::default();
+    read(profile, true)
+}
+
+/// Reads a profile that is on record. The schemas of its tools were judged when it was set, perhaps by an older version: they
+/// are not judged again.
+pub fn recorded(profile: &Value) -> Result<Profile, Vec<String>> {
+    read(profile, false)
+}
+
+fn read(profile: &Value, judges_schemas: bool) -> Result<Profile, Vec<String>> {
+    let mut reader = Reader { problems: Vec::new(), judges_schemas };
     let read = reader.profile(profile);
     match reader.problems.is_empty() {
         true => Ok(read),
@@ -218,9 +237,9 @@ pub fn check(profile: &Value) -> Result<Profile, Vec<String>> {
     }
 }
 
-#[derive(Default)]
 struct Reader {
     problems: Vec<String>,
+    judges_schemas: bool,
 }
 
 impl Reader {
@@ -272,7 +291,8 @@ impl Reader {
             return profile;
         }
         let size = value.to_string().len();
-        if size > limits::PROFILE_BYTES_MAX {
+        // What is on record has the schemas of the catalogue in it.
+        if self.judges_schemas && size > limits::PROFILE_BYTES_MAX {
             self.bad("", format!("{size} bytes, the limit is {}", limits::PROFILE_BYTES_MAX));
         }
         let known = [
@@ -280,6 +300,7 @@ impl Reader {
             "instructions",
             "max_steps",
             "step_timeout_seconds",
+            "try_timeout_seconds",
             "must_end_with",
             "tools",
             "delegates",
@@ -297,6 +318,12 @@ impl Reader {
         let place = "step_timeout_seconds";
         if let Some(n) = self.number(place, map.get(place), STEP_TIMEOUT_SECONDS_MAX) {
             profile.step_timeout = Duration::from_secs(n);
+        }
+        let place = "try_timeout_seconds";
+        let seconds = self.number(place, map.get(place), STEP_TIMEOUT_SECONDS_MAX);
+        profile.try_timeout = seconds.map(Duration::from_secs);
+        if profile.try_timeout.is_some_and(|t| t > profile.step_timeout) {
+            self.bad(place, "one try may not take longer than the step (step_timeout_seconds)");
         }
         if let Some(tools) = map.get("tools") {
             profile.tools = self.tools(tools);
@@ -420,11 +447,12 @@ impl Reader {
         let parameters = map.get("parameters").cloned().unwrap_or_else(nothing);
         match parameters.is_object() {
             false => self.bad(&format!("{at}.parameters"), "it has to be a JSON schema"),
-            true => {
-                if let Err(e) = jsonschema::validator_for(&parameters) {
-                    self.bad(&format!("{at}.parameters"), format!("it is no JSON schema: {e}"));
+            true if self.judges_schemas => {
+                if let Err(e) = tenure_schema::Schema::new(&parameters) {
+                    self.bad(&format!("{at}.parameters"), format!("{e}; {}", e.fix()));
                 }
             }
+            true => {}
         }
         let after = match map.get("after_execution").map(Value::as_str) {
             None | Some(Some("suspend")) => After::Suspend,
@@ -489,6 +517,49 @@ impl Reader {
     }
 }
 
+/// Bytes of descriptions and schemas that a profile takes from elsewhere.
+const TAKEN_BYTES_MAX: usize = 512 * 1024;
+
+/// The tools of a profile that say nothing about their arguments or what they do, each with its place and how it is run. Whoever
+/// knows more about a flow or tool of this name may say it ([`describe`]).
+pub fn undescribed(profile: &Value) -> Vec<(usize, Run)> {
+    let lacks = |n: &usize| {
+        let tool = &profile["tools"][*n];
+        tool.get("parameters").is_none() || tool.get("description").is_none()
+    };
+    let tools = recorded(profile).map(|p| p.tools).unwrap_or_default();
+    tools.into_iter().map(|t| t.run).enumerate().filter(|(n, _)| lacks(n)).collect()
+}
+
+/// What is known about a flow or tool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Described {
+    /// What it does.
+    pub description: String,
+    /// The schema of its input.
+    pub parameters: Value,
+}
+
+/// Puts what is known about tools into a profile, in the places where the profile says nothing.
+pub fn describe(profile: &mut Value, known: Vec<(usize, Described)>) {
+    let mut room = TAKEN_BYTES_MAX;
+    for (n, of) in known {
+        let Some(tool) = profile["tools"].get_mut(n).and_then(Value::as_object_mut) else {
+            continue;
+        };
+        // The arguments of a call are an object.
+        let is_object = of.parameters["type"] == "object";
+        let parameters = Some(of.parameters).filter(|_| is_object);
+        let description = Some(of.description).filter(|d| !d.is_empty()).map(Value::String);
+        for (name, value) in [("description", description), ("parameters", parameters)] {
+            let Some(value) = value.filter(|_| !tool.contains_key(name)) else { continue };
+            let Some(left) = room.checked_sub(value.to_string().len()) else { continue };
+            room = left;
+            tool.insert(name.to_owned(), value);
+        }
+    }
+}
+
 impl Profile {
     /// The subjects on which its tools are told.
     pub fn subjects(&self) -> impl Iterator<Item = &str> {
@@ -518,6 +589,7 @@ mod tests {
             "instructions": "Be brief.",
             "max_steps": 4,
             "step_timeout_seconds": 9,
+            "try_timeout_seconds": 3,
             "must_end_with": "ship",
             "delegates": ["helper"],
             "tools": [
@@ -529,6 +601,8 @@ mod tests {
         }))
         .unwrap();
         assert_eq!(profile.tools.len(), 4);
+        assert_eq!(profile.one_try(), Duration::from_secs(3));
+        assert_eq!(Profile::default().one_try(), STEP_TIMEOUT / 2);
         assert_eq!(profile.tools[0].timeout_ms, Some(60_000));
         assert_eq!(profile.offered(true).len(), 1);
         assert_eq!(profile.offered(false).len(), 7);
@@ -537,11 +611,47 @@ mod tests {
     }
 
     #[test]
+    fn what_a_profile_does_not_say_about_its_tools_is_taken_from_elsewhere() {
+        let own = json!({ "type": "object", "properties": { "mine": {} } });
+        let mut profile = json!({ "tools": [
+            { "name": "a", "run": { "flow": "f@1" } },
+            { "name": "b", "run": { "tool": "t" }, "parameters": own, "description": "Mine." },
+            { "name": "c", "run": { "tool": "u" }, "parameters": own },
+            { "name": "d", "run": { "tool": "odd" }, "description": "Mine." },
+        ]});
+        let asked = undescribed(&profile);
+        assert_eq!(asked.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [0, 2, 3]);
+        let known = |n: usize, parameters: Value| {
+            (n, Described { description: "Theirs.".into(), parameters })
+        };
+        let theirs = json!({ "type": "object", "properties": { "x": { "description": "y".repeat(20_000) } } });
+        describe(
+            &mut profile,
+            vec![
+                known(0, theirs.clone()),
+                known(2, theirs.clone()),
+                known(3, json!({ "type": "string" })),
+            ],
+        );
+        let profile = recorded(&profile).unwrap();
+        let said = |n: usize| (profile.tools[n].description.as_str(), &profile.tools[n].parameters);
+        assert_eq!(said(0), ("Theirs.", &theirs), "however large it is");
+        assert_eq!(said(1), ("Mine.", &own));
+        assert_eq!(said(2), ("Theirs.", &own));
+        assert_eq!(
+            said(3),
+            ("Mine.", &json!({ "type": "object", "properties": {} })),
+            "no arguments of a call"
+        );
+    }
+
+    #[test]
     fn all_problems_at_once() {
         let problems = check(&json!({
             "modle": 1,
             "model": { "base_url": "ftp://x", "messages": [] },
             "max_steps": 0,
+            "try_timeout_seconds": 121,
             "must_end_with": "nothing",
             "delegates": ["not a token"],
             "tools": [
@@ -551,6 +661,6 @@ mod tests {
             ],
         }))
         .unwrap_err();
-        assert_eq!(problems.len(), 13, "{problems:#?}");
+        assert_eq!(problems.len(), 14, "{problems:#?}");
     }
 }

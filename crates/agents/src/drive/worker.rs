@@ -7,7 +7,7 @@
 use super::{
     answer::{self, Follows},
     calls::{self, Ground, Jobs},
-    conversation::Conversation,
+    conversation::{self, Conversation},
     load,
     model::{Model, NoReply, Question, Reply},
     profile::{self, Profile},
@@ -201,6 +201,9 @@ impl Run {
                 self.read_mail().await?;
             }
             load::fetch(&self.store, &mut self.talk).await?;
+            if self.talk.is_too_large() {
+                return Err(fault(conversation::TOO_LARGE, self.talk.too_large()));
+            }
             if let Some(ends) = self.talk.ends() {
                 return self.deliver(ends.status, ends.content).await;
             }
@@ -236,16 +239,20 @@ impl Run {
             Some(value) => (value.clone(), Value::Null),
             None => {
                 let state = self.state()?;
-                let agent = load::agent_at(&self.store, state.agent).await?;
+                // By name and its own tenant: the id in a state could be anybody's.
+                let tenant = &self.held.head.tenant;
+                let agent = load::agent(&self.store, tenant, &state.agent_name).await?;
                 let Some(agent) = agent else {
                     let why = format!("there is no agent {:?} any more", state.agent_name);
                     return Err(fault("unknown_agent", why));
                 };
-                let value = agent.spec.profile;
+                let (jobs, given) = (&*self.shop.jobs, agent.spec.profile);
+                let value = load::described(&self.store, tenant, jobs, given).await;
                 (value.clone(), value)
             }
         };
-        let profile = profile::check(&value).map_err(|why| fault("bad_profile", why.join("; ")))?;
+        let profile =
+            profile::recorded(&value).map_err(|why| fault("bad_profile", why.join("; ")))?;
         Ok((profile, copy))
     }
 
@@ -299,22 +306,23 @@ impl Run {
         let mut tries = 0;
         loop {
             tries += 1;
-            let left = until.saturating_sub(self.mono());
-            let asked = self.ask_once(question.clone(), left, tries).await?;
+            let time = until.saturating_sub(self.mono()).min(profile.one_try());
+            let asked = self.ask_once(question.clone(), time, tries).await?;
+            let mut code = "model_unavailable";
             let (why, after) = match asked {
                 Some(Ok(reply)) => return Ok(reply),
                 Some(Err(NoReply::Refused(why))) => return Err(fault("model_refused", why)),
                 Some(Err(NoReply::Transient(why, after))) => (why, after),
                 None => {
-                    let why = format!("no answer within {} ms", timeout.as_millis());
-                    return Err(fault("model_timeout", why));
+                    code = "model_timeout";
+                    (format!("no answer within {} ms", time.as_millis()), None)
                 }
             };
             let backoff =
                 self.shop.backoff.saturating_mul(2u32.saturating_pow(tries - 1)).min(BACKOFF_MAX);
             let pause = after.map_or(backoff, |after| backoff.max(after));
-            if self.mono() + pause >= until {
-                return Err(fault("model_unavailable", format!("asked {tries} times: {why}")));
+            if self.mono().saturating_add(pause) >= until {
+                return Err(fault(code, format!("asked {tries} times: {why}")));
             }
             tracing::debug!(turn = %self.held.id(), %why, "the model is asked again");
             let state = self.state()?;
@@ -324,11 +332,11 @@ impl Run {
         }
     }
 
-    /// One question; `None` where the time is up.
+    /// One question; `None` where its time is up.
     async fn ask_once(
         &mut self,
         question: Question,
-        left: Duration,
+        time: Duration,
         tries: u32,
     ) -> Result<Option<Result<Reply, NoReply>>, Halt> {
         let state = self.state()?;
@@ -339,14 +347,14 @@ impl Run {
             key: format!("{}/{}/{}", self.held.id(), state.step, state.attempt),
             epoch: self.held.head.epoch,
             call: tries,
-            not_after: self.now() + left,
-            timeout: left,
+            not_after: self.now() + time,
+            timeout: time,
             tenant: self.held.head.tenant.clone(),
             stop,
         });
         let shown = ctx.shown();
         let asking = self.shop.model.ask(ctx, question);
-        let nap = self.held.keeper().pipeline().rt().sleep(left);
+        let nap = self.held.keeper().pipeline().rt().sleep(time);
         let asking = async move {
             match first(asking, nap).await {
                 First::Left(reply) => Some(reply),
@@ -398,6 +406,10 @@ impl Run {
         let state = self.state()?;
         let asked = calls::read(&mut read, state.step);
         let agents = self.agents(calls::agents_named(&asked, profile)).await?;
+        let rt = self.held.keeper().pipeline().rt().clone();
+        let (jobs, tenant) = (self.shop.jobs.clone(), self.held.head.tenant.clone());
+        let with = (&rt, &self.store);
+        let misfits = calls::misfits(with, &tenant, &*jobs, profile, &asked).await;
         loop {
             let state = self.state()?;
             let ground = Ground {
@@ -409,6 +421,7 @@ impl Run {
                 profile,
                 agents: &agents,
                 jobs: &*self.shop.jobs,
+                misfits: &misfits,
                 last_step,
             };
             let follows = answer::follows(&ground, &self.cx(), &self.talk, reply.clone());
@@ -483,7 +496,7 @@ impl Run {
             return;
         }
         let Ok(state) = self.state() else { return };
-        let decision = act::fail(&state, &self.cx(), fault);
+        let decision = act::fail(&state, &self.cx(), None, fault);
         if let Err(Halt::Hold(e)) = self.record(decision).await {
             tracing::warn!(turn = %self.held.id(), error = %e, "a turn could not be failed");
         }

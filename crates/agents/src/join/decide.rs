@@ -39,7 +39,7 @@ fn birth(input: &Input<'_>, cx: &Cx) -> Result<Decision<JoinEvent>, Undecided> {
     let Input::Create(body) = input else { return Ok(Decision::default()) };
     let bytes =
         body.inline().ok_or_else(|| Undecided("the wish is a blob: load it first".into()))?;
-    let new: NewJoin = serde_json::from_slice(bytes)
+    let new: NewJoin = tenure_kernel::stored::from_slice(bytes)
         .map_err(|e| Undecided(format!("this is no new join: {e}")))?;
     if new.tasks.is_empty() || new.tasks.len() > limits::JOIN_MAX {
         return Err(Undecided(format!("a join has 1 to {} tasks", limits::JOIN_MAX)));
@@ -82,16 +82,16 @@ impl Desk {
         }
         let bytes = mail.body.inline().unwrap_or_default();
         match mail.kind.as_str() {
-            kinds::TURN_RESULT => match serde_json::from_slice::<TurnResult>(bytes) {
+            kinds::TURN_RESULT => match tenure_kernel::stored::from_slice::<TurnResult>(bytes) {
                 Ok(said) => self.task_ended(said),
                 Err(e) => self.note(format!("turn_result: {e}")),
             },
-            kernel::RETURNED => match serde_json::from_slice::<Returned>(bytes) {
+            kernel::RETURNED => match tenure_kernel::stored::from_slice::<Returned>(bytes) {
                 Ok(said) => self.returned(&said),
                 Err(e) => self.note(format!("returned: {e}")),
             },
             kinds::STOP | kernel::CANCEL => {
-                let said: Stop = serde_json::from_slice(bytes).unwrap_or_default();
+                let said: Stop = tenure_kernel::stored::from_slice(bytes).unwrap_or_default();
                 self.end(Some(said.why.unwrap_or_else(|| "nobody waits for it any more".into())));
             }
             other => self.note(format!("{other}: not for a join")),

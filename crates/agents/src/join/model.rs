@@ -118,6 +118,8 @@ impl Machine for Join {
     type State = JoinState;
     type Event = JoinEvent;
     const TABLE: &'static Table = &TABLE;
+    const CREATED_BY: &'static [&'static str] = &["turn"];
+    const REPORTS_TO: Option<&'static str> = Some("/asker/id");
 
     fn name(event: &JoinEvent) -> &'static str {
         match event {

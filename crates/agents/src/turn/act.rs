@@ -321,24 +321,36 @@ pub fn finish(
     status: EndStatus,
     content: Value,
 ) -> Decision<TurnEvent> {
-    let mut after = state.clone();
-    let mut events = Vec::new();
-    let mut messages = Vec::new();
-    if let Some(done) = done {
-        messages.push(step_event(state, cx, done.step, "completed"));
-        let event = TurnEvent::StepFinished(done);
-        Turn::apply(&mut after, &event);
-        events.push(event);
-    }
-    let mut last = end(&after, cx, Ending { status, content: Some(content), ..Ending::default() });
-    events.append(&mut last.events);
-    messages.append(&mut last.messages);
+    let ending = Ending { status, content: Some(content), ..Ending::default() };
     // A turn that delivers has read its mail, or is refused: a stop must not slip by.
-    Decision { events, messages, regardless: false, ..last }
+    Decision { regardless: false, ..end_after(state, cx, done, ending) }
 }
 
-/// The turn fails, by the word of its worker.
-pub fn fail(state: &TurnState, cx: &Cx, error: Fault) -> Decision<TurnEvent> {
+/// The turn fails, by the word of its worker. `done` is the step whose answer it fails for.
+pub fn fail(
+    state: &TurnState,
+    cx: &Cx,
+    done: Option<StepDone>,
+    error: Fault,
+) -> Decision<TurnEvent> {
     let ending = Ending { status: EndStatus::Failed, error: Some(error), ..Ending::default() };
-    end(state, cx, ending)
+    end_after(state, cx, done, ending)
+}
+
+fn end_after(
+    state: &TurnState,
+    cx: &Cx,
+    done: Option<StepDone>,
+    ending: Ending,
+) -> Decision<TurnEvent> {
+    let Some(done) = done else { return end(state, cx, ending) };
+    let mut after = state.clone();
+    let mut messages = vec![step_event(state, cx, done.step, "completed")];
+    let event = TurnEvent::StepFinished(done);
+    Turn::apply(&mut after, &event);
+    let mut last = end(&after, cx, ending);
+    let mut events = vec![event];
+    events.append(&mut last.events);
+    messages.append(&mut last.messages);
+    Decision { events, messages, ..last }
 }

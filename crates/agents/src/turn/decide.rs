@@ -30,6 +30,9 @@ use tenure_kernel::{
     timers::TimerChange,
 };
 
+/// The code of a result that came before its call, as another one of the same call had.
+pub const ALREADY_KEPT: &str = "already_kept";
+
 /// What follows from an input.
 pub fn decide(
     state: Option<&TurnState>,
@@ -57,7 +60,7 @@ fn birth(input: &Input<'_>, cx: &Cx) -> Result<Decision<TurnEvent>, Undecided> {
     let Input::Create(body) = input else { return Ok(Decision::default()) };
     let bytes =
         body.inline().ok_or_else(|| Undecided("the wish is a blob: load it first".into()))?;
-    let new: NewTurn = serde_json::from_slice(bytes)
+    let new: NewTurn = tenure_kernel::stored::from_slice(bytes)
         .map_err(|e| Undecided(format!("this is no new turn: {e}")))?;
     Ok(create(new, cx.id, false))
 }
@@ -78,7 +81,7 @@ pub fn create(new: NewTurn, id: EntityId, by_age: bool) -> Decision<TurnEvent> {
 
 fn read<T: DeserializeOwned>(mail: &Mail) -> Result<T, String> {
     let bytes = mail.body.inline().ok_or("it is too large to be read here")?;
-    serde_json::from_slice(bytes).map_err(|e| e.to_string())
+    tenure_kernel::stored::from_slice(bytes).map_err(|e| e.to_string())
 }
 
 /// What follows from mail, in order. All of it is read, whatever it says.
@@ -108,7 +111,7 @@ pub(super) fn resume_if_answered(
 }
 
 fn dead(mail: &Mail, code: &str, why: &str) -> Dead {
-    let body = mail.body.inline().and_then(|b| serde_json::from_slice(b).ok());
+    let body = mail.body.inline().and_then(|b| tenure_kernel::stored::from_slice(b).ok());
     Dead {
         item: mail.id.0.clone(),
         kind: mail.kind.clone(),
@@ -261,6 +264,10 @@ impl Desk<'_> {
             }
             Match::Early if self.state.early.len() >= limits::EARLY_MAX => {
                 self.bury(mail, "too_many_early", "too many results came before their calls");
+            }
+            Match::Early if call.is_some_and(|c| self.state.early.iter().any(|e| e == c)) => {
+                let why = "another result of this call is kept already, and the first counts";
+                self.bury(mail, ALREADY_KEPT, why);
             }
             Match::Early => {
                 let item = mail.id.0.clone();

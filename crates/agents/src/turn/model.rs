@@ -236,6 +236,16 @@ pub struct StepDone {
     /// Tokens and the like.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub usage: Value,
+    /// Why the answer ended, where the model server says so: `stop`, `tool_calls`, `length`, …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<String>,
+}
+
+impl StepDone {
+    /// One of which nothing is known but the message.
+    pub fn new(step: u32, message: Value) -> Self {
+        StepDone { step, message, usage: Value::Null, finish_reason: None }
+    }
 }
 
 /// Mail that could not be used: a dead letter.

@@ -258,6 +258,8 @@ impl Machine for Turn {
     type State = TurnState;
     type Event = TurnEvent;
     const TABLE: &'static Table = &TABLE;
+    const CREATED_BY: &'static [&'static str] = &["turn", "join"];
+    const REPORTS_TO: Option<&'static str> = Some("/asker/id");
 
     fn name(event: &TurnEvent) -> &'static str {
         match event {

@@ -1,7 +1,7 @@
 //! Where an agent stands. What people read as `dispatched`, `running` and `suspended` is where its active turn stands.
 
 use super::turn::{TurnView, from_head};
-use crate::{agent::AgentState, desk::state_of, turn::Turn};
+use crate::{agent::AgentState, desk::state_of, drive::load::profile_of, turn::Turn};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -71,7 +71,7 @@ pub struct PastView {
 pub async fn agent_view(
     store: &Arc<dyn Store>,
     head: &Head,
-    state: AgentState,
+    mut state: AgentState,
 ) -> Result<AgentView, StoreError> {
     let active = match &state.active {
         Some(active) => store.head(active.turn).await?,
@@ -91,6 +91,7 @@ pub async fn agent_view(
         (_, None) => "idle",
     }
     .to_owned();
+    let profile = profile_of(store, head.id, &mut state).await?;
     let queue = state.queue.iter().enumerate();
     let recent = state.recent.iter().rev();
     Ok(AgentView {
@@ -112,6 +113,6 @@ pub async fn agent_view(
         target: state.spec.target,
         channel: state.spec.channel,
         output_box: state.spec.output_box,
-        profile: Some(state.spec.profile),
+        profile: Some(profile),
     })
 }

@@ -52,6 +52,9 @@ pub struct StepView {
     /// Tokens and the like.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub usage: Value,
+    /// Why the answer of the model ended, in its words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish_reason: Option<String>,
     /// The tools that it called.
     pub calls: Vec<CallView>,
 }
@@ -154,6 +157,7 @@ impl TurnDetail {
             TurnEvent::StepFinished(done) => {
                 let view = self.step(done.step);
                 (view.finished_at, view.message, view.usage) = (Some(at), done.message, done.usage);
+                view.finish_reason = done.finish_reason;
             }
             TurnEvent::TurnSuspended { step, waits } => {
                 let calls = waits.into_iter().map(|w| call(w, at));

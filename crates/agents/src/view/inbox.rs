@@ -3,10 +3,10 @@
 //!
 //! | what there is | type | status |
 //! |---|---|---|
-//! | the turn itself | `turn`, `ui_action` | `queued`, `pending` (dispatched), `processing` (first step), `consumed`; `error` if it failed before its first step, `skipped` if it was set aside or taken back in line |
+//! | the turn itself | `turn`, `ui_action` | `queued`, `pending` (dispatched, or begun and nobody has it), `processing` (first step), `consumed`; `error` if it failed before its first step, `skipped` if it was set aside or taken back in line |
 //! | mail that nobody has read | as its kind | `pending`, `processing` while a worker holds the turn |
 //! | `result_applied`, `wait_timed_out`, `item_noted` | `tool_result`, `timeout`, as its kind | `consumed` |
-//! | `result_kept` | `tool_result` | `pending` until the suspend that it is for |
+//! | `result_kept` | `tool_result` | `pending` until the suspend that it is for; `skipped`, with a code, where none asked for it |
 //! | `item_dead` | as its kind | `error`, until a person has `requeued` or `skipped` it |
 //! | evidence after the end, results behind an end in one commit | `tool_result` | `error`, code `turn_over` |
 //! | mail that nobody had read when a rule ended the turn | as its kind | `skipped`, code `turn_over` |
@@ -14,7 +14,7 @@
 use super::{stream::lines, turn::TurnView};
 use crate::{
     desk::{letters::settled_key, state_of},
-    turn::{Turn, TurnEvent, model::Sort},
+    turn::{Turn, TurnEvent, decide::ALREADY_KEPT, model::Sort},
     words::{ToolResult, kinds},
 };
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ use tenure_kernel::{
     mail::{Mail, kinds as kernel},
     store::Store,
     stream::Body,
-    table::Class,
+    table::{Class, kernel_events as ke},
     time::Timestamp,
 };
 
@@ -96,6 +96,12 @@ pub struct Item {
     pub status: ItemStatus,
     /// When it came, or was last dealt with.
     pub at: Timestamp,
+    /// When a worker took it, or it was read; none again once nobody has it (rule `inbox_processing`).
+    #[serde(default)]
+    pub processed_at: Option<Timestamp>,
+    /// When nothing was left to be done with it.
+    #[serde(default)]
+    pub archived_at: Option<Timestamp>,
     /// The sender's own name for it.
     pub correlation_id: Option<String>,
     /// The wait that it answers.
@@ -121,8 +127,12 @@ pub fn turn_item(turn: &TurnView) -> Item {
         _ if turn.is_final && !begun && turn.error.is_some() => ItemStatus::Error,
         // Dispatched and ended by a rule or a person before anybody took it up.
         _ if turn.is_final => ItemStatus::Consumed,
-        "running" if turn.step <= 1 && turn.asking => ItemStatus::Processing,
-        "running" if !begun => ItemStatus::Processing,
+        // A step that was begun and is not finished is begun again by the next worker of the turn.
+        "running" if !begun || turn.attempt > 0 => match &turn.holder {
+            None => ItemStatus::Pending,
+            Some(_) if turn.step <= 1 || turn.attempt > 1 => ItemStatus::Processing,
+            Some(_) => ItemStatus::Consumed,
+        },
         _ => ItemStatus::Consumed,
     };
     let kind = match turn.sort {
@@ -137,6 +147,8 @@ pub fn turn_item(turn: &TurnView) -> Item {
         mail_kind: kind.to_owned(),
         status,
         at: turn.created_at,
+        processed_at: None,
+        archived_at: None,
         correlation_id: turn.correlation_id.clone(),
         wait: None,
         tool_call_id: None,
@@ -173,6 +185,8 @@ impl Tray {
             mail_kind: kind.to_owned(),
             status,
             at,
+            processed_at: None,
+            archived_at: None,
             correlation_id: None,
             wait: None,
             tool_call_id: None,
@@ -195,8 +209,15 @@ impl Tray {
                 if self.items.iter().any(|i| i.is_kept(&done.call)) =>
             {
                 // It was kept for this.
-                if let Some(kept) = self.items.iter_mut().find(|i| i.is_kept(&done.call)) {
-                    (kept.status, kept.wait, kept.at) = (ItemStatus::Consumed, Some(done.wait), at);
+                let mut kept = self.items.iter_mut().filter(|i| i.is_kept(&done.call));
+                if let Some(first) = kept.next() {
+                    (first.status, first.wait, first.at) =
+                        (ItemStatus::Consumed, Some(done.wait), at);
+                }
+                for other in kept {
+                    (other.status, other.at) = (ItemStatus::Skipped, at);
+                    other.code = Some(ALREADY_KEPT.to_owned());
+                    other.why = Some("the first result of this call counts".to_owned());
                 }
             }
             TurnEvent::ResultApplied(done) => {
@@ -266,7 +287,9 @@ impl Tray {
 
     fn unread(&mut self, mail: &Mail, status: ItemStatus) -> &mut Item {
         let item = self.put(mail.id.0.clone(), &mail.kind, status, mail.at);
-        if let Some(body) = mail.body.inline().and_then(|b| serde_json::from_slice(b).ok()) {
+        if let Some(body) =
+            mail.body.inline().and_then(|b| tenure_kernel::stored::from_slice(b).ok())
+        {
             Tray::said(item, &body);
         }
         item
@@ -281,11 +304,73 @@ impl Item {
     }
 }
 
+/// When a turn was taken up, and when what was said to it was read.
+#[derive(Default)]
+struct Taken {
+    /// When its present worker claimed it.
+    claimed: Option<Timestamp>,
+    /// The claim under which the first step was finished, and when that was; or the end.
+    read: Option<(Option<Timestamp>, Timestamp)>,
+}
+
+impl Taken {
+    fn hear(&mut self, at: Timestamp, name: &str, event: Option<&TurnEvent>) {
+        match event {
+            Some(TurnEvent::StepFinished(_)) => _ = self.read.get_or_insert((self.claimed, at)),
+            Some(e) if e.as_end().is_some() => _ = self.read.get_or_insert((self.claimed, at)),
+            Some(TurnEvent::ItemsRequeued {} | TurnEvent::TurnLeftByWorker { .. }) => {
+                self.claimed = None;
+            }
+            None if name == ke::CLAIMED => self.claimed = Some(at),
+            None if name == ke::TENURE_ENDED => self.claimed = None,
+            _ => {}
+        }
+    }
+}
+
+/// The inbox of a turn: the turn itself, and what came for it in the order in which it came.
+pub async fn whole(store: &Arc<dyn Store>, head: &Head) -> Result<Vec<Item>, StoreError> {
+    let mut turn = turn_item(&super::turn::turn_view(store, head).await?);
+    let (items, taken) = read(store, head).await?;
+    (turn.processed_at, turn.archived_at) = match turn.status {
+        ItemStatus::Queued | ItemStatus::Pending => (None, None),
+        ItemStatus::Processing => (taken.claimed, None),
+        _ => taken.read.map_or((None, None), |(claimed, at)| (claimed, Some(at))),
+    };
+    Ok(std::iter::once(turn).chain(items).collect())
+}
+
 /// What came for a turn, in the order in which it came; the turn itself is not among it.
 pub async fn items(store: &Arc<dyn Store>, head: &Head) -> Result<Vec<Item>, StoreError> {
+    Ok(read(store, head).await?.0)
+}
+
+async fn read(store: &Arc<dyn Store>, head: &Head) -> Result<(Vec<Item>, Taken), StoreError> {
+    let mut taken = Taken::default();
+    let mut found = gather(store, head, &mut taken).await?;
+    for item in &mut found {
+        item.archived_at = match item.status {
+            ItemStatus::Queued | ItemStatus::Pending | ItemStatus::Processing => None,
+            _ => Some(item.at),
+        };
+        item.processed_at = match item.status {
+            ItemStatus::Processing => taken.claimed.map(|claimed| claimed.max(item.at)),
+            ItemStatus::Consumed => item.archived_at,
+            _ => None,
+        };
+    }
+    Ok((found, taken))
+}
+
+async fn gather(
+    store: &Arc<dyn Store>,
+    head: &Head,
+    taken: &mut Taken,
+) -> Result<Vec<Item>, StoreError> {
     let state = state_of::<Turn>(head)?;
     let mut tray = Tray { turn: head.id, agent: state.agent_name, items: Vec::new() };
     for (event, read) in lines(store, head.id).await? {
+        taken.hear(event.at, &event.name, read.as_ref());
         if let Some(read) = read {
             tray.take(event.at, read);
         }
@@ -305,7 +390,9 @@ pub async fn items(store: &Arc<dyn Store>, head: &Head) -> Result<Vec<Item>, Sto
         after_the_end(store, head.id, &mut tray).await?;
         // What was kept and never asked for.
         for item in tray.items.iter_mut().filter(|i| i.status == ItemStatus::Pending) {
-            item.status = ItemStatus::Skipped;
+            (item.status, item.at) = (ItemStatus::Skipped, head.changed_at);
+            item.code = Some("turn_over".to_owned());
+            item.why = Some("the turn ended without a call that it answers".to_owned());
         }
         return Ok(tray.items);
     }
@@ -334,7 +421,7 @@ async fn after_the_end(
             Body::Blob { digest, .. } => store.blob(*digest).await?,
         };
         let body: Value =
-            bytes.and_then(|b| serde_json::from_slice(&b).ok()).unwrap_or(Value::Null);
+            bytes.and_then(|b| tenure_kernel::stored::from_slice(&b).ok()).unwrap_or(Value::Null);
         if serde_json::from_value::<ToolResult>(body.clone()).is_err() {
             continue;
         }

@@ -111,11 +111,13 @@ async fn a_worker_dies_at_every_point_of_a_step(world: World) {
             |n: u32| move |e: &TurnEvent| matches!(e, TurnEvent::StepFinished(d) if d.step == n);
         assert_eq!(world.count(turn, finished(1)).await, 1, "{point}");
         assert_eq!(world.count(turn, finished(2)).await, 1, "{point}");
+        // One worker was killed. On a busy machine others lose their leases, each at most in the middle of one step.
         let lost = usize::from(point == points::MODEL_ANSWERED);
-        assert_eq!(
-            server.requests().len(),
-            2 + lost,
-            "{point}: a finished step is not asked again"
+        let others = world.state(turn).await.takeovers.saturating_sub(1) as usize;
+        assert!(
+            (2 + lost..=2 + lost + others).contains(&server.requests().len()),
+            "{point}: a finished step is not asked again: {}",
+            server.requests().len()
         );
         let jobs = world.state(turn).await.waited;
         assert_eq!(jobs, 1, "{point}: one job");
@@ -127,7 +129,7 @@ async fn a_worker_dies_at_every_point_of_a_step(world: World) {
 fn instant() -> Arc<dyn Model> {
     let answer = |_: ToolCtx, _: Question| -> BoxFuture<'static, Result<Said, NoReply>> {
         let message = json!({ "role": "assistant", "content": "ok" });
-        Box::pin(std::future::ready(Ok(Said { message, usage: Value::Null })))
+        Box::pin(std::future::ready(Ok(Said { message, ..Said::default() })))
     };
     Arc::new(FnModel(answer))
 }

@@ -4,6 +4,7 @@ use crate::support::{DENIED, World, chat, machines};
 use serde_json::{Value, json};
 use std::time::Duration;
 use tenure_agents::{
+    limits,
     rules::Rules,
     turn::TurnEvent,
     words::{EndStatus, ToolStatus, kinds},
@@ -23,9 +24,15 @@ tenure_proving::on_every_store! {
     a_slow_model_shows_progress,
     errors_of_the_model,
     a_model_that_takes_too_long,
+    whatever_a_model_says_what_it_is_sent_is_valid,
+    an_answer_that_is_none_is_asked_for_again,
+    a_request_that_hangs_is_made_again,
+    an_answer_in_parts_ends_the_turn,
+    an_answer_that_was_cut_filtered_or_declined_ends_the_turn,
     a_tool_that_ends_the_turn,
     must_end_with,
     the_step_limit,
+    the_conversation_limit,
     submitting_has_to_wait_for_results_that_were_not_seen,
     an_agent_with_a_bad_profile_fails_its_turn,
     turns_of_one_agent_come_one_after_another,
@@ -246,7 +253,7 @@ async fn a_slow_model_shows_progress(mut world: World) {
     let (server, _crew) = world.scripted(Script::new().then(Reply::text("slow").held(&gate))).await;
     // It is shown three times in this time; without it the turn would be over.
     world.rules = Rules { inbox_processing_ms: 3_000, active_reap_ms: 3_000, ..world.rules };
-    world.agent("a", json!({ "step_timeout_seconds": 30 })).await;
+    world.agent("a", json!({ "step_timeout_seconds": 30, "try_timeout_seconds": 30 })).await;
     let turn = world.send("a", "go").await;
     server.seen(1).await;
     let shown = |e: &TurnEvent| matches!(e, TurnEvent::ProgressMade { .. });
@@ -287,6 +294,109 @@ async fn a_model_that_takes_too_long(world: World) {
     assert!(["model_timeout", "model_unavailable"].contains(&code.as_str()), "{code}");
 }
 
+/// The scripted server checks each request against the public schema, and refuses what does not follow it.
+async fn whatever_a_model_says_what_it_is_sent_is_valid(world: World) {
+    let long = "n".repeat(200);
+    let call = |name: &str, arguments: Value| json!({ "function": { "name": name, "arguments": arguments } });
+    let odd = json!({
+        "role": "model", "content": [{ "type": "thinking", "thinking": "hm" }], "reasoning_content": "hm", "annotations": [],
+        "audio": null, "function_call": null, "refusal": null,
+        "tool_calls": [
+            call("look up!", json!({ "a": 1 })), call("", Value::Null), call(&long, json!("{not json")),
+            call("add", json!("[1]")), json!("nonsense"), json!({ "id": 7, "type": "custom", "index": 3 }), Value::Null,
+        ],
+    });
+    let empty =
+        json!({ "role": "assistant", "content": null, "tool_calls": [], "reasoning": "hm" });
+    for stream in [false, true] {
+        let script = Script::new()
+            .then(Reply::message(odd.clone()).finished_by("tool_calls"))
+            .then(Reply::message(empty.clone()))
+            .then(Reply::message(json!({ "content": null, "tool_calls": null, "refusal": "" })))
+            .then(submit(&json!("done")));
+        let server = Server::start(script).await.unwrap();
+        let _crew = world.crew(chat(&server)).await;
+        let name = format!("a{stream}");
+        let model = json!({ "name": "m", "stream": stream });
+        let add = tool("add", json!({ "flow": "add@1" }));
+        world.agent(&name, json!({ "model": model, "tools": [add] })).await;
+        let turn = world.send(&name, "go").await;
+        assert_eq!(world.delivered(turn).await, "done", "{}", world.story(turn).await);
+        assert_eq!(server.requests().len(), 4);
+        // What was said is on record as it was said.
+        assert!(world.story(turn).await.contains("look up!"));
+    }
+}
+
+async fn an_answer_that_is_none_is_asked_for_again(world: World) {
+    let script = Script::new()
+        .then(Reply::raw("<html>starting</html>"))
+        .then(Reply::raw("{\"choices\": [{\"mess"))
+        .then(Reply::raw("{\"choices\": []}"))
+        .then(Reply::text("half").finished_by("error"))
+        .then(Reply::text("whole"));
+    let (server, _crew) = world.scripted(script).await;
+    world.agent("a", Value::Null).await;
+    let turn = world.send("a", "go").await;
+    assert_eq!(world.delivered(turn).await, "whole");
+    assert_eq!(world.state(turn).await.step, 1, "all of it within one step");
+    assert_eq!(server.requests().len(), 5);
+}
+
+async fn a_request_that_hangs_is_made_again(world: World) {
+    let gate = Gate::new();
+    let script =
+        Script::new().then(Reply::text("never").held(&gate)).otherwise(Reply::text("here"));
+    let (server, _crew) = world.scripted(script).await;
+    world.agent("a", json!({ "try_timeout_seconds": 1 })).await;
+    let turn = world.send("a", "go").await;
+    assert_eq!(world.delivered(turn).await, "here");
+    assert!(server.requests().len() >= 2);
+    assert_eq!(world.state(turn).await.step, 1);
+}
+
+async fn an_answer_in_parts_ends_the_turn(world: World) {
+    let parts = json!([{ "type": "text", "text": "Hello, " }, { "type": "text", "text": "Ann." }]);
+    let message = json!({ "role": "assistant", "content": parts });
+    let (_server, _crew) = world.scripted(Script::new().then(Reply::message(message))).await;
+    world.agent("a", Value::Null).await;
+    let turn = world.send("a", "go").await;
+    assert_eq!(world.delivered(turn).await, "Hello, Ann.");
+}
+
+async fn an_answer_that_was_cut_filtered_or_declined_ends_the_turn(world: World) {
+    let calls = Reply::tool_call("c", "submit_result", &json!({ "result": "a part" }));
+    let declined = json!({ "role": "assistant", "content": null, "refusal": "No." });
+    let in_parts =
+        json!({ "role": "assistant", "content": [{ "type": "refusal", "refusal": "No." }] });
+    let cases = [
+        (Reply::text("Once upon a").finished_by("length"), "model_answer_cut"),
+        (calls.finished_by("length"), "model_answer_cut"),
+        (Reply::text("").finished_by("content_filter"), "model_answer_filtered"),
+        (Reply::message(declined), "model_answer_refused"),
+        (Reply::message(in_parts), "model_answer_refused"),
+    ];
+    let codes = cases.each_ref().map(|(_, code)| *code);
+    let script = cases.into_iter().fold(Script::new(), |script, (reply, _)| script.then(reply));
+    let (server, _crew) = world.scripted(script).await;
+    world.agent("a", Value::Null).await;
+    for (n, code) in codes.into_iter().enumerate() {
+        let turn = world.send("a", "go").await;
+        let end = world.ended(turn).await;
+        assert_eq!((end.status, end.error.unwrap().code.as_str()), (EndStatus::Failed, code));
+        assert_eq!(server.requests().len(), n + 1, "asked once");
+        let events = world.events(turn).await;
+        let done = events.iter().find_map(|e| match e {
+            TurnEvent::StepFinished(done) => Some(done.clone()),
+            _ => None,
+        });
+        assert!(
+            done.unwrap().finish_reason.is_some(),
+            "what was said, and why it ended, is on record"
+        );
+    }
+}
+
 async fn a_tool_that_ends_the_turn(world: World) {
     let script = Script::new()
         .then(Reply::tool_call("c1", "add", &json!({ "a": 1, "b": 2 })))
@@ -318,6 +428,24 @@ async fn must_end_with(world: World) {
     assert!(second.contains("End it by calling add"), "{second}");
     let third = server.requests()[2].body["messages"].to_string();
     assert!(third.contains("this turn ends with add"), "{third}");
+}
+
+/// A model may say as much as an answer has room for, at every step: all of it is read at the next one.
+async fn the_conversation_limit(world: World) {
+    let much = "x".repeat(3_900_000);
+    let fit = limits::CONVERSATION_BYTES_MAX / much.len();
+    let script = Script::new().otherwise(Reply::text(&much));
+    let (server, _crew) = world.scripted(script).await;
+    world.agent("a", json!({ "must_end_with": "submit_result", "max_steps": 2 * fit })).await;
+    let turn = world.send("a", "go").await;
+    let error = world.ended(turn).await.error.unwrap();
+    assert_eq!(error.code, "conversation_too_large");
+    assert!(error.message.contains("CONVERSATION_BYTES_MAX"), "{}", error.message);
+    assert_eq!(
+        server.requests().len(),
+        fit + 1,
+        "the step after the last that fits is not asked for"
+    );
 }
 
 async fn the_step_limit(world: World) {

@@ -153,6 +153,8 @@ pub fn chat(server: &Server) -> Arc<dyn Model> {
         api_key_env: None,
         model: Some("scripted".into()),
         system_proxy: false,
+        egress: tenure_tools::Egress::read("*=127.0.0.0/8").unwrap(),
+        ..LlmOptions::default()
     };
     Arc::new(ChatModel::new(Llm::new(options, Secrets::default())))
 }

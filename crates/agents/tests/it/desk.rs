@@ -3,9 +3,12 @@
 use crate::hands::{Hands, TENANT, sending, spec};
 use serde_json::{Value, json};
 use tenure_agents::{
-    desk::{DeskError, Outcome, Sending, letters::Requeue},
+    agent::Spec,
+    desk::{Defaults, DeskError, Outcome, Sending, letters::Requeue},
+    drive::load,
     limits,
-    turn::model::Sort,
+    rules::Rules,
+    turn::{Turn, act, model::Sort},
     view::{self, ItemStatus, agent_view, detail, forecast, inbox, why},
     words::{EndStatus, ForceFinish, Progress, ResumeNow, Stop, ToolResult, ToolStatus, kinds},
 };
@@ -21,6 +24,7 @@ const MINE: Option<&str> = Some(TENANT);
 tenure_proving::on_every_store! {
     an_agent_is_set_paused_resumed_and_removed,
     what_can_not_be_used_is_refused_with_its_field,
+    a_profile_may_be_larger_than_a_head,
     sent_twice_under_one_correlation_id_it_is_one_turn,
     an_action_is_wanted_now_or_never,
     results_are_taken_refused_or_kept_with_a_reason,
@@ -91,10 +95,10 @@ async fn what_can_not_be_used_is_refused_with_its_field(hands: Hands) {
         assert_eq!(field(desk.set_agent(TENANT, agent, None).await.unwrap_err()), bad);
     }
     let mut large = spec("ada");
-    let room = limits::PROFILE_BYTES_MAX - serde_json::to_vec(&large).unwrap().len();
-    large.profile = json!({ "instructions": "x".repeat(room) });
+    let room = limits::PROFILE_BYTES_MAX - json!({ "instructions": "" }).to_string().len();
+    large.profile = json!({ "instructions": "x".repeat(room + 1) });
     assert_eq!(field(desk.set_agent(TENANT, large.clone(), None).await.unwrap_err()), "profile");
-    large.profile = json!({ "instructions": "x".repeat(room - 60) });
+    large.profile = json!({ "instructions": "x".repeat(room) });
     assert!(desk.set_agent(TENANT, large, None).await.unwrap());
     for subject in ["orders.create", "cmd.sys.x", "tenure.bell.s1", "_INBOX.x", "evt.a", "$JS.API"]
     {
@@ -116,6 +120,31 @@ async fn what_can_not_be_used_is_refused_with_its_field(hands: Hands) {
     assert!(desk.send(sending("ada", &"x".repeat(most))).await.is_ok());
     let other = desk.agent("other", "ada").await.unwrap_err();
     assert!(matches!(other, DeskError::NoAgent(_)), "another tenant's is not there");
+}
+
+/// A head has room for a few kilobytes; a larger profile is read from the event that set it.
+async fn a_profile_may_be_larger_than_a_head(hands: Hands) {
+    let desk = &hands.desk;
+    let with = |bytes: usize| {
+        let profile = json!({ "instructions": "x".repeat(bytes) });
+        Spec { profile, ..spec("ada") }
+    };
+    for bytes in [100_000, 50_000, 100, 200_000] {
+        let agent = with(bytes);
+        assert!(desk.set_agent(TENANT, agent.clone(), None).await.unwrap());
+        assert!(!desk.set_agent(TENANT, agent.clone(), None).await.unwrap(), "the same again");
+        desk.pause_agent(TENANT, "ada", None).await.unwrap();
+        desk.resume_agent(TENANT, "ada", None).await.unwrap();
+        assert_eq!(shown(&hands, "ada").await.profile.as_ref(), Some(&agent.profile));
+        let read = load::agent(&hands.store, TENANT, "ada").await.unwrap().unwrap();
+        assert_eq!((read.profile_at.is_some(), &read.spec), (bytes > 10_000, &agent));
+    }
+    let turn = hands.send("ada", "go").await;
+    hands.until_status(turn, "dispatched").await;
+    let (machines, store) = (crate::hands::machines(), &*hands.store);
+    let tables = machines.tables();
+    let problems = tenure_engine::checkers::check_everything(store, &machines, &tables);
+    assert_eq!(problems.await, Vec::<String>::new());
 }
 
 async fn sent_twice_under_one_correlation_id_it_is_one_turn(hands: Hands) {
@@ -215,6 +244,44 @@ async fn a_result_that_comes_before_the_suspend_is_kept_for_it(hands: Hands) {
     hands.until("kept", async || hands.state(turn).await.early == ["call-9"]).await;
     let shown = items(&hands, turn).await;
     assert!(shown.iter().any(|i| i.status == ItemStatus::Pending && i.id == kept.item));
+    // The same again is the same. Another one is a dead letter, and no item that nobody ever looks at.
+    let again = hands.desk.result(MINE, turn, early("call-9"), None).await.unwrap();
+    assert_eq!((again.outcome, &again.item), (Outcome::Already, &kept.item));
+    let other = ToolResult { result: json!("another"), ..early("call-9") };
+    let other = hands.desk.result(MINE, turn, other, None).await.unwrap();
+    assert_eq!(other.outcome, Outcome::TooLate);
+    hands.until("dead", async || hands.state(turn).await.dead == 1).await;
+    let dead = inbox::dead_items(&hands.store, turn).await.unwrap();
+    assert_eq!((&dead[0].id, dead[0].code.as_deref()), (&other.item, Some("already_kept")));
+    assert_eq!(dead[0].body["result"], "another");
+    // What was kept and never asked for says why it was not used.
+    hands.desk.stop(MINE, turn, Stop::default()).await.unwrap();
+    hands.until_status(turn, "failed").await;
+    let shown = items(&hands, turn).await;
+    let unused = shown.iter().find(|i| i.id == kept.item).unwrap();
+    assert_eq!((unused.status, unused.code.as_deref()), (ItemStatus::Skipped, Some("turn_over")));
+    assert_eq!(unused.archived_at, Some(hands.head(turn).await.changed_at));
+}
+
+/// Rule `inbox_processing`: a worker had the turn and did nothing. Nobody has it then, and the inbox says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_that_was_taken_from_its_worker_is_pending_again() {
+    let place = Place::new(Engine::Memory, &crate::hands::machines()).await;
+    let rules = Rules { inbox_processing_ms: 20, ..Rules::default() };
+    let defaults = Defaults { rules, ..Defaults::default() };
+    let hands = Hands::with(place, defaults, std::time::Duration::from_secs(30)).await;
+    hands.agent("ada").await;
+    let turn = hands.send("ada", "find out").await;
+    let mut held = hands.claim("ada").await;
+    let (state, cx) = (held.state::<Turn>().unwrap(), hands.cx(&held).await);
+    // A step that may take no time to speak of: the rule counts from the claim. It may have fired before this is written.
+    let _ = held.record::<Turn>(act::start_step(&state, &cx, 1, Value::Null), &[]).await;
+    hands.until("taken back", async || hands.state(turn).await.takeovers == 1).await;
+    let head = hands.head(turn).await;
+    assert_eq!((head.status.name(), head.holder), ("ready", None));
+    let item = inbox::whole(&hands.store, &head).await.unwrap().swap_remove(0);
+    assert_eq!((item.id, item.status), (turn.to_string(), ItemStatus::Pending));
+    assert_eq!((item.processed_at, item.archived_at), (None, None));
 }
 
 /// The answer to a result got lost, the turn went on, and its model uses the same id again.
@@ -432,11 +499,16 @@ async fn the_views_say_where_a_turn_stands_and_what_is_next(hands: Hands) {
     assert_eq!((view.status.as_str(), view.step), ("running", 1));
     assert_eq!(view.holder.as_ref().unwrap().name, "hands");
     assert_eq!(inbox::turn_item(&view).status, ItemStatus::Processing);
+    let taken = inbox::whole(&hands.store, &hands.head(turn).await).await.unwrap().swap_remove(0);
+    assert!(taken.processed_at.is_some_and(|at| at >= view.created_at), "{taken:?}");
+    assert_eq!((taken.status, taken.archived_at), (ItemStatus::Processing, None));
     assert!(why(&view, now).contains("asks the model for step 1"), "{}", why(&view, now));
     hands.suspend(&mut held, &[("c", "search")]).await;
     assert_eq!(shown(&hands, "ada").await.status, "suspended");
     let view = view::turn_view(&hands.store, &hands.head(turn).await).await.unwrap();
     assert_eq!(inbox::turn_item(&view).status, ItemStatus::Consumed);
+    let read = inbox::whole(&hands.store, &hands.head(turn).await).await.unwrap().swap_remove(0);
+    assert_eq!((read.processed_at, read.archived_at), (taken.processed_at, Some(view.changed_at)));
     assert!(why(&view, now).contains("waits for search (1.1"), "{}", why(&view, now));
     let next = forecast(&hands.head(turn).await, now);
     assert_eq!((next[0].rule.as_str(), next[0].wait.as_deref()), ("tool_timeout", Some("1.1")));
@@ -458,7 +530,7 @@ async fn the_views_say_where_a_turn_stands_and_what_is_next(hands: Hands) {
     assert_eq!((agent.status.as_str(), agent.recent[0].status.as_str()), ("idle", "success"));
     let (machines, store) = (crate::hands::machines(), &*hands.store);
     let tables = machines.tables();
-    let problems = tenure_proving::checkers::check_everything(store, &machines, &tables);
+    let problems = tenure_engine::checkers::check_everything(store, &machines, &tables);
     assert_eq!(problems.await, Vec::<String>::new());
 }
 

@@ -140,7 +140,7 @@ impl Hands {
     pub async fn suspend(&self, held: &mut Held, calls: &[(&str, &str)]) {
         let (state, cx) = (held.state::<Turn>().unwrap(), self.cx(held).await);
         let message = json!({ "role": "assistant", "content": "let me look" });
-        let done = StepDone { step: state.step, message, usage: Value::Null };
+        let done = StepDone::new(state.step, message);
         let calls = calls.iter().map(|(call, tool)| NewWait {
             call: (*call).to_owned(),
             tool: (*tool).to_owned(),
@@ -162,7 +162,7 @@ impl Hands {
     pub async fn finish(&self, held: &mut Held, content: Value) {
         let (state, cx) = (held.state::<Turn>().unwrap(), self.cx(held).await);
         let message = json!({ "role": "assistant", "content": "done" });
-        let done = StepDone { step: state.step, message, usage: Value::Null };
+        let done = StepDone::new(state.step, message);
         let decision = act::finish(&state, &cx, Some(done), EndStatus::Success, content);
         let mail = held.unread().await.unwrap();
         held.record::<Turn>(decision, &mail).await.unwrap();

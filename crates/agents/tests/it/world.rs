@@ -196,7 +196,7 @@ impl World {
 
     pub fn step_done(&self, turn: EntityId) -> StepDone {
         let message = json!({"role": "assistant", "content": "thinking"});
-        StepDone { step: self.turn(turn).step, message, usage: Value::Null }
+        StepDone::new(self.turn(turn).step, message)
     }
 
     pub fn suspend(&mut self, held: &Head, calls: Vec<NewWait>) -> CommitAnswer {

@@ -1,18 +1,24 @@
 //! What a bus is told, and the subjects that follow from it. Everything that can never work is refused here, in words.
 
-use crate::subjects::Subjects;
+use crate::{event_subjects::EventSubjects, subjects::Subjects};
 use async_nats::{ConnectOptions, ServerAddr};
-use std::path::Path;
+use std::{path::Path, time::Duration};
+use tenure_kernel::address::Address;
 
 /// What a bus is told.
 #[derive(Clone, Debug)]
 pub struct BusOptions {
     /// Where the servers are: `nats://HOST:PORT` or `tls://HOST:PORT`, several with commas between them.
-    pub url: String,
+    pub url: Address,
     /// Stands before every subject, with a dot after it; may be empty.
     pub prefix: String,
-    /// Whether events go to a JetStream.
+    /// Whether a JetStream is made where none takes events. One that is there is used in any case.
     pub jetstream: bool,
+    /// Where agents' events go.
+    pub event_subjects: EventSubjects,
+    /// How long nothing is published after a reconnect. A server that forgets what it has delivered delivers to those who have
+    /// subscribed again by then.
+    pub reconnect_pause: Duration,
     /// What proves who we are.
     pub credentials: Option<Credentials>,
     /// What all processes of one store call it, and others do not: one token of a subject.
@@ -73,11 +79,13 @@ impl Credentials {
 
 impl BusOptions {
     /// The usual ones for these servers and this store.
-    pub fn new(url: &str, store: &str) -> Self {
+    pub fn new(url: impl Into<Address>, store: &str) -> Self {
         BusOptions {
-            url: url.to_owned(),
+            url: url.into(),
             prefix: String::new(),
             jetstream: false,
+            event_subjects: EventSubjects::default(),
+            reconnect_pause: Duration::ZERO,
             credentials: None,
             store: store.to_owned(),
             name: "tenure".to_owned(),
@@ -85,7 +93,9 @@ impl BusOptions {
     }
 
     pub(super) fn subjects(&self) -> Result<Subjects, String> {
-        Subjects::new(&self.prefix, &self.store)
+        let mut subjects = Subjects::new(&self.prefix, &self.store)?;
+        subjects.events = self.event_subjects.clone();
+        Ok(subjects)
     }
 
     pub(super) fn authenticated(&self, options: ConnectOptions) -> Result<ConnectOptions, String> {

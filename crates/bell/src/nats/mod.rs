@@ -21,6 +21,7 @@ mod message;
 mod ring;
 mod wire;
 
+pub use crate::event_subjects::{BY_TENANT, EventSubjects, PLAIN, Template};
 pub use crate::{state::BusState, subjects::check_prefix};
 pub use address::{BusOptions, Credentials, check_url};
 
@@ -41,7 +42,7 @@ use std::{
 use tenure_kernel::{error::StoreError, runtime::Clock};
 use tokio::{
     sync::watch,
-    time::{sleep, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 /// How long the server may take to answer. A longer silence costs the connection.
@@ -84,6 +85,11 @@ struct Shared {
     jetstream: bool,
     /// The stream was found or made over this bus.
     stream_is_there: AtomicBool,
+    /// Subjects of streams that were found over a connection, where none is to be made.
+    found_streams: Mutex<Option<(u64, Arc<[String]>)>>,
+    reconnect_pause: Duration,
+    /// Before this nothing is published that the server would forget.
+    settled_at: Mutex<Option<Instant>>,
 }
 
 /// What the client says about its connection.
@@ -92,9 +98,13 @@ struct Link {
     state: watch::Sender<LinkState>,
     /// The connection on which the server would not have an event.
     denied: AtomicU64,
+    /// The connection on which it would not have a question to JetStream, where streams are looked for and not needed.
+    api_denied: AtomicU64,
     /// Other subjects that it would not have, until the message is found that went there.
     unwelcome: Mutex<HashSet<String>>,
     trouble: Mutex<Option<String>>,
+    /// Streams are looked for and not needed: that nobody may ask for them is no trouble.
+    looks: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,13 +123,15 @@ impl Bus {
     ) -> Result<Self, BadBell> {
         let bad = |e: &dyn std::fmt::Display| BadBell(format!("NATS: {e}"));
         let subjects = options.subjects().map_err(|e| bad(&e))?;
-        let servers = address::servers(&options.url).map_err(|e| bad(&e))?;
+        let servers = address::servers(options.url.expose()).map_err(|e| bad(&e))?;
         let link = Arc::new(Link {
             subjects: subjects.clone(),
             state: watch::Sender::new(LinkState::default()),
             denied: AtomicU64::new(0),
+            api_denied: AtomicU64::new(0),
             unwelcome: Mutex::default(),
             trouble: Mutex::default(),
+            looks: !options.jetstream,
         });
         let noted = link.clone();
         let connect = options
@@ -151,6 +163,9 @@ impl Bus {
             clock,
             jetstream: options.jetstream,
             stream_is_there: AtomicBool::new(false),
+            found_streams: Mutex::default(),
+            reconnect_pause: options.reconnect_pause,
+            settled_at: Mutex::default(),
         });
         let (running, handle) = abortable(run(shared.clone(), numbers, rings, wakeups));
         #[expect(
@@ -190,6 +205,11 @@ async fn run(shared: Arc<Shared>, numbers: Subscriber, rings: Subscriber, wakeup
     .await;
 }
 
+/// Whether the server complains about a question to JetStream.
+fn denied_api(complaint: &str) -> bool {
+    address::denied_subject(complaint).is_some_and(|s| s.starts_with("$JS.API."))
+}
+
 /// The pause before a try to connect. The first one follows at once.
 fn backoff(attempt: usize) -> Duration {
     let doublings = u32::try_from(attempt.saturating_sub(2)).unwrap_or(u32::MAX).min(10);
@@ -209,6 +229,10 @@ impl Link {
             Event::Disconnected | Event::Closed => self.state.send_modify(|s| s.is_up = false),
             Event::ServerError(e) => {
                 let said = e.to_string();
+                if self.looks && denied_api(&said) {
+                    self.api_denied.store(self.state.borrow().connections, Ordering::Relaxed);
+                    return;
+                }
                 match address::denied_subject(&said) {
                     Some(subject) if address::is_event(&self.subjects, subject) => {
                         self.denied.store(self.state.borrow().connections, Ordering::Relaxed);
@@ -221,6 +245,11 @@ impl Link {
             Event::ClientError(e) => self.complain(e.to_string()),
             Event::LameDuckMode | Event::Draining | Event::SlowConsumer(_) => {}
         }
+    }
+
+    fn is_api_denied(&self) -> bool {
+        let connections = self.state.borrow().connections;
+        connections > 0 && self.api_denied.load(Ordering::Relaxed) == connections
     }
 
     fn unwelcome(&self) -> MutexGuard<'_, HashSet<String>> {
@@ -277,6 +306,19 @@ impl Shared {
         Ok(())
     }
 
+    fn settles_at(&self) -> MutexGuard<'_, Option<Instant>> {
+        // Nothing panics while it holds this lock.
+        self.settled_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns once others have had time to come back to a server that was away. A core server forgets what nobody is subscribed to.
+    async fn settled(&self) {
+        let at = *self.settles_at();
+        if let Some(at) = at {
+            sleep_until(at).await;
+        }
+    }
+
     /// Whether events published over this connection are dropped by the server. It says so beside them, before the number
     /// that follows them comes back.
     async fn is_denied(&self) -> bool {
@@ -312,6 +354,9 @@ impl Shared {
             if state.is_up && state.connections != served {
                 match self.confirm(self.connection()).await {
                     Ok(()) => {
+                        if served > 0 {
+                            *self.settles_at() = Some(Instant::now() + self.reconnect_pause);
+                        }
                         served = state.connections;
                         tracing::info!(connections = served, "the bus is connected");
                         // Others may have rung while nobody heard it here; and what waits for the wire can go. Within the

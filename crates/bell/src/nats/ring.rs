@@ -1,10 +1,10 @@
 //! Rings over NATS. What we rang comes back, because our own numbers have to ([`super`]), and is known by its sender.
 
 use super::{Bus, PATIENCE, Shared, away};
-use crate::rings::PAUSE;
+use crate::rings::{About, PAUSE};
 use async_nats::Subscriber;
 use futures_util::StreamExt as _;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use tenure_kernel::{
     bell::{Bell, Ear, Others, Topic},
     error::StoreError,
@@ -20,7 +20,11 @@ impl Bus {
 
 impl Bell for Bus {
     fn ring(&self, topic: Topic) {
-        self.shared.rings.ring(topic);
+        self.shared.rings.ring(topic, About::default());
+    }
+
+    fn ring_about(&self, topic: Topic, about: &[u8]) {
+        self.shared.rings.ring(topic, About::of(about));
     }
 
     fn listen(&self, topic: Topic) -> Box<dyn Ear> {
@@ -51,7 +55,7 @@ impl Shared {
         }
     }
 
-    async fn send(&self, topics: &BTreeSet<Topic>) -> Result<(), StoreError> {
+    async fn send(&self, topics: &BTreeMap<Topic, About>) -> Result<(), StoreError> {
         let connection = self.connection();
         let at = self.clock.now().to_string();
         let messages = self.rings.messages(topics, &self.subjects, &self.inbox, &at);

@@ -32,10 +32,11 @@ impl Wire for Bus {
             if !self.is_up() {
                 return rows.iter().map(|_| Err(away("not connected"))).collect();
             }
-            if self.shared.jetstream {
-                return self.shared.publish_to_stream(rows).await;
+            match self.shared.streams().await {
+                Ok(streams) if streams.is_none() => self.shared.publish_core(rows).await,
+                Ok(streams) => self.shared.publish_to_stream(rows, &streams).await,
+                Err(e) => rows.iter().map(|_| Err(e.clone())).collect(),
             }
-            self.shared.publish_core(rows).await
         })
     }
 
@@ -47,6 +48,7 @@ impl Wire for Bus {
 impl Shared {
     pub(super) async fn publish_core(&self, rows: &[Posted]) -> Vec<Published> {
         let connection = self.connection();
+        self.settled().await;
         let mut answers: Vec<Published> = rows.iter().map(|_| Ok(())).collect();
         let handing_over = async {
             for (posted, answer) in rows.iter().zip(&mut answers) {
@@ -66,7 +68,7 @@ impl Shared {
         let mut found = HashSet::new();
         for (posted, answer) in rows.iter().zip(&mut answers).filter(|(_, a)| a.is_ok()) {
             let Target::Wire(subject) = &posted.message.to else { continue };
-            let subject = self.subjects.full(subject);
+            let subject = self.subjects.of_message(&posted.tenant, subject);
             if is_event(&self.subjects, &subject) {
                 if denied {
                     *answer = Err(away("the server does not permit us to publish events"));
@@ -93,7 +95,8 @@ impl Shared {
                 headers.insert(name, value);
             }
         }
-        let (subject, payload) = (self.subjects.full(subject), Bytes::from(out.payload));
+        let subject = self.subjects.of_message(&posted.tenant, subject);
+        let payload = Bytes::from(out.payload);
         // The client looks for spaces only; a subject with an empty token would cost the connection.
         if !is_subject(&subject) {
             return Err(StoreError::Refused(format!("{subject:?} is no subject")));

@@ -2,6 +2,7 @@
 
 use crate::nats::Credentials;
 use redis::{Client, ConnectionInfo, IntoConnectionInfo as _, io::tcp::TcpSettings};
+use tenure_kernel::address::Address;
 
 const FORM: &str = "give HOST:PORT or redis://USER:PASSWORD@HOST:PORT/DB (rediss:// for TLS), several with commas between them";
 
@@ -10,7 +11,7 @@ const FORM: &str = "give HOST:PORT or redis://USER:PASSWORD@HOST:PORT/DB (rediss
 pub struct RedisOptions {
     /// Where the servers are: `HOST:PORT`, `redis://…` or `rediss://…`, several with commas between them. They are nodes
     /// of one cluster, or a primary and its replicas: the first is taken through which everybody is reached.
-    pub addresses: String,
+    pub addresses: Address,
     /// What proves who we are, at addresses that do not say it themselves.
     pub credentials: Option<Credentials>,
     /// Who we are, for people who look at the server (`CLIENT LIST`).
@@ -19,12 +20,8 @@ pub struct RedisOptions {
 
 impl RedisOptions {
     /// The usual ones for these servers.
-    pub fn new(addresses: &str) -> Self {
-        RedisOptions {
-            addresses: addresses.to_owned(),
-            credentials: None,
-            name: "tenure".to_owned(),
-        }
+    pub fn new(addresses: impl Into<Address>) -> Self {
+        RedisOptions { addresses: addresses.into(), credentials: None, name: "tenure".to_owned() }
     }
 
     pub(super) fn servers(&self) -> Result<Vec<Server>, String> {
@@ -36,7 +33,7 @@ impl RedisOptions {
                 return Err("a .creds file proves nothing to Redis: give one line with USER:PASSWORD or a password".into());
             }
         };
-        let servers = self.addresses.split(',').map(|address| {
+        let servers = self.addresses.expose().split(',').map(|address| {
             let mut info = parse(address.trim())?;
             let theirs = info.redis_settings();
             if let Some((user, password)) = credentials.filter(|_| theirs.password().is_none()) {
@@ -77,9 +74,9 @@ pub fn is_redis(url: &str) -> bool {
 /// Whether these can be the servers of a bus; else why not. There every address names its scheme.
 pub fn check_url(url: &str) -> Result<(), String> {
     if let Some(other) = url.split(',').find(|address| !is_redis(address)) {
-        let other = other.trim();
+        let other = Address::from(other.trim());
         return Err(format!(
-            "has an address ({other:?}) that is none of a Redis: give redis://HOST:PORT or rediss://HOST:PORT, several with commas between them"
+            "has an address ({other}) that is none of a Redis: give redis://HOST:PORT or rediss://HOST:PORT, several with commas between them"
         ));
     }
     check_addresses(url)

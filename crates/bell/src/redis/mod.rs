@@ -21,7 +21,7 @@ pub use events::{EventChannel, Heard, PATIENCE, Probe, Published, Subscription, 
 use crate::{
     BusOptions, BusState, InProcess,
     notify::BadBell,
-    rings::{PAUSE, Rings},
+    rings::{About, PAUSE, Rings},
     subjects::Subjects,
 };
 use bytes::Bytes;
@@ -94,7 +94,7 @@ impl RedisBell {
         rt: Rt,
     ) -> Result<Self, BadBell> {
         let bad = |e: String| BadBell(format!("Redis: {e}"));
-        check_url(&options.url).map_err(bad)?;
+        check_url(options.url.expose()).map_err(bad)?;
         let subjects = Subjects::new(&options.prefix, &options.store).map_err(bad)?;
         if options.jetstream {
             return Err(bad("it has no JetStream".to_owned()));
@@ -142,7 +142,11 @@ impl RedisBell {
 
 impl Bell for RedisBell {
     fn ring(&self, topic: Topic) {
-        self.shared.rings.ring(topic);
+        self.shared.rings.ring(topic, About::default());
+    }
+
+    fn ring_about(&self, topic: Topic, about: &[u8]) {
+        self.shared.rings.ring(topic, About::of(about));
     }
 
     fn listen(&self, topic: Topic) -> Box<dyn Ear> {

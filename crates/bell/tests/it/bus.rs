@@ -98,12 +98,12 @@ async fn a_prefix_stands_before_every_subject_and_keeps_deployments_apart() {
         |prefix: &str| BusOptions { prefix: prefix.to_owned(), ..BusOptions::new("", "same") };
     let mut buses = Vec::new();
     for prefix in ["acme.prod", "acme.prod", "other"] {
-        let bus = start(BusOptions { url: shared(), ..with(prefix) }).await;
+        let bus = start(BusOptions { url: shared().into(), ..with(prefix) }).await;
         crate::support::connected(&bus).await;
         buses.push(bus);
     }
     let other = stranger(&shared()).await;
-    let mut events = listener(&other, "acme.prod.evt.agent.*.task").await;
+    let mut events = listener(&other, "acme.prod.evt.>").await;
     let mut apart = buses[2].listen(Topic::Due);
     let (mut ear, mut target) = (buses[1].listen(Topic::Due), buses[1].listen(queue("t")));
     buses[0].ring(Topic::Due);
@@ -111,9 +111,32 @@ async fn a_prefix_stands_before_every_subject_and_keeps_deployments_apart() {
     hears(&mut *ear, "the same prefix").await;
     hears(&mut *target, "a wake-up under the same prefix").await;
     assert!(apart.heard().now_or_never().is_none());
-    assert_eq!(buses[0].publish_all(&[row(1, 1)]).await, [Ok(())]);
-    let event = in_time("the event", events.next()).await.unwrap();
-    assert_eq!(event.subject.as_str(), "acme.prod.evt.agent.a1.task");
+    // The events of a tenant carry its name, so that the permissions of a bus can keep tenants apart; those of tenant
+    // default have the plain form.
+    let mut plain = row(1, 2);
+    plain.tenant = "default".into();
+    assert_eq!(buses[0].publish_all(&[row(1, 1), plain]).await, [Ok(()), Ok(())]);
+    for subject in ["acme.prod.evt.tenant.acme.agent.a1.task", "acme.prod.evt.agent.a1.task"] {
+        let event = in_time("the event", events.next()).await.unwrap();
+        assert_eq!(event.subject.as_str(), subject);
+    }
+}
+
+#[tokio::test]
+async fn a_wake_up_says_on_the_bus_whom_it_is_about() {
+    let server = NatsServer::start();
+    let (here, there) = (bus(&server.url(), "s").await, bus(&server.url(), "s").await);
+    let other = stranger(&server.url()).await;
+    let mut wakeups = listener(&other, "cmd.agent.*.wakeup").await;
+    let mut ear = there.listen(queue("t"));
+    let about = serde_json::json!({ "agent_id": "ada", "agent_turn_id": "7", "reason": "dispatched_retry" });
+    here.ring_about(queue("t"), about.to_string().as_bytes());
+    hears(&mut *ear, "a ring").await;
+    let heard = in_time("a wake-up", wakeups.next()).await.unwrap();
+    let said: serde_json::Value = serde_json::from_slice(&heard.payload).unwrap();
+    for (name, value) in about.as_object().unwrap() {
+        assert_eq!(&said[name], value, "{said}");
+    }
 }
 
 #[tokio::test]
@@ -180,7 +203,7 @@ async fn events_that_are_not_permitted_stay_in_the_outbox() {
     let login = |text: &str| tenure_bell::nats::Credentials::parse(text).unwrap();
     let as_user = |text: &str| BusOptions {
         credentials: Some(login(text)),
-        ..BusOptions::new(&server.url(), "s")
+        ..BusOptions::new(server.url(), "s")
     };
     let (denied, welcome) = (start(as_user("u:p")).await, start(as_user("v:w")).await);
     crate::support::connected(&denied).await;
@@ -216,7 +239,7 @@ async fn a_subject_that_is_not_permitted_holds_back_nothing_but_itself() {
         let options = BusOptions {
             credentials: Some(login),
             jetstream,
-            ..BusOptions::new(&server.url(), "s")
+            ..BusOptions::new(server.url(), "s")
         };
         let bus = start(options).await;
         crate::support::connected(&bus).await;

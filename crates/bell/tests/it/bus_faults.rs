@@ -23,8 +23,8 @@ async fn away(bus: &Bus) {
 async fn a_bus_that_is_absent_at_the_start_costs_nothing_but_time() {
     let mut server = NatsServer::not_yet();
     let (here, there) = (
-        start(BusOptions::new(&server.url(), "s")).await,
-        start(BusOptions::new(&server.url(), "s")).await,
+        start(BusOptions::new(server.url(), "s")).await,
+        start(BusOptions::new(server.url(), "s")).await,
     );
     conformance::within(&here).await;
     assert!(!here.is_up() && !here.others().unwrap().connected);
@@ -62,6 +62,39 @@ async fn a_killed_bus_comes_back_and_rings_once() {
         conformance::across(&here, &there).await;
     }
     assert_eq!(here.state().connections, 4);
+}
+
+/// A core server delivers to those who are subscribed at that moment. After a reconnect others have time to come back.
+#[tokio::test]
+async fn after_a_reconnect_events_wait_for_subscribers_to_come_back_and_rings_do_not() {
+    let mut server = NatsServer::start();
+    let pause = Duration::from_secs(1);
+    let options = || BusOptions { reconnect_pause: pause, ..BusOptions::new(server.url(), "s") };
+    let (bus, there) = (start(options()).await, start(options()).await);
+    connected(&bus).await;
+    assert_eq!(
+        bus.publish_all(&[row(1, 1)]).await,
+        [Ok(())],
+        "the first connection is no reconnect"
+    );
+    server.kill();
+    away(&bus).await;
+    let rt = TokioRuntime::current();
+    let began = rt.mono();
+    server.start_again();
+    connected(&bus).await;
+    connected(&there).await;
+    let publishing = bus.clone();
+    let (done, mut finished) = tokio::sync::watch::channel(None);
+    rt.spawn(Box::pin(async move {
+        let answers = publishing.publish_all(&[row(1, 2)]).await;
+        done.send_replace(Some((answers, TokioRuntime::current().mono())));
+    }));
+    conformance::across(&bus, &there).await;
+    in_time("an answer", finished.wait_for(Option::is_some)).await.unwrap();
+    let (answers, ended) = finished.borrow().clone().unwrap();
+    assert_eq!(answers, [Ok(())]);
+    assert!(ended - began >= pause, "published after {:?}", ended - began);
 }
 
 /// Everything that was acknowledged was heard by who listened all the time; and what was heard, in order.

@@ -1,7 +1,10 @@
 //! Events that a stream keeps.
 
-use crate::support::{Heard, connected, in_time, publish_until_taken, row, rows, start, stranger};
+use crate::support::{
+    Heard, connected, in_time, listener, publish_until_taken, row, rows, start, stranger,
+};
 use async_nats::Client;
+use futures_util::{StreamExt as _, future::join};
 use serde_json::{Value, json};
 use tenure_bell::{Bus, BusOptions};
 use tenure_edge::TokioRuntime;
@@ -79,6 +82,83 @@ async fn somebody_elses_stream_is_used() {
     assert_eq!(ask(&other, "STREAM.DELETE.theirs", json!({})).await["success"], true);
     assert!(matches!(bus.publish_all(&[row(1, 2)]).await[..], [Err(StoreError::Unavailable(_))]));
     assert_eq!(bus.publish_all(&[row(1, 2)]).await, [Ok(())]);
+}
+
+/// Without being asked to make a stream: one that takes the subject of an event has to have stored it, and what none takes is published.
+#[tokio::test]
+async fn a_stream_that_is_there_is_used_and_none_is_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = NatsServer::with_jetstream(dir.path());
+    let other = stranger(&server.url()).await;
+    let full = json!({ "name": "full", "subjects": ["evt.tenant.acme.agent.*.task"], "storage": "memory",
+        "max_msgs": 1, "discard": "new" });
+    assert!(ask(&other, "STREAM.CREATE.full", full).await.get("error").is_none());
+    let bus = start(BusOptions::new(server.url(), "s")).await;
+    connected(&bus).await;
+    let mut step = row(2, 1);
+    step.message.to = tenure_kernel::outbox::Target::Wire("evt.agent.a2.step".into());
+    assert_eq!(bus.publish_all(&[row(1, 1), step.clone()]).await, [Ok(()), Ok(())]);
+    let answers = bus.publish_all(&[row(1, 2), step.clone()]).await;
+    assert!(
+        matches!(&answers[..], [Err(StoreError::Unavailable(why)), Ok(())] if why.contains("refuses")),
+        "{answers:?}"
+    );
+    // Removed under our hands: published as without one, with the second try.
+    assert_eq!(ask(&other, "STREAM.DELETE.full", json!({})).await["success"], true);
+    assert!(matches!(bus.publish_all(&[row(1, 2)]).await[..], [Err(StoreError::Unavailable(_))]));
+    assert_eq!(bus.publish_all(&[row(1, 2)]).await, [Ok(())]);
+    let streams = ask(&other, "STREAM.NAMES", json!({})).await;
+    assert_eq!(streams["total"], 0, "{streams}");
+}
+
+/// Such a stream would be waited for in vain.
+#[tokio::test]
+async fn a_stream_that_acknowledges_nothing_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = NatsServer::with_jetstream(dir.path());
+    let other = stranger(&server.url()).await;
+    let mute =
+        json!({ "name": "mute", "subjects": ["evt.>"], "storage": "memory", "no_ack": true });
+    assert!(ask(&other, "STREAM.CREATE.mute", mute).await.get("error").is_none());
+    let bus = start(BusOptions::new(server.url(), "s")).await;
+    connected(&bus).await;
+    in_time("published", publish_until_taken(&bus, vec![row(1, 1)])).await;
+}
+
+/// With somebody subscribed, the server does not say that nobody takes it.
+#[tokio::test]
+async fn a_stream_that_is_removed_is_noticed_by_its_silence() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = NatsServer::with_jetstream(dir.path());
+    let other = stranger(&server.url()).await;
+    let theirs = json!({ "name": "theirs", "subjects": ["evt.>"], "storage": "memory" });
+    assert!(ask(&other, "STREAM.CREATE.theirs", theirs).await.get("error").is_none());
+    let bus = start(BusOptions::new(server.url(), "s")).await;
+    connected(&bus).await;
+    let _subscribed = listener(&other, "evt.>").await;
+    in_time("stored", publish_until_taken(&bus, vec![row(1, 1)])).await;
+    assert_eq!(ask(&other, "STREAM.DELETE.theirs", json!({})).await["success"], true);
+    in_time("published", publish_until_taken(&bus, vec![row(1, 2)])).await;
+}
+
+/// A JetStream that cannot say yet what streams there are is asked again with the next batch.
+#[tokio::test]
+async fn streams_are_looked_for_until_that_is_answered() {
+    let server = NatsServer::start();
+    let other = stranger(&server.url()).await;
+    let mut asked = listener(&other, "$JS.API.STREAM.NAMES").await;
+    let bus = start(BusOptions::new(server.url(), "s")).await;
+    connected(&bus).await;
+    let busy = json!({ "error": { "code": 503, "err_code": 10_008 } });
+    for (n, answer) in [(1, busy), (2, json!({ "streams": null }))] {
+        let answers = async {
+            let question = asked.next().await.unwrap();
+            other.publish(question.reply.unwrap(), answer.to_string().into()).await.unwrap();
+        };
+        let rows = [row(1, n)];
+        let (published, ()) = in_time("asked", join(bus.publish_all(&rows), answers)).await;
+        assert_eq!(published, [Ok(())]);
+    }
 }
 
 #[tokio::test]

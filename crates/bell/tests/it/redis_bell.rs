@@ -67,7 +67,7 @@ async fn redis_keeps_the_promises_of_a_bell() {
 
 #[tokio::test]
 async fn without_a_redis_the_bell_still_rings_here() {
-    let bell = start(BusOptions::new(&RedisServer::not_yet().url(), "s"));
+    let bell = start(BusOptions::new(RedisServer::not_yet().url(), "s"));
     conformance::within(&bell).await;
     assert!(!bell.others().unwrap().connected);
 }
@@ -143,7 +143,7 @@ async fn rings_of_a_moment_travel_together_over_redis() {
 async fn a_prefix_keeps_deployments_on_one_redis_apart() {
     let mut bells = Vec::new();
     for prefix in ["acme.prod", "acme.prod", "other"] {
-        let options = BusOptions { prefix: prefix.into(), ..BusOptions::new(&shared(), "same") };
+        let options = BusOptions { prefix: prefix.into(), ..BusOptions::new(shared(), "same") };
         let bell = start(options);
         connected(&bell).await;
         bells.push(bell);
@@ -164,7 +164,7 @@ async fn redis_and_postgres_ring_the_same_ears() {
     let mut server = RedisServer::not_yet();
     let standby = async |server: &RedisServer| {
         let local = InProcess::new();
-        let options = BusOptions::new(&server.url(), "standby");
+        let options = BusOptions::new(server.url(), "standby");
         let bell = RedisBell::start(options, local.clone(), Arc::new(SystemClock), rt()).unwrap();
         Standby::new(bell, crate::notify_for("standby_redis", local).await)
     };
@@ -228,7 +228,7 @@ async fn few_permissions_are_enough() {
     // One who may not listen to wake-ups, and says so.
     let few = ["--user", "mute", "on", ">pw", "&tenure.bell.*", "+publish", "+subscribe"];
     let server = RedisServer::with(&few);
-    let mute = start(BusOptions::new(&format!("redis://mute:pw@{}", server.address()), "s"));
+    let mute = start(BusOptions::new(format!("redis://mute:pw@{}", server.address()), "s"));
     let said = |word: &str| mute.state().trouble.is_some_and(|t| t.contains(word));
     until("a complaint", || said("psubscribe")).await;
     assert!(!mute.state().connected);

@@ -119,7 +119,7 @@ async fn batches_of_several_do_not_change_each_others_order() {
 #[tokio::test]
 async fn without_a_server_the_answer_comes_at_once_and_says_why() {
     let mut server = RedisServer::not_yet();
-    let events = EventChannel::start(&RedisOptions::new(&server.address()), rt()).unwrap();
+    let events = EventChannel::start(&RedisOptions::new(server.address()), rt()).unwrap();
     until("a try", || events.state().trouble.is_some()).await;
     let became = in_time("an answer", events.publish_all("ev", &numbered(0, 3))).await;
     assert!(became.iter().all(|b| matches!(b, Err(Unpublished::Away(_)))), "{became:?}");

@@ -103,7 +103,7 @@ async fn nodes_of_a_cluster_tell_each_other() {
     let mut meet = redis::cmd("CLUSTER");
     meet.arg("MEET").arg("127.0.0.1").arg(other.port()).arg(other_bus);
     meet.exec_async(&mut operator).await.unwrap();
-    let (here, there) = (start(BusOptions::new(&one.url(), "s")), bell(&other.url(), "s").await);
+    let (here, there) = (start(BusOptions::new(one.url(), "s")), bell(&other.url(), "s").await);
     connected(&here).await;
     // Until the nodes know each other rings are lost.
     let (mut ear, rt) = (there.listen(Topic::Due), rt());

@@ -15,9 +15,12 @@ use tenure_engine::{
 };
 use tenure_kernel::{
     error::StoreError,
+    housekeeping::Retired,
+    limits,
     outbox::{Carrier, DeliveryAnswer, Posted},
     runtime::BoxFuture,
     store::{Answer, HeadFilter, Op, Store},
+    time::Timestamp,
 };
 use tenure_proving::{
     layer::{Layer, Layered},
@@ -149,4 +152,46 @@ async fn what_can_not_be_removed_is_published_again_after_longer_and_longer_paus
     patience::until("the fifth time", async || wire.heard.lock().unwrap().len() == 5).await;
     let took = node.pipeline.rt().mono() - before;
     assert!(took >= Duration::from_millis(50 + 100 + 200 + 400), "{took:?}");
+}
+
+/// Counts how often retention was asked for.
+struct Retaining(Arc<dyn Store>, AtomicUsize);
+
+impl Layer for Retaining {
+    fn under(&self) -> &dyn Store {
+        &*self.0
+    }
+    fn retire(
+        &self,
+        before: Timestamp,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Retired, StoreError>> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.retire(before, limit)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn retention_runs_on_the_server_that_holds_the_first_lane_alone() {
+    let shared = store();
+    let mut nodes = Vec::new();
+    let config = EngineConfig { tick: Duration::from_millis(20), ..config() };
+    for _ in 0..2 {
+        let layered = Arc::new(Layered(Retaining(shared.clone(), AtomicUsize::new(0))));
+        let (bell, wire) = (Arc::new(InProcess::new()), Arc::new(Discard));
+        let node = node_like(config.clone(), layered.clone(), bell, wire).await;
+        nodes.push((node, layered));
+    }
+    patience::until("each holds its share", async || {
+        nodes.iter().all(|(node, _)| node.lanes.held().len() == usize::from(limits::LANES) / 2)
+    })
+    .await;
+    let holds = |n: usize| nodes[n].0.lanes.held().contains(&0);
+    let asked = |n: usize| nodes[n].1.0.1.load(Ordering::SeqCst);
+    let leader = usize::from(holds(1));
+    let before = (asked(leader), asked(1 - leader));
+    patience::until("the leader retains", async || asked(leader) > before.0 + 3).await;
+    assert!(holds(leader), "no lane moved");
+    // One call may have been on its way while the lanes were shared out.
+    assert!(asked(1 - leader) <= before.1 + 1);
 }

@@ -9,6 +9,7 @@ mod lanes;
 mod meter;
 mod outside;
 mod pipeline;
+mod quota;
 mod serve;
 mod slots;
 mod support;

@@ -1,14 +1,28 @@
 //! The pipeline beside a store that fails in its own way.
 
 use crate::support::{machines, store};
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 use tenure_edge::TokioRuntime;
 use tenure_engine::{birth::create, config::EngineConfig, pipeline::Pipeline};
-use tenure_kernel::{bell::Silent, stream::Body};
-use tenure_proving::patience::PATIENCE;
+use tenure_kernel::{
+    bell::Silent,
+    error::StoreError,
+    ids::{EntityId, MailId},
+    mail::NewMail,
+    runtime::{BoxFuture, Runtime as _},
+    store::{Answer, Op, Store},
+    stream::Body,
+};
+use tenure_proving::{
+    layer::{Layer, Layered},
+    patience::PATIENCE,
+};
 
 /// Answers `random` like any runtime, and panics once when told: a panic on the way to the store.
 struct Trap(TokioRuntime, Arc<AtomicBool>);
@@ -87,5 +101,69 @@ async fn where_nobody_listens_nothing_is_written_for_outside() {
         assert_eq!(outside.len(), usize::from(!mute));
         let inside = store.outbox(lanes, false, 10).await.unwrap();
         assert_eq!(inside.len(), 1, "a wake-up is a ring, and is kept");
+    }
+}
+
+/// Time that passes only while somebody sleeps.
+#[derive(Default)]
+struct Virtual(AtomicU64);
+
+impl tenure_kernel::runtime::Runtime for Virtual {
+    fn mono(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::SeqCst))
+    }
+    fn sleep(&self, d: Duration) -> BoxFuture<'static, ()> {
+        self.0.fetch_add(u64::try_from(d.as_micros()).unwrap(), Ordering::SeqCst);
+        Box::pin(tokio::task::yield_now())
+    }
+    fn spawn(&self, future: BoxFuture<'static, ()>) {
+        TokioRuntime::current().spawn(future);
+    }
+    fn random(&self) -> u64 {
+        7
+    }
+}
+
+/// A store on a full disk.
+struct Full(Arc<dyn Store>);
+
+impl Layer for Full {
+    fn under(&self) -> &dyn Store {
+        &*self.0
+    }
+    fn apply_shared(&self, _: Arc<Vec<Op>>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+        Box::pin(async { Err(StoreError::DiskFull("no space left".into())) })
+    }
+}
+
+/// A caller that arrives while an earlier batch is tried again does not wait for both.
+#[tokio::test]
+async fn each_caller_is_refused_when_its_own_patience_is_over() {
+    let rt = Arc::new(Virtual::default());
+    let config =
+        EngineConfig { patience: Duration::from_secs(10), flights: 1, ..EngineConfig::default() };
+    let full: Arc<dyn Store> = Arc::new(Layered(Full(store())));
+    let pipeline = Pipeline::new(full, Arc::new(Silent), rt.clone(), &config);
+    let refused_after = |seconds: u16| {
+        let (rt, pipeline) = (rt.clone(), pipeline.clone());
+        async move {
+            while rt.mono() < Duration::from_secs(seconds.into()) {
+                tokio::task::yield_now().await;
+            }
+            let came = rt.mono();
+            let (to, id) = (EntityId::fixed(9, seconds), MailId(seconds.to_string()));
+            let mail = NewMail { to, id, kind: "hello".into(), body: Body::Inline(Vec::new()) };
+            let refused = pipeline.mail(mail).await;
+            assert!(matches!(refused, Err(StoreError::DiskFull(_))), "{refused:?}");
+            rt.mono() - came
+        }
+    };
+    let all = [0, 0, 1, 5, 9].map(refused_after);
+    for waited in futures_util::future::join_all(all).await {
+        assert!(waited >= config.patience, "{waited:?} is less than was promised");
+        assert!(
+            waited < config.patience + Duration::from_secs(1),
+            "{waited:?} is more than was promised"
+        );
     }
 }

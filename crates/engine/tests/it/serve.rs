@@ -1,12 +1,20 @@
 //! Rules that fire over a holder's head, and rules that fail.
 
-use crate::support::{Order, clock, quiet_node, state, store, until};
-use std::time::Duration;
+use crate::support::{Order, clock, config, node_like, quiet_node, state, store, until};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+use tenure_bell::InProcess;
 use tenure_edge::TokioRuntime;
-use tenure_engine::{node::Node, session::Keeper};
+use tenure_engine::{config::EngineConfig, lanes::Discard, node::Node, session::Keeper};
 use tenure_kernel::{
     ids::EntityId,
     runtime::Runtime as _,
+    sessions::Executor,
     store::{Answer, Op, Store},
     table::Class,
 };
@@ -115,6 +123,46 @@ async fn a_lapsed_session_is_not_revived_while_holders_are_judged() {
     keeper.renew_once().await;
     assert_ne!(keeper.id(), session, "it had to open a new one");
     assert!(!keeper.may_act(id, 1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_process_held_is_free_before_its_lease_lapses() {
+    let store = store();
+    let lease = Duration::from_secs(3_600);
+    let config = EngineConfig { tick: config().tick, ..EngineConfig::with_lease(lease) };
+    let bell = Arc::new(InProcess::new());
+    let node = node_like(config.clone(), store.clone(), bell, Arc::new(Discard)).await;
+    let process = |pid| Executor {
+        machine: "m".into(),
+        boot: "b".into(),
+        pid_namespace: "n".into(),
+        pid,
+        started: 1,
+    };
+    let mut held = Vec::new();
+    for pid in [1, 2] {
+        let id = clock(&node, &order(&[], "")).await;
+        let (pipeline, config) = (node.pipeline.clone(), Arc::new(config.clone()));
+        let process = Some(process(pid));
+        let keeper = Keeper::open(pipeline, config, "w", "worker", process).await.unwrap();
+        let (commit, session) = (node.pipeline.commit_id(), keeper.id());
+        // It is claimed after the last renewal: the row of the session does not name it.
+        let op = Op::Claim { id: commit, entity: id, session, lease };
+        let Answer::Claim(Ok(_)) = node.pipeline.submit(op).await.unwrap() else {
+            panic!("not claimed")
+        };
+        held.push((id, keeper));
+    }
+    let dead = Arc::new(AtomicU32::new(1));
+    let is_dead = dead.clone();
+    node.end_sessions_of_dead_processes(Arc::new(move |e| e.pid <= is_dead.load(SeqCst))).await;
+    until(&*store, held[0].0, "the end of the tenure", |h| h.holder.is_none()).await;
+    let second = store.head(held[1].0).await.unwrap().unwrap();
+    assert_eq!(second.holder, Some(held[1].1.id()), "its process lives");
+    dead.store(2, SeqCst);
+    until(&*store, held[1].0, "the end of the tenure", |h| h.holder.is_none()).await;
+    let session = store.session(held[1].1.id()).await.unwrap().unwrap();
+    assert!(session.ended);
 }
 
 #[tokio::test(flavor = "multi_thread")]

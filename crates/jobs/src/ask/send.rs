@@ -44,14 +44,15 @@ pub(super) fn unreadable(e: LoadError) -> AskError {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
-    Accepted,
+    /// With its place in the mailbox: the mail is read once `mail_read` of the head has reached it.
+    Accepted(u64),
     Duplicate,
 }
 
 impl From<Sent> for AskAnswer {
     fn from(sent: Sent) -> Self {
         match sent {
-            Sent::Accepted => AskAnswer::Accepted,
+            Sent::Accepted(_) => AskAnswer::Accepted,
             Sent::Duplicate => AskAnswer::Already,
         }
     }
@@ -66,7 +67,7 @@ pub(super) async fn send(
 ) -> Result<Sent, AskError> {
     let mail = NewMail { to: job, id: MailId(id), kind: kind.into(), body };
     match pipeline.mail(mail).await? {
-        MailAnswer::Accepted { .. } => Ok(Sent::Accepted),
+        MailAnswer::Accepted { seq, .. } => Ok(Sent::Accepted(seq)),
         MailAnswer::Duplicate => Ok(Sent::Duplicate),
         MailAnswer::Final { status } => Err(AskError::Finished { job, status: status.to_owned() }),
         MailAnswer::Unknown => Err(AskError::NotFound(job)),

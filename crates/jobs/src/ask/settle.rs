@@ -2,9 +2,11 @@
 
 use super::{
     AskAnswer, AskError, DISCARDED, DeadLetters, ResolveAnswer, ResolveAsk,
+    correct::correct,
     send::{Sent, json_within, look, record, send, unreadable, words},
 };
 use crate::{
+    catalogue,
     decide::{ResolveMail, mail},
     model::{Job, OpenCall},
     view,
@@ -15,6 +17,7 @@ use tenure_engine::pipeline::Pipeline;
 use tenure_kernel::{
     error::StoreError,
     evidence::Evidence,
+    head::Head,
     ids::EntityId,
     limits as kernel_limits,
     machine::Machine as _,
@@ -23,9 +26,15 @@ use tenure_kernel::{
     table::Class,
     time::Timestamp,
 };
+use tenure_schema::Schema;
 use tenure_steps::events::{StepId, Verdict};
 
-/// Says what became of an unknown effect. After the end it is kept beside the history.
+/// Violations of a schema that are told.
+const VIOLATIONS_MAX: usize = 8;
+
+/// Says what became of an unknown effect, or corrects what a person has said about one. After the end it is kept beside the
+/// history. A result has to fit the output schema of the tool, where a worker has registered one: a flow that gets something
+/// else fails, and so does its retry.
 pub async fn resolve(
     pipeline: &Pipeline,
     job: EntityId,
@@ -42,24 +51,24 @@ pub async fn resolve(
     let is_final = head.class() == Class::Final;
     let open = |c: &&OpenCall| c.step == ask.step && (is_final || c.unknown.is_some());
     let Some(call) = state.calls.iter().find(open) else {
+        if ask.correct {
+            return correct(pipeline, &head, &state, ask).await;
+        }
         let why = known_about(pipeline.store(), job, &ask.step).await?;
         return Err(AskError::NotUnknown { step: ask.step, why });
     };
-    let ResolveAsk { step, verdict, result, by, note } = ask;
+    fits(pipeline, &head.tenant, &call.tool, call.out.is_some(), &ask).await?;
     if is_final {
-        let who = by.clone().unwrap_or_else(|| "somebody".into());
-        let said = json!({ "verdict": verdict, "result": result, "by": by, "note": note });
-        return match record(pipeline, &head, &call.key, call.call, who, said).await? {
-            true => Ok(ResolveAnswer::RecordedAfterTheEnd),
-            false => Ok(ResolveAnswer::Duplicate),
-        };
+        let (key, number) = (call.key.clone(), call.call);
+        return after_the_end(pipeline, &head, (&key, number), &ask).await;
     }
+    let ResolveAsk { step, verdict, result, by, note, correct: _ } = ask;
     // The same id whatever the verdict: the first to speak is heard, and the next one is told so.
     let id = format!("resolve/{}/{}", call.key, call.call);
     let of = Some((call.key.clone(), call.call));
     let body = Body::json(&ResolveMail { step: step.clone(), of, verdict, result, by, note });
     match send(pipeline, job, mail::RESOLVE, id.clone(), body.clone()).await? {
-        Sent::Accepted => Ok(ResolveAnswer::Accepted),
+        Sent::Accepted(_) => Ok(ResolveAnswer::Accepted),
         Sent::Duplicate => {
             let unread =
                 pipeline.store().mail(job, head.mail_read, kernel_limits::MAIL_PER_DECISION_MAX);
@@ -72,6 +81,54 @@ pub async fn resolve(
                 }
             }
         }
+    }
+}
+
+/// Whether the tool could have returned this.
+pub(super) async fn fits(
+    pipeline: &Pipeline,
+    tenant: &str,
+    tool: &str,
+    handed: bool,
+    ask: &ResolveAsk,
+) -> Result<(), AskError> {
+    if ask.verdict != Verdict::Happened {
+        return Ok(());
+    }
+    let schema = catalogue::output_schema(pipeline.store(), tenant, tool, handed).await?;
+    // What is no schema refuses nothing, as everywhere.
+    let Ok(schema) = Schema::stored(&schema) else { return Ok(()) };
+    let step = ask.step.clone();
+    match schema.check_beside(pipeline.rt(), tenant, &ask.result, VIOLATIONS_MAX).await {
+        Ok(violations) if violations.is_empty() => Ok(()),
+        Ok(violations) => Err(AskError::BadResult { step, tool: tool.to_owned(), violations }),
+        Err(why) => Err(AskError::NotChecked { step, why }),
+    }
+}
+
+/// Keeps what was said beside the history of a job that is over.
+pub(super) async fn after_the_end(
+    pipeline: &Pipeline,
+    head: &Head,
+    (key, call): (&str, u32),
+    ask: &ResolveAsk,
+) -> Result<ResolveAnswer, AskError> {
+    let ResolveAsk { verdict, result, by, note, .. } = ask;
+    let who = by.clone().unwrap_or_else(|| "somebody".into());
+    let mut said = json!({ "verdict": verdict, "result": result, "by": by, "note": note });
+    if ask.correct {
+        // With its number it is not what somebody said before the last correction.
+        let before = pipeline.store().evidence(head.id).await?;
+        let of_call = |e: &&Evidence| e.said.key == key && e.said.call == call;
+        let same = |e: &Evidence| says(&e.said.body, *verdict, result);
+        if before.iter().rfind(of_call).is_some_and(same) {
+            return Ok(ResolveAnswer::Duplicate);
+        }
+        said[view::CORRECTS] = json!(before.iter().filter(of_call).count());
+    }
+    match record(pipeline, head, key, call, who, said).await? {
+        true => Ok(ResolveAnswer::RecordedAfterTheEnd),
+        false => Ok(ResolveAnswer::Duplicate),
     }
 }
 
@@ -165,11 +222,17 @@ pub async fn left_unknown(
     Ok(left)
 }
 
+/// Whether evidence says just this about a call.
+fn says(body: &Body, verdict: Verdict, result: &Value) -> bool {
+    let said = body.inline().and_then(|b| tenure_kernel::stored::from_slice::<Value>(b).ok());
+    said.is_some_and(|said| said["verdict"] == json!(verdict) && said["result"] == *result)
+}
+
 /// Whether evidence about a call says what became of it. That no code of it runs any more does not.
 fn tells(body: &Body) -> bool {
     // One that is too large to lie here holds a result.
     let Some(bytes) = body.inline() else { return true };
-    let said: Value = serde_json::from_slice(bytes).unwrap_or_default();
+    let said: Value = tenure_kernel::stored::from_slice(bytes).unwrap_or_default();
     said.get("verdict").is_some() || said.get("result").is_some() || said["called"] == false
 }
 

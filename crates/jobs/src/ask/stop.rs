@@ -147,7 +147,8 @@ pub(crate) async fn was_asked_by(
     head: &Head,
     by: &str,
 ) -> Result<bool, StoreError> {
-    let says = |m: &Mail| serde_json::from_slice::<Value>(m.body.inline().unwrap_or_default());
+    let says =
+        |m: &Mail| tenure_kernel::stored::from_slice::<Value>(m.body.inline().unwrap_or_default());
     has_mail(store, head, |m| says(m).is_ok_and(|body| body["by"] == by)).await
 }
 

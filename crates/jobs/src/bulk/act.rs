@@ -104,11 +104,11 @@ async fn one(
         Action::Signal { key, outcome, payload, early } => {
             let (key, payload) = (key.clone(), payload.clone());
             let signal = SignalAsk { key, outcome: *outcome, payload, by, early: *early };
-            of_ask(ask::signal(pipeline, id, mine, signal).await.map(|_| ()))
+            of_ask(ask::send_signal(pipeline, id, mine, signal).await)
         }
         Action::Resolve { step, verdict, result, note } => {
             let (step, result, note) = (step.clone(), result.clone(), note.clone());
-            let resolve = ResolveAsk { step, verdict: *verdict, result, by, note };
+            let resolve = ResolveAsk { step, verdict: *verdict, result, by, note, correct: false };
             of_ask(ask::resolve(pipeline, id, mine, resolve).await.map(|_| ()))
         }
         Action::Discard {} => of_ask(ask::discard(pipeline, id, mine, &said).await.map(|_| ())),
@@ -131,11 +131,16 @@ fn of_ask(asked: Result<(), AskError>) -> Result<One, StoreError> {
         Err(AskError::NotFound(_)) => One::Skipped("not_found"),
         Err(AskError::Finished { .. }) => One::Skipped("finished"),
         Err(AskError::NobodyWaits { .. }) => One::Skipped("nobody_waits"),
+        Err(AskError::TooLate { .. }) => One::Skipped("too_late"),
         Err(AskError::WrongKind { .. }) => One::Skipped("wrong_kind"),
         Err(AskError::NotUnknown { .. }) => One::Skipped("effect_known"),
         Err(AskError::NotFailed { .. }) => One::Skipped("not_failed"),
         Err(AskError::NothingToPause { .. } | AskError::NothingToResume { .. }) => {
             One::Skipped("not_now")
+        }
+        Err(AskError::NotCorrectable { .. }) => One::Skipped("effect_known"),
+        Err(AskError::BadResult { .. } | AskError::NotChecked { .. }) => {
+            One::Failed("schema_violation")
         }
         Err(AskError::TooLarge { .. }) => One::Failed("too_large"),
         Err(AskError::Invalid(_)) => One::Failed("invalid"),

@@ -49,6 +49,8 @@ pub struct Preview {
 const SKEW: Duration = Duration::from_secs(600);
 /// Why a job is left alone that was not shown, or is not as it was when it was.
 pub(super) const CHANGED: &str = "changed_since_preview";
+/// Why a job is left alone whose state cannot be read.
+const UNREADABLE: &str = "unreadable";
 /// Heads that are read at once.
 const READ: usize = 200;
 
@@ -74,7 +76,10 @@ pub async fn find(
         for head in &heads {
             filter.after = Some(head.id);
             found.looked += 1;
-            let state = state_of(head)?;
+            let Ok(state) = state_of(head) else {
+                *found.skipped.entry(UNREADABLE.to_owned()).or_default() += 1;
+                continue;
+            };
             if order.names(head, &state) {
                 match stands(store, order, head, &state).await? {
                     Ok(()) => found.jobs.push(head.id),
@@ -138,7 +143,7 @@ pub async fn preview(
             if preview.first.len() < PREVIEW_SHOWN
                 && let Some(head) = store.head(*id).await?
             {
-                preview.first.push(view::of_head(&head)?);
+                preview.first.push(view::listed(&head));
             }
         }
         preview.count += found.jobs.len() as u64;

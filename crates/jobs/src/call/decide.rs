@@ -73,7 +73,7 @@ fn born(input: &Input<'_>) -> Result<Decision<CallEvent>, Undecided> {
             let bytes = body
                 .inline()
                 .ok_or_else(|| Undecided("load the body of the new call first".into()))?;
-            let new: NewCall = serde_json::from_slice(bytes)
+            let new: NewCall = tenure_kernel::stored::from_slice(bytes)
                 .map_err(|e| Undecided(format!("a call can not be made from this: {e}")))?;
             let must_end_in = Duration::from_millis(new.must_end_in_ms);
             let placement = Placement { queue: queue_of(&new.tool), priority: new.priority };
@@ -99,8 +99,11 @@ pub fn clock(timeout_ms: u64, grace_ms: u64) -> TimerChange {
 fn on_mail(state: &CallState, mail: &[Mail], free: bool) -> Decision<CallEvent> {
     let asked = mail.iter().find(|m| m.kind == kinds::CANCEL);
     if let (Some(asked), true) = (asked, free) {
-        let ask: AskMail =
-            asked.body.inline().and_then(|b| serde_json::from_slice(b).ok()).unwrap_or_default();
+        let ask: AskMail = asked
+            .body
+            .inline()
+            .and_then(|b| tenure_kernel::stored::from_slice(b).ok())
+            .unwrap_or_default();
         return finish(state, CallEvent::CallCancelled { why: ask.why }, None).regardless();
     }
     let kinds: Vec<&str> = mail.iter().map(|m| m.kind.as_str()).collect();

@@ -73,8 +73,11 @@ pub async fn tools_in(
     let Some(event) = records.first().and_then(|r| r.events().ok()?.into_iter().next()) else {
         return Ok(None);
     };
-    let body: Value =
-        event.body.inline().and_then(|b| serde_json::from_slice(b).ok()).unwrap_or_default();
+    let body: Value = event
+        .body
+        .inline()
+        .and_then(|b| tenure_kernel::stored::from_slice(b).ok())
+        .unwrap_or_default();
     let names = body["tools"].as_array().cloned().unwrap_or_default();
     Ok(Some(names.iter().filter_map(|n| n.as_str().map(str::to_owned)).collect()))
 }

@@ -23,7 +23,7 @@ pub mod view;
 pub use model::{Call, CallEvent, CallState, FailKind, NewCall};
 
 /// How the names of queues begin in which calls wait.
-pub const QUEUE: &str = "tool:";
+pub const QUEUE: &str = tenure_kernel::blocks::TOOL_QUEUE;
 
 /// The queue in which calls of a tool wait.
 pub fn queue_of(tool: &str) -> String {

@@ -63,6 +63,9 @@ pub struct NewCall {
     /// Higher is sooner.
     #[serde(default, skip_serializing_if = "is_default")]
     pub priority: i16,
+    /// Where the flow asked for it: the name of the step in a plan, else the line of code. Only said to whom the call is no `call`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub place: String,
     /// What the tool gets.
     pub input: Value,
 }
@@ -254,6 +257,8 @@ impl Machine for Call {
     type State = CallState;
     type Event = CallEvent;
     const TABLE: &'static Table = &super::table::TABLE;
+    const CREATED_BY: &'static [&'static str] = &["job"];
+    const REPORTS_TO: Option<&'static str> = Some("/job");
 
     fn name(event: &CallEvent) -> &'static str {
         match event {

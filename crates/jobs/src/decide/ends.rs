@@ -14,10 +14,11 @@ use crate::{
 };
 use tenure_kernel::{
     ids::EntityId, limits as kernel_limits, machine::Decision, mail::kinds, outbox::Message,
-    stream::Body, timers::TimerChange,
+    stream::Body, time::Timestamp, timers::TimerChange,
 };
 use tenure_steps::{
     events::{ResultType, What},
+    losses::Losses,
     saga::Undo,
 };
 
@@ -39,13 +40,15 @@ pub(super) fn cancel(
 pub(super) fn undo_or_end(
     state: &mut JobState,
     mut decision: Decision<JobEvent>,
-    lost: bool,
+    lost: Option<Losses>,
     id: EntityId,
 ) -> Decision<JobEvent> {
-    if !state.has_to_undo() || (lost && state.takeovers >= state.takeovers_max) {
+    let too_many = lost.as_ref().is_some_and(|l| l.too_many(state.takeovers_max).is_some());
+    if !state.has_to_undo() || too_many {
         return cancelled(state, decision, id);
     }
-    push(state, &mut decision, OwnEvent::JobUndoing { lost }.into());
+    let undoing = OwnEvent::JobUndoing { lost: lost.is_some(), losses: lost };
+    push(state, &mut decision, undoing.into());
     decision.regardless()
 }
 
@@ -86,7 +89,7 @@ fn fail(
     push(state, &mut decision, OwnEvent::JobFailing(failure).into());
     decision.timers.push(TimerChange::ClearAll);
     match nothing_out(state) {
-        true => undo_or_end(state, decision, false, id),
+        true => undo_or_end(state, decision, None, id),
         false => decision,
     }
 }
@@ -206,24 +209,46 @@ pub(super) fn must_end(state: &JobState, id: EntityId) -> Decision<JobEvent> {
     finish(state, decision, OwnEvent::JobFailed(failure), id)
 }
 
+/// The end of a job over which too many workers were lost: those that held it, or those that had its calls. No retry
+/// setting has a say in this.
+pub fn lost_too_many(state: &JobState, losses: &Losses) -> Option<Failure> {
+    let error = losses.too_many(state.takeovers_max)?;
+    let (step, error) = match state.calls.first() {
+        Some(call) => (
+            Some(call.step.clone()),
+            format!("{error}; the last one had step {} (tool {})", call.step, call.tool),
+        ),
+        None => (None, error),
+    };
+    Some(Failure {
+        reason: TAKEOVERS_SPENT.into(),
+        error,
+        step,
+        unknown: state.open_steps(),
+        abandoned: u32::try_from(state.children.len()).unwrap_or(u32::MAX),
+    })
+}
+
+/// The reason of a failure after too many lost workers.
+pub const TAKEOVERS_SPENT: &str = "takeovers_spent";
+
 /// The holder is gone, or was overruled; `tenure_ended` is written in front of this.
-pub(super) fn lost_holder(state: &JobState, why: &str, id: EntityId) -> Decision<JobEvent> {
+pub(super) fn lost_holder(
+    state: &JobState,
+    why: &str,
+    id: EntityId,
+    now: Timestamp,
+) -> Decision<JobEvent> {
+    let losses = state.and_lost(now);
     let decision = Decision::default().timer(TimerChange::clear(timers::PROGRESS));
     if state.cancel.is_some() {
         return match nothing_out(state) {
-            true => undo_or_end(&mut state.clone(), decision, true, id),
+            true => undo_or_end(&mut state.clone(), decision, Some(losses), id),
             false => decision,
         };
     }
-    if state.takeovers >= state.takeovers_max {
-        let failure = Failure {
-            reason: "takeovers_spent".into(),
-            error: format!("{} workers were lost while they ran it", state.takeovers + 1),
-            step: state.calls.first().map(|c| c.step.clone()),
-            unknown: state.open_steps(),
-            abandoned: u32::try_from(state.children.len()).unwrap_or(u32::MAX),
-        };
+    if let Some(failure) = lost_too_many(state, &losses) {
         return fail(&mut state.clone(), decision, failure, id);
     }
-    decision.and(OwnEvent::JobRequeued { why: why.to_owned() }.into())
+    decision.and(OwnEvent::JobRequeued { why: why.to_owned(), losses: Some(losses) }.into())
 }

@@ -1,6 +1,7 @@
 //! What one mail leads to, from the head alone. The due loop and a holder ask the same functions.
 
 use super::bodies::{AskMail, ChildMail, ResolveMail, SignalMail, mail};
+use super::note_of;
 use crate::{
     call::decide::{CALL_ENDED, CallMail},
     gate,
@@ -56,7 +57,7 @@ pub enum MailSays {
 pub fn read_mail(state: &JobState, mail: &Mail, id: EntityId) -> MailSays {
     fn parse<T: serde::de::DeserializeOwned>(mail: &Mail) -> Result<T, String> {
         let bytes = mail.body.inline().ok_or("its body is too large")?;
-        serde_json::from_slice(bytes).map_err(|e| e.to_string())
+        tenure_kernel::stored::from_slice(bytes).map_err(|e| e.to_string())
     }
     let read = match mail.kind.as_str() {
         kinds::CANCEL => Ok(MailSays::Cancel(parse(mail).unwrap_or_default())),
@@ -90,7 +91,7 @@ fn resume(state: &JobState, ask: AskMail) -> MailSays {
 fn signal(state: &JobState, signal: SignalMail) -> MailSays {
     let SignalMail { key, outcome, payload, by } = signal;
     if let Some(wait) = state.waits_for(&key) {
-        let step = wait.step.clone();
+        let (step, key) = (wait.step.clone(), wait.key.clone());
         // A plain signal to a person's wait is a yes; a yes or no to a plain wait is its payload.
         let outcome = match (wait.kind, outcome) {
             (WaitKind::Human, WaitOutcome::Signalled) => WaitOutcome::Approved,
@@ -124,10 +125,7 @@ fn resolve(state: &JobState, resolve: ResolveMail) -> MailSays {
     if call.undoing && state.attention.is_none() {
         return MailSays::Nothing(format!("resolve: step {step} is being undone"));
     }
-    let note = match (by, note) {
-        (Some(by), Some(note)) => Some(format!("{by}: {note}")),
-        (by, note) => note.or(by),
-    };
+    let note = note_of(by, note);
     let happened = verdict == Verdict::Happened;
     let (key, call) = (call.key.clone(), call.call);
     let mut events = vec![
@@ -148,12 +146,17 @@ fn resolve(state: &JobState, resolve: ResolveMail) -> MailSays {
             events.push(finished(step, ResultType::SideEffectCommitted, None, None));
         }
         Verdict::Abandoned => {
-            let error = Some("a person gave this step up".to_owned());
-            events.push(finished(step, ResultType::PermanentFailure, Some("abandoned"), error));
+            events.push(given_up(step));
         }
         Verdict::DidNotHappen | Verdict::Compensated | Verdict::CalledAgain => {}
     }
     MailSays::Events(events)
+}
+
+/// The end of a step that a person gave up.
+pub(crate) fn given_up(step: StepId) -> JobEvent {
+    let error = Some("a person gave this step up".to_owned());
+    finished(step, ResultType::PermanentFailure, Some("abandoned"), error)
 }
 
 /// A `node_finished`.
@@ -242,8 +245,11 @@ pub(super) fn came_back(state: &JobState, mail: CallMail) -> Vec<JobEvent> {
 
 /// A message came back: a child or a call that could not be created. A cancel that found nobody is of no interest.
 fn returned(state: &JobState, mail: &Mail, id: EntityId) -> MailSays {
-    let body: Value =
-        mail.body.inline().and_then(|b| serde_json::from_slice(b).ok()).unwrap_or_default();
+    let body: Value = mail
+        .body
+        .inline()
+        .and_then(|b| tenure_kernel::stored::from_slice(b).ok())
+        .unwrap_or_default();
     let why = body["why"].as_str().unwrap_or("it could not be delivered").to_owned();
     let to: Option<EntityId> = body["to"].as_str().and_then(|t| t.parse().ok());
     if body["kind"] == gate::mail::ASK && state.held_back == HeldBack::Gate {

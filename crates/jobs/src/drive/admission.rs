@@ -31,7 +31,9 @@ use crate::{
 };
 use std::time::Duration;
 use tenure_engine::worker::HoldError;
-use tenure_kernel::{error::StoreError, ids::EntityId, time::Timestamp, timers::TimerChange};
+use tenure_kernel::{
+    blocks::BlockKind, error::StoreError, ids::EntityId, time::Timestamp, timers::TimerChange,
+};
 use tenure_steps::{
     desk::{Ask, Asked},
     events::{InLine, LimitWait, StepEvent, StepId, TimerWhy, Token},
@@ -41,6 +43,9 @@ use tenure_steps::{
 pub const HELD_MAX: Duration = limits::HORIZON;
 /// A wait in the line is looked at again after a quarter of it, within these bounds.
 pub const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(600));
+/// When a step whose tool is blocked looks again: after a quarter of the time for which the block has lasted, within these
+/// bounds.
+pub const BLOCKED_AGAIN: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(600));
 /// Steps of one job that stand in lines with a timer of their own; the rest comes after them.
 pub const WAITS_MAX: usize = 16;
 /// When to ask again where a limit could not be asked, or who is in turn found no room.
@@ -50,9 +55,29 @@ impl Run {
     /// Whether a call of this step may begin now. If not, the step comes back by itself.
     pub(crate) async fn admitted(&mut self, asked: &Asked) -> Result<bool, HoldError> {
         let Ask::Tool { tool, .. } = &asked.ask else { return Ok(true) };
+        let blocks = match self.reach.pipeline.blocks().current(&self.reach.pipeline).await {
+            Ok(blocks) => blocks,
+            Err(e) if self.unborn => return Err(e.into()),
+            Err(e) => return Ok(self.ask_later(asked, &e)),
+        };
+        if blocks.of_job(&self.state().flow, &self.tenant).is_some() && !self.is_stopping() {
+            // The job goes back to its queue, where nobody claims it while the block lasts.
+            if self.unborn {
+                return Err(HoldError::Lost);
+            }
+            self.draining = true;
+            self.requeue(asked.step.clone());
+            return Ok(false);
+        }
         if self.reach.shop.tools.get(tool).is_none() && self.hands_of(tool).is_none() {
-            // Another worker takes the call, and passes the limits then.
+            // Another worker takes the call, and passes blocks and limits then.
             return Ok(true);
+        }
+        if let Some(block) = blocks.get(BlockKind::Tool, tool) {
+            return match self.unborn {
+                true => Err(HoldError::Lost),
+                false => Ok(self.wait_for_block(asked, block.since)),
+            };
         }
         let (known, pipeline) = (&self.reach.shop.limits, &self.reach.pipeline);
         match known.of(pipeline, &self.tenant, tool).await {
@@ -65,6 +90,18 @@ impl Run {
             },
             Err(e) => Ok(self.ask_later(asked, &e)),
         }
+    }
+
+    /// The tool is blocked: the step looks again, the more rarely the longer the block lasts.
+    fn wait_for_block(&mut self, asked: &Asked, since: Timestamp) -> bool {
+        let (least, most) = BLOCKED_AGAIN;
+        let wait = (self.now().since(since) / 4).clamp(least, most);
+        if self.is_room_for_a_timer() {
+            self.wait_for_turn(asked, Vec::new(), wait);
+        } else {
+            self.limited.insert(asked.step.clone(), self.now() + HELD_MAX);
+        }
+        false
     }
 
     async fn pass(&mut self, asked: &Asked, wanted: &Wanted) -> Result<bool, StoreError> {

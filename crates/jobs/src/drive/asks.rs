@@ -520,6 +520,7 @@ impl Run {
                 timeout,
                 what,
                 input,
+                place: &asked.place,
                 nth,
                 over,
             });

@@ -94,9 +94,11 @@ async fn prepare(reach: &Reach, held: &Held) -> Result<Still, LoadError> {
         // Let go and claimed again, and nobody in between: what is new was decided without a holder. A flow that
         // somebody else has driven meanwhile is replayed.
         if head.epoch == still.epoch + 2 && !reach.shop.options.replay_always {
+            let corrections = still.core.loaded.corrections;
             still.core.loaded.read(store, job, still.version + 1).await?;
             still.core.loaded.fetch_children(store, job).await?;
-            if still.core.loaded.version == head.version && still.core.end.is_none() {
+            let same_past = still.core.loaded.corrections == corrections;
+            if still.core.loaded.version == head.version && still.core.end.is_none() && same_past {
                 return Ok(still);
             }
         }

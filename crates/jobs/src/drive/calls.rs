@@ -10,8 +10,9 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tenure_engine::session::Keeper;
+use tenure_engine::{pipeline::Pipeline, session::Keeper};
 use tenure_kernel::{
+    error::StoreError,
     evidence::NewEvidence,
     ids::EntityId,
     runtime::{First, first},
@@ -21,7 +22,7 @@ use tenure_kernel::{
 use tenure_steps::{
     effects::EffectName,
     events::{StepId, What},
-    tool::{CallParts, Probe, ToolCtx, ToolError, ToolSpec},
+    tool::{CallParts, Probe, ToolCtx, ToolError, ToolSpec, recordable, recordable_probe},
 };
 use tokio::sync::{mpsc, watch};
 
@@ -102,12 +103,14 @@ pub(crate) async fn run(mut desk: Desk, mut start: Start) {
             }
             let work = AssertUnwindSafe(tool.call(ctx, input)).catch_unwind();
             let work = work.map(|r| r.unwrap_or_else(|p| Err(ToolError::Unknown(panicked(&*p)))));
+            let class = start.spec.options.class.unwrap_or_default();
+            let work = work.map(|result| recordable(class, result));
             desk.call(&start, work).await;
         }
         What::Probe => {
             let work = AssertUnwindSafe(tool.probe(ctx, input)).catch_unwind();
             let said = desk.bounded(&start, work).await;
-            desk.say(&start, How::Probed(said));
+            desk.say(&start, How::Probed(said.map(recordable_probe)));
         }
         // Undoing is an effect like any other: a stale holder does not do it.
         What::Compensate if !desk.keeper.may_act(desk.job, desk.epoch) => {
@@ -269,15 +272,46 @@ pub(crate) struct Late {
     pub says: Testimony,
 }
 
-/// Records it as evidence: whoever holds the job may settle by it.
+/// How long a worker goes on trying to say what became of a call. It may be cut off, and nobody else can say it.
+const TESTIFY_FOR: Duration = Duration::from_secs(600);
+/// The first and the longest pause between two tries.
+const TESTIFY_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+/// Records it as evidence: whoever holds the job may settle by it. Where the store cannot be reached, that goes on beside what
+/// the worker does: who has lost a job to the network is often still without one when the call returns.
 pub(crate) async fn testify(reach: &Reach, keeper: &Keeper, late: Late) {
     let Late { job, epoch, key, call, step, says } = late;
     let body = Body::json(&says.to_json(&step));
     let who = format!("session {}", keeper.id());
     let said = NewEvidence { entity: job, key, epoch, call, who, body };
-    if let Err(e) = reach.pipeline.evidence(said).await {
-        tracing::warn!(%job, %step, error = %e, "what became of a call could not be recorded");
+    match reach.pipeline.evidence(said.clone()).await {
+        Ok(_) => {}
+        Err(e) if e.is_transient() => {
+            tracing::warn!(%job, %step, error = %e, "what became of a call is recorded later");
+            let pipeline = reach.pipeline.clone();
+            let rt = pipeline.rt().clone();
+            rt.spawn(Box::pin(async move { testify_later(&pipeline, step, said).await }));
+        }
+        Err(e) => unrecorded(job, &step, &e),
     }
+}
+
+async fn testify_later(pipeline: &Pipeline, step: StepId, said: NewEvidence) {
+    let rt = pipeline.rt();
+    let until = rt.mono() + TESTIFY_FOR;
+    let (mut pause, longest) = TESTIFY_PAUSES;
+    loop {
+        rt.sleep(pause).await;
+        match pipeline.evidence(said.clone()).await {
+            Ok(_) => return,
+            Err(e) if e.is_transient() && rt.mono() < until => pause = (pause * 2).min(longest),
+            Err(e) => return unrecorded(said.entity, &step, &e),
+        }
+    }
+}
+
+fn unrecorded(job: EntityId, step: &StepId, e: &StoreError) {
+    tracing::error!(%job, %step, error = %e, "what became of a call could not be recorded");
 }
 
 /// The calls that run in this process, whoever started them. A job that is lost and claimed again by the same

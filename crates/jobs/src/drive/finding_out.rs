@@ -72,7 +72,7 @@ impl Run {
             return Ok(Some(Next::Again));
         }
         if self.draining {
-            let later = Decision::event(OwnEvent::JobUndoing { lost: false }.into());
+            let later = Decision::event(OwnEvent::JobUndoing { lost: false, losses: None }.into());
             return self.give_up(held, later, "the worker stops").await.map(Some);
         }
         let fresh: Vec<_> = unsure.iter().filter(|s| !self.finding.contains(*s)).cloned().collect();

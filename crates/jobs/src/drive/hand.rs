@@ -62,6 +62,8 @@ pub(crate) struct Handing<'a> {
     pub timeout: Duration,
     pub what: What,
     pub input: Value,
+    /// See [`NewCall::place`].
+    pub place: &'a str,
     /// How often something was handed over for this call before.
     pub nth: u32,
     /// Nobody can act under the call any more.
@@ -118,9 +120,11 @@ impl Run {
 
     /// Puts a call into the next commit: the event, and the message that creates it.
     pub(crate) fn hand_over(&mut self, handing: Handing<'_>) {
-        let Handing { step, tool, key, call, class, timeout, what, input, nth, over } = handing;
+        let Handing { step, tool, key, call, class, timeout, what, input, place, nth, over } =
+            handing;
         let id = JobState::call_id(self.id, key, call, (what, nth));
         let timeout_ms = super::asks::millis(timeout);
+        let hands = self.hands_of(tool);
         let new = NewCall {
             job: self.id,
             job_epoch: self.epoch,
@@ -135,9 +139,10 @@ impl Run {
             grace_ms: super::asks::millis(self.keeper.config().lease),
             must_end_in_ms: super::asks::millis(self.can_wait()),
             priority: self.priority,
+            place: if hands.is_some() { place.to_owned() } else { String::new() },
             input,
         };
-        let Order { kind, body } = match self.hands_of(tool) {
+        let Order { kind, body } = match hands {
             Some(hands) => hands.order(&new, &self.tenant),
             None => Order { kind: CallMachine::TABLE.kind.into(), body: Body::json(&new) },
         };
@@ -175,6 +180,7 @@ impl Run {
             timeout,
             what,
             input,
+            place: "",
             nth,
             over,
         });
@@ -223,6 +229,12 @@ impl Run {
             (CallEnd::Completed, None) => Some(self.result_of(&call, what).await?),
             (_, result) => result,
         };
+        let over = !self.is_stopping() && self.lost_too_many().is_some();
+        if answer.end == CallEnd::Lost && over {
+            // Nothing is tried again: the job ends, and says that nobody knows what became of this.
+            self.unknown(step, why);
+            return Ok(());
+        }
         match what {
             What::Call if answer.end == CallEnd::Lost => {
                 self.unknown(step, why);

@@ -27,7 +27,7 @@ use tenure_kernel::{
 };
 use tenure_steps::{
     events::What,
-    tool::{CallParts, Class, Probe, ToolCtx, ToolError, ToolSpec},
+    tool::{CallParts, Class, Probe, ToolCtx, ToolError, ToolSpec, recordable, recordable_probe},
 };
 use tokio::sync::watch;
 
@@ -195,8 +195,13 @@ async fn call(shop: &Shop, held: &mut Held, spec: Arc<ToolSpec>, taken: Taken) -
     let (tool, input) = (spec.tool.clone(), taken.input);
     // Owned, so that it is gone, and not only no longer polled, before anybody is told so.
     let work: BoxFuture<'static, Result<Value, ToolError>> = match taken.state.what {
-        What::Call => tool.call(ctx, input),
-        What::Probe => Box::pin(tool.probe(ctx, input).map(|said| said.map(probed))),
+        What::Call => {
+            let class = spec.options.class.unwrap_or_default();
+            Box::pin(tool.call(ctx, input).map(move |result| recordable(class, result)))
+        }
+        What::Probe => {
+            Box::pin(tool.probe(ctx, input).map(|said| said.map(recordable_probe).map(probed)))
+        }
         What::Compensate => {
             Box::pin(tool.compensate(ctx, input).map(|said| said.map(|()| Value::Null)))
         }

@@ -52,6 +52,8 @@ pub struct Loaded {
     pub fetched: Vec<(StepId, Value)>,
     /// Of a cancelled job: how often each step was looked at of which nobody knows whether it happened.
     pub looks: BTreeMap<StepId, u32>,
+    /// Outcomes that were corrected after the flow had heard of them: it has to be replayed.
+    pub corrections: u32,
 }
 
 impl Loaded {
@@ -67,11 +69,14 @@ impl Loaded {
         let Some(read) = read else { return Ok(()) };
         Job::apply(&mut self.state, &read);
         match read {
-            JobEvent::Step(step) => self.history.apply(&step, event.at, event.epoch),
+            JobEvent::Step(step) => {
+                self.corrections += u32::from(matches!(step, StepEvent::EffectCorrected { .. }));
+                self.history.apply(&step, event.at, event.epoch);
+            }
             JobEvent::Own(OwnEvent::JobCreated(new)) => {
                 (self.input, self.must_end_in_ms) = (new.input, new.must_end_in_ms);
             }
-            JobEvent::Own(OwnEvent::JobUndoing { lost: false }) => {
+            JobEvent::Own(OwnEvent::JobUndoing { lost: false, .. }) => {
                 for call in self.state.calls.iter().filter(|c| c.unknown.is_some()) {
                     *self.looks.entry(call.step.clone()).or_default() += 1;
                 }

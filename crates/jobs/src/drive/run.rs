@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     decide::{self, AskMail, timers},
-    model::{Job, JobEvent, JobState, NewJob, OwnEvent, limits},
+    model::{Failure, Job, JobEvent, JobState, NewJob, OwnEvent, limits},
 };
 use serde_json::Value;
 use std::{
@@ -352,12 +352,17 @@ impl Run {
         }
     }
 
+    /// Why nobody else gets a call of this job, where too many workers were lost with calls of it.
+    pub(super) fn lost_too_many(&self) -> Option<Failure> {
+        decide::lost_too_many(self.state(), &self.core.loaded.history.losses)
+    }
+
     /// One decision: end, commit, park, or wait for something to come.
     async fn turn_over(&mut self, held: &mut Held) -> Result<Next, HoldError> {
         if self.is_stopping() {
             return self.cancelling(held).await;
         }
-        if let Some(failure) = self.too_long() {
+        if let Some(failure) = self.lost_too_many().or_else(|| self.too_long()) {
             return self.fail_for_good(held, failure).await;
         }
         let quiet = self.running.is_empty() && self.starts.is_empty();
@@ -439,7 +444,8 @@ fn weight(event: &JobEvent) -> u64 {
         JobEvent::Step(StepEvent::ToolInvocationStarted { arguments, .. }) => arguments.as_ref(),
         JobEvent::Step(
             StepEvent::ToolInvocationFinished { result, .. }
-            | StepEvent::EffectSettled { result, .. },
+            | StepEvent::EffectSettled { result, .. }
+            | StepEvent::EffectCorrected { result, .. },
         ) => result.as_ref(),
         JobEvent::Step(StepEvent::ValueRecorded { value, .. }) => Some(value),
         JobEvent::Step(

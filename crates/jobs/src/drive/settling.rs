@@ -72,8 +72,9 @@ impl Run {
                     Body::Inline(bytes) => Some(bytes.clone()),
                     Body::Blob { digest, .. } => store.blob(*digest).await?,
                 };
-                let value: Value =
-                    body.and_then(|b| serde_json::from_slice(&b).ok()).unwrap_or_default();
+                let value: Value = body
+                    .and_then(|b| tenure_kernel::stored::from_slice(&b).ok())
+                    .unwrap_or_default();
                 let of_this_call = (said.said.epoch, said.said.call) == (call.epoch, call.call);
                 match Testimony::from_json(&value) {
                     Some(Testimony::Result(result)) => evidence = Some(result),
@@ -147,7 +148,7 @@ impl Run {
         let Some(record) = records.first() else { return Ok(None) };
         let events = record.events().unwrap_or_default();
         let body = events.first().and_then(|e| e.body.inline().map(<[u8]>::to_vec));
-        Ok(body.and_then(|b| serde_json::from_slice(&b).ok()))
+        Ok(body.and_then(|b| tenure_kernel::stored::from_slice(&b).ok()))
     }
 
     async fn carry_out(

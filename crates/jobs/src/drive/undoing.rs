@@ -61,7 +61,7 @@ impl Run {
             return Ok(Some(Next::Again));
         }
         if self.draining {
-            let decision = decision.and(OwnEvent::JobUndoing { lost: false }.into());
+            let decision = decision.and(OwnEvent::JobUndoing { lost: false, losses: None }.into());
             return self.give_up(held, decision, "the worker stops").await.map(Some);
         }
         if self.core.queue.is_empty() {

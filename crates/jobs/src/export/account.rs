@@ -133,7 +133,7 @@ fn says(export: &Export, body: &Body) -> String {
         Body::Inline(bytes) => Some(bytes),
         Body::Blob { digest, .. } => export.blobs.get::<Hash>(digest),
     };
-    let value: Option<Value> = bytes.and_then(|b| serde_json::from_slice(b).ok());
+    let value: Option<Value> = bytes.and_then(|b| tenure_kernel::stored::from_slice(b).ok());
     value.map_or_else(|| "not readable".to_owned(), |v| short(&v))
 }
 

@@ -516,7 +516,8 @@ fn recorded(lines: &[Line]) -> HashSet<(&str, u32)> {
     for line in lines {
         if let Some(JobEvent::Step(
             StepEvent::ToolInvocationFinished { key, call, outcome: CallOutcome::Success, .. }
-            | StepEvent::EffectSettled { key, call, verdict: Verdict::Happened, .. },
+            | StepEvent::EffectSettled { key, call, verdict: Verdict::Happened, .. }
+            | StepEvent::EffectCorrected { key, call, verdict: Verdict::Happened, .. },
         )) = &line.read
         {
             known.insert((key.as_str(), *call));

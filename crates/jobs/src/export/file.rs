@@ -21,6 +21,7 @@ use tenure_kernel::{
     evidence::{Evidence, NewEvidence},
     head::Head,
     ids::{CommitId, EntityId, SessionId},
+    limits,
     stream::{Body, Hash, Record},
     table::Tables,
     time::Timestamp,
@@ -293,6 +294,12 @@ impl RecordRow {
         if self.first == 0 || self.count == 0 || self.first > VERSION_MAX {
             return Err(format!("no record has {} events from version {}", self.count, self.first));
         }
+        if usize::try_from(self.count).is_ok_and(|n| n > limits::EVENTS_PER_COMMIT_MAX) {
+            let (count, max) = (self.count, limits::EVENTS_PER_COMMIT_MAX);
+            return Err(format!(
+                "a record of {count} events: a commit writes at most {max} (EVENTS_PER_COMMIT_MAX)"
+            ));
+        }
         let commit = u128::from_str_radix(&self.commit, 16);
         let commit = commit.map_err(|_| "commit is not hexadecimal".to_owned())?;
         Ok(Record {
@@ -419,6 +426,13 @@ impl Export {
     }
 }
 
+/// Whether the last line of a file has a signature. It is not checked here.
+pub fn is_signed(file: &[u8]) -> bool {
+    let last = file.trim_ascii_end().rsplit(|b| *b == b'\n').next().unwrap_or_default();
+    let end: Option<Value> = serde_json::from_slice(last).ok();
+    end.is_some_and(|end| end["signature"].is_object())
+}
+
 fn write(row: &Row, out: &mut Vec<u8>) {
     // Rows have string keys and nothing that could fail to serialise.
     let value = serde_json::to_value(row).expect("a row serialises");
@@ -480,7 +494,7 @@ fn read(line: &[u8]) -> Result<Row, String> {
         line: String,
     }
     fn of<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
-        serde_json::from_slice(line).map_err(|e| e.to_string())
+        tenure_kernel::stored::from_slice(line).map_err(|e| e.to_string())
     }
     Ok(match of::<Kind>(line)?.line.as_str() {
         "export" => Row::Export(of(line)?),
@@ -598,7 +612,8 @@ impl Draft {
             Row::Effect(_) => {}
             Row::Kept(row) => {
                 let result = decode("result", &row.result)?;
-                let result = serde_json::from_slice(&result).map_err(|e| format!("result: {e}"))?;
+                let result = tenure_kernel::stored::from_slice(&result)
+                    .map_err(|e| format!("result: {e}"))?;
                 let kept = Kept { key: row.key, epoch: row.epoch, call: row.call, result };
                 self.of(row.job)?.kept.push(kept);
             }

@@ -32,6 +32,7 @@ mod gather;
 mod keys;
 
 pub use check::{NOTES_MAX, PROBLEMS_MAX, Problem, Report, Signature, Trust, verify};
+pub use file::is_signed;
 pub use gather::{Ask, GatherError, gather};
 pub use keys::{BadKey, PublicKey, SigningKey};
 

@@ -100,7 +100,7 @@ pub fn decide(
 }
 
 fn born(body: &Body, cx: &Cx) -> Result<Decision<GateEvent>, Undecided> {
-    let said = body.inline().and_then(|b| serde_json::from_slice::<Said>(b).ok());
+    let said = body.inline().and_then(|b| tenure_kernel::stored::from_slice::<Said>(b).ok());
     let (name, limit, maker) = match &said {
         Some(Said::Ask { name, limit, job, .. }) => (name.clone(), limit.unwrap_or(1), *job),
         Some(Said::Set { name, limit, .. }) => (name.clone(), *limit, cx.id),
@@ -166,7 +166,7 @@ impl<'a> Desk<'a> {
 
     fn read(&mut self, m: &Mail) {
         fn parse<T: serde::de::DeserializeOwned>(m: &Mail) -> Option<T> {
-            m.body.inline().and_then(|b| serde_json::from_slice(b).ok())
+            m.body.inline().and_then(|b| tenure_kernel::stored::from_slice(b).ok())
         }
         match m.kind.as_str() {
             mail::ASK | mail::SET | mail::RELEASE => match parse(m) {

@@ -212,6 +212,7 @@ impl Machine for Gate {
     type State = GateState;
     type Event = GateEvent;
     const TABLE: &'static Table = &super::table::GATE;
+    const CREATED_BY: &'static [&'static str] = &["job"];
 
     fn name(event: &GateEvent) -> &'static str {
         match event {

@@ -83,6 +83,7 @@ impl Machine for GatePage {
     type State = PageState;
     type Event = PageEvent;
     const TABLE: &'static Table = &super::table::PAGE;
+    const CREATED_BY: &'static [&'static str] = &["gate"];
 
     fn name(event: &PageEvent) -> &'static str {
         match event {
@@ -111,7 +112,7 @@ impl Machine for GatePage {
         _cx: &Cx,
     ) -> Result<Decision<PageEvent>, Undecided> {
         let parse = |body: &Body| -> Option<Piece> {
-            body.inline().and_then(|b| serde_json::from_slice(b).ok())
+            body.inline().and_then(|b| tenure_kernel::stored::from_slice(b).ok())
         };
         match (state, input) {
             (None, Input::Create(body)) => {

@@ -4,7 +4,10 @@ use super::{NewJob, is_default};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tenure_kernel::ids::EntityId;
-use tenure_steps::events::{StepEvent, StepId};
+use tenure_steps::{
+    events::{StepEvent, StepId},
+    losses::Losses,
+};
 
 /// What a job records beside its steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -62,6 +65,9 @@ pub enum OwnEvent {
     JobRequeued {
         /// Which rule.
         why: String,
+        /// All losses so far, this one among them. Versions before 0.2 did not say.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        losses: Option<Losses>,
     },
     /// It is being cancelled: running tools and children are told.
     JobCancelling {
@@ -79,6 +85,9 @@ pub enum OwnEvent {
         /// A worker was lost over it.
         #[serde(default, skip_serializing_if = "is_default")]
         lost: bool,
+        /// As in `job_requeued`, where one was lost.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        losses: Option<Losses>,
     },
     /// The flow starts afresh with this input.
     JobContinued {

@@ -10,6 +10,7 @@ use tenure_steps::{
         CallEnd, CallOutcome, ResultType, StepEvent, StepId, TimerWhy, ValueKind, Verdict,
         WaitOutcome, What,
     },
+    losses::Losses,
     saga::Undo,
 };
 
@@ -42,6 +43,16 @@ impl JobState {
                 {
                     self.attention = None;
                 }
+            }
+            StepEvent::EffectCorrected { step, was, verdict, undoable, .. } => {
+                let ends = |v: &Verdict| matches!(v, Verdict::Happened | Verdict::Abandoned);
+                // Where it ends otherwise than before, a `node_finished` follows that counts it again.
+                self.steps = self.steps.saturating_sub(u32::from(ends(was) && was != verdict));
+                self.unheard.retain(|s| s != step);
+                if *verdict == Verdict::Happened && *undoable {
+                    self.not_heard_of(step);
+                }
+                (self.looks, self.attention) = (0, None);
             }
             StepEvent::EffectUnknown { key, call, why, .. } => {
                 if let Some(c) = self.calls.iter_mut().find(|c| c.key == *key && c.call == *call) {
@@ -205,8 +216,14 @@ impl JobState {
                 }
                 self.attention = None;
             }
-            OwnEvent::JobRequeued { .. } => self.takeovers += 1,
-            OwnEvent::JobUndoing { lost } => {
+            OwnEvent::JobRequeued { losses, .. } => {
+                self.takeovers += 1;
+                self.losses = losses.clone().unwrap_or_default();
+            }
+            OwnEvent::JobUndoing { lost, losses } => {
+                if let Some(losses) = losses {
+                    self.losses = losses.clone();
+                }
                 self.takeovers += u32::from(*lost);
                 // Somebody looks again at what is to be undone.
                 self.looks += u32::from(!*lost);
@@ -222,6 +239,7 @@ impl JobState {
                 self.cancel = Some((Some(BY_ITSELF.to_owned()), Some(failure.error.clone())));
                 self.failing = Some(failure.clone());
                 self.takeovers = 0;
+                self.losses = Losses::default();
             }
             OwnEvent::JobContinued { input } => {
                 self.input = small(input, limits::INPUT_IN_HEAD_BYTES_MAX);

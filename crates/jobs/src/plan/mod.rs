@@ -83,16 +83,8 @@ pub mod limits {
     pub const PROBLEMS_MAX: usize = 200;
     /// Bytes of the place of a problem, of what is wrong, and of what to do.
     pub const PROBLEM_BYTES_MAX: usize = 1_000;
-    /// Bytes of what a schema says against a value.
-    pub const VIOLATION_BYTES_MAX: usize = 300;
     /// What a schema says against one value, at most.
     pub const VIOLATIONS_MAX: usize = 20;
     /// Parts of a schema that are looked at to find which kinds it allows.
     pub const SCHEMA_PARTS_MAX: usize = 64;
-    /// References within the schema of a plan's input.
-    pub const SCHEMA_REFS_MAX: usize = 200;
-    /// How often parts of a schema are held against parts of a value.
-    pub const SCHEMA_LOOKS_MAX: u64 = 1_000_000;
-    /// How deep that goes.
-    pub const SCHEMA_LOOKS_DEEP_MAX: usize = 400;
 }

@@ -7,11 +7,11 @@ use super::{
     problem::{Problem, Problems, Wrong, below, kind_of},
     strict::Strict,
     template::Template,
-    types,
 };
 use crate::nearest::nearest;
 use serde_json::{Map, Value};
 use std::{collections::BTreeSet, time::Duration};
+use tenure_schema::{Schema, SchemaError};
 use tenure_steps::{
     canonical,
     events::WaitKind,
@@ -131,6 +131,13 @@ pub struct Undo {
     pub input: Template,
 }
 
+/// Whether a plan is judged as it is read, or was judged when its job began.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Rules {
+    Judge,
+    Judged,
+}
+
 const PLAN_FIELDS: [&str; 6] = ["version", "name", "input_schema", "steps", "output", "on_failure"];
 const KINDS: [&str; 6] = ["tool", "llm", "wait", "sleep", "job", "value"];
 const STEP_FIELDS: [&str; 15] = [
@@ -195,16 +202,16 @@ impl Plan {
             problems.add("/steps", Wrong::Limit, what, fix);
             return None;
         }
-        Self::read_form(read, problems)
+        Self::read_form(read, problems, Rules::Judge)
     }
 
     /// A plan that was judged when its job began. Only its form is read: a program that is stricter than the one that
     /// judged does not stop what runs.
     pub(super) fn read_judged(read: &Strict) -> Option<Plan> {
-        Self::read_form(read, &mut Problems::default())
+        Self::read_form(read, &mut Problems::default(), Rules::Judged)
     }
 
-    fn read_form(read: &Strict, problems: &mut Problems) -> Option<Plan> {
+    fn read_form(read: &Strict, problems: &mut Problems, rules: Rules) -> Option<Plan> {
         let plan = object(&read.value, "", problems)?;
         unknown_fields(plan, &PLAN_FIELDS, "", problems);
         match plan.get("version") {
@@ -217,20 +224,14 @@ impl Plan {
         }
         let name = text_at(plan, "name", "", problems);
         let input_schema = plan.get("input_schema").cloned();
-        let references = input_schema.as_ref().map_or(0, types::references);
-        if references > limits::SCHEMA_REFS_MAX {
-            let what = format!("{references} references; {} are the most", limits::SCHEMA_REFS_MAX);
-            problems.add("/input_schema", Wrong::Limit, what, "make the schema simpler");
-        } else if let Some(schema) = &input_schema
-            && let Err(e) = jsonschema::validator_for(schema)
+        if let Some(schema) = input_schema.as_ref().filter(|_| rules == Rules::Judge)
+            && let Err(e) = Schema::new(schema)
         {
-            let what = format!("this schema can not be used: {e}");
-            problems.add(
-                "/input_schema",
-                Wrong::Shape,
-                what,
-                "give a JSON schema without references elsewhere",
-            );
+            let wrong = match e {
+                SchemaError::References(_) | SchemaError::Expansion => Wrong::Limit,
+                SchemaError::Invalid(_) | SchemaError::Pattern { .. } => Wrong::Shape,
+            };
+            problems.add("/input_schema", wrong, e.to_string(), e.fix());
         }
         let on_failure = word_at(plan, "on_failure", &["undo", "stop"], "", problems);
         let output = plan.get("output").map(|v| Template::read(v, "/output", problems));

@@ -59,11 +59,18 @@ impl fmt::Display for Problem {
 }
 
 /// A list under construction.
-#[derive(Default)]
 pub struct Problems {
     list: Vec<Problem>,
     /// Those for which there was no place any more.
     more: usize,
+    /// Comparisons of values with schemas that are left for the whole plan.
+    pub(super) comparisons: u64,
+}
+
+impl Default for Problems {
+    fn default() -> Self {
+        Problems { list: Vec::new(), more: 0, comparisons: tenure_schema::COST_MAX }
+    }
 }
 
 impl Problems {

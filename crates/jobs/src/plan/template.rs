@@ -10,6 +10,7 @@ use super::{
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use tenure_kernel::depth;
 
 /// A template.
 #[derive(Clone, Debug, PartialEq)]
@@ -139,6 +140,7 @@ impl Template {
         scope.spend(bytes);
         let value = filled?;
         room_for(bytes.max(serde_json::to_vec(&value).map_or(0, |b| b.len())))?;
+        depth::check_composed(&value).map_err(|e| Empty::Failed(e.to_string()))?;
         Ok(value)
     }
 
@@ -391,6 +393,22 @@ mod tests {
             let refused = matches!(said, None | Some(Err(Empty::Failed(_))));
             assert!(refused, "{source}: {said:?}");
         }
+    }
+
+    #[test]
+    fn a_value_that_is_nested_too_deeply_fails() {
+        let nested = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!([inner]));
+        let scope = |levels| Scope {
+            names: BTreeMap::from([("input", Arc::new(nested(levels)))]),
+            ..Scope::default()
+        };
+        let template = read(json!({"a": {"b": "${{ input }}"}})).unwrap();
+        assert!(template.value(&scope(198)).is_ok());
+        let deeper = template.value(&scope(199));
+        assert!(
+            matches!(&deeper, Err(Empty::Failed(why)) if why.contains("200 levels")),
+            "{deeper:?}"
+        );
     }
 
     #[test]

@@ -10,11 +10,7 @@ use super::{
 };
 use crate::nearest::nearest;
 use serde_json::{Map, Value, json};
-use std::{
-    collections::{BTreeSet, HashMap},
-    fmt::{self, Write as _},
-};
-use tenure_kernel::limits::clip;
+use std::collections::BTreeSet;
 
 /// A schema and where its references lead.
 #[derive(Clone, Copy)]
@@ -268,117 +264,19 @@ pub(super) fn fit_value(
     of: &str,
     problems: &mut Problems,
 ) {
-    let schema = wanted.alone();
-    if !is_affordable(&schema, value) {
-        let max = limits::SCHEMA_LOOKS_MAX;
-        let what = format!("{of}: to hold this against its schema takes more than {max} looks");
-        problems.add(at, Wrong::Limit, what, "make the schema simpler, without circles");
-        return;
-    }
     // A schema that can not be used refuses nothing: the tool checks for itself.
-    let Ok(validator) = jsonschema::validator_for(&schema) else { return };
-    for error in validator.iter_errors(value).take(limits::VIOLATIONS_MAX) {
-        let here = format!("{at}{}", error.instance_path());
-        // It repeats the value, which may be large: what is cut off is not even written.
-        let mut said = Clipped(String::new());
-        let cut = if write!(said, "{error}").is_err() { "…" } else { "" };
-        problems.add(here, Wrong::Schema, format!("{of}: {}{cut}", said.0), "see its schema");
-    }
-}
-
-/// The references in a schema: each is a step on the way that reading it goes.
-pub(super) fn references(schema: &Value) -> usize {
-    match schema {
-        Value::Object(members) => members
-            .iter()
-            .map(|(word, inner)| usize::from(word == "$ref") + references(inner))
-            .sum(),
-        Value::Array(items) => items.iter().map(references).sum(),
-        _ => 0,
-    }
-}
-
-/// Whether a value is held against a schema in bounded work. Forms may refer to each other, each to the next one twice: then
-/// few words are more looks than anybody has time for. Counted for every pair of parts once, however often it is come to.
-fn is_affordable(schema: &Value, value: &Value) -> bool {
-    let mut looks = Looks { root: schema, known: HashMap::new(), deep: 0 };
-    looks.at(schema, value).is_some_and(|n| n <= limits::SCHEMA_LOOKS_MAX)
-}
-
-struct Looks<'a> {
-    root: &'a Value,
-    /// By the places of schema and value; nothing while it is being counted, and for what has no end.
-    known: HashMap<(*const Value, *const Value), Option<u64>>,
-    deep: usize,
-}
-
-impl<'a> Looks<'a> {
-    fn at(&mut self, schema: &'a Value, value: &'a Value) -> Option<u64> {
-        let Value::Object(words) = schema else { return Some(1) };
-        let pair = (std::ptr::from_ref(schema), std::ptr::from_ref(value));
-        if let Some(known) = self.known.get(&pair) {
-            return *known;
+    let Ok(schema) = tenure_schema::Schema::stored(&wanted.alone()) else { return };
+    match schema.check_within(value, limits::VIOLATIONS_MAX, &mut problems.comparisons) {
+        Ok(found) => {
+            for v in found {
+                let what = format!("{of}: {}", v.says);
+                problems.add(format!("{at}{}", v.at), Wrong::Schema, what, "see its schema");
+            }
         }
-        if self.deep == limits::SCHEMA_LOOKS_DEEP_MAX
-            || self.known.len() as u64 > limits::SCHEMA_LOOKS_MAX
-        {
-            return None;
+        Err(e) => {
+            let what = format!("{of}: {e}");
+            problems.add(at, Wrong::Limit, what, "make the schema simpler, without circles");
         }
-        self.known.insert(pair, None);
-        self.deep += 1;
-        let sum = words.iter().try_fold(1u64, |sum, (word, inner)| {
-            Some(sum.saturating_add(self.word(word, inner, value)?))
-        });
-        self.deep -= 1;
-        self.known.insert(pair, sum);
-        sum
-    }
-
-    /// What one word of a schema leads to.
-    fn word(&mut self, word: &str, inner: &'a Value, value: &'a Value) -> Option<u64> {
-        static NAME: Value = Value::Null;
-        let mut pairs: Vec<(&'a Value, &'a Value)> = Vec::new();
-        let schemas = || inner.as_array().into_iter().flatten();
-        let named = || inner.as_object().into_iter().flatten();
-        let items = || value.as_array().into_iter().flatten();
-        let members = || value.as_object().into_iter().flatten().map(|(_, v)| v);
-        match word {
-            "$ref" => {
-                let to = inner.as_str()?.strip_prefix('#')?;
-                pairs.push((self.root.pointer(to)?, value));
-            }
-            "$dynamicRef" | "$recursiveRef" => return None,
-            "allOf" | "anyOf" | "oneOf" => pairs.extend(schemas().map(|s| (s, value))),
-            "not" | "if" | "then" | "else" => pairs.push((inner, value)),
-            "dependentSchemas" | "dependencies" => pairs.extend(named().map(|(_, s)| (s, value))),
-            "properties" => pairs.extend(named().filter_map(|(k, s)| Some((s, value.get(k)?)))),
-            "patternProperties" => {
-                pairs.extend(named().flat_map(|(_, s)| members().map(move |v| (s, v))));
-            }
-            "additionalProperties" | "unevaluatedProperties" => {
-                pairs.extend(members().map(|v| (inner, v)));
-            }
-            "propertyNames" => pairs.extend(members().map(|_| (inner, &NAME))),
-            "items" | "prefixItems" if inner.is_array() => pairs.extend(schemas().zip(items())),
-            "items" | "contains" | "additionalItems" | "unevaluatedItems" => {
-                pairs.extend(items().map(|v| (inner, v)));
-            }
-            _ => {}
-        }
-        pairs.into_iter().try_fold(0u64, |sum, (schema, value)| {
-            Some(sum.saturating_add(self.at(schema, value)?))
-        })
-    }
-}
-
-/// A text that takes so much and no more.
-struct Clipped(String);
-
-impl fmt::Write for Clipped {
-    fn write_str(&mut self, more: &str) -> fmt::Result {
-        let fits = clip(more, limits::VIOLATION_BYTES_MAX - self.0.len());
-        self.0.push_str(fits);
-        if fits.len() < more.len() { Err(fmt::Error) } else { Ok(()) }
     }
 }
 
@@ -444,7 +342,7 @@ mod tests {
         let said = problems.into_vec();
         assert_eq!(said.len(), limits::VIOLATIONS_MAX);
         let bytes: usize = said.iter().map(|p| p.what.len()).sum();
-        assert!(bytes <= limits::VIOLATIONS_MAX * (limits::VIOLATION_BYTES_MAX + 10), "{bytes}");
+        assert!(bytes <= limits::VIOLATIONS_MAX * 310, "{bytes}");
     }
 
     #[test]

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 use tenure_kernel::{
+    blocks::{self, BlockBook, BlockKind},
     ids::{EntityId, SessionId},
-    machine::Machine as _,
+    machine::{Machine as _, decode_state},
     store::Store,
     time::Timestamp,
 };
@@ -121,6 +122,9 @@ pub async fn detail(store: &Arc<dyn Store>, id: EntityId) -> Result<Option<JobDe
         let workers = hands.count(|h| h.takes(&head.queue, &head.tenant));
         job.workers = workers.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
     }
+    if !job.is_final {
+        job.blocked = blocked(store, &job).await?;
+    }
     let mut sessions: Vec<(SessionId, String)> = Vec::new();
     for session in lines.iter().filter_map(|l| l.took) {
         if sessions.len() < SESSIONS_MAX && !sessions.iter().any(|(id, _)| *id == session) {
@@ -129,6 +133,18 @@ pub async fn detail(store: &Arc<dyn Store>, id: EntityId) -> Result<Option<JobDe
         }
     }
     Ok(Some(of_lines(job, &lines, sessions)))
+}
+
+/// What an operator has blocked of what a job needs to go on.
+async fn blocked(store: &Arc<dyn Store>, job: &JobView) -> Result<Option<String>, LoadError> {
+    let Some(head) = store.head(blocks::book_id()).await? else { return Ok(None) };
+    let list =
+        decode_state::<BlockBook>(&head.state).map_err(|e| LoadError::Unreadable(e.to_string()))?;
+    let tools = job.timers.iter().filter_map(|t| t.tool.as_deref());
+    let tools = tools.chain(job.running.iter().map(|c| c.tool.as_str()));
+    let of_tool = |tool| list.get(BlockKind::Tool, tool);
+    let block = list.of_job(&job.flow, &job.tenant).or_else(|| tools.into_iter().find_map(of_tool));
+    Ok(block.map(ToString::to_string))
 }
 
 /// The same from what was read.
@@ -178,7 +194,7 @@ fn event_view(line: &Line) -> EventView {
         body: event
             .body
             .inline()
-            .and_then(|b| serde_json::from_slice(b).ok())
+            .and_then(|b| tenure_kernel::stored::from_slice(b).ok())
             .unwrap_or(Value::Null),
         took: took.filter(|_| event.version == *record),
     }

@@ -6,15 +6,23 @@
 //! is taken over wherever its outcome stands in the stream, also behind the failure of another branch; it must not
 //! happen again. What is left out is asked for anew, under another key, because the key names the job. Hence two
 //! things are refused: to leave out a call of which nobody knows whether it happened, and to try a job again whose
-//! flow went on after the failure and did more; somebody has to say that this may be done again, by naming a step.
+//! flow went on after the failure and did more; somebody has to say that this may be done again, by naming a step. Where
+//! the class of what would be done again is irreversible, in this job or in a child of it, naming a step is not enough: it has to
+//! be asked for ([`Repeat`]).
 //!
 //! With a step that is to be undone if its job does not complete, a fork takes over that duty. One effect has one job that
 //! undoes it, so only a job that has ended without undoing hands it on, and only to one other: its retry. Everybody else
 //! forks before the first such step, and does it anew.
 
 mod order;
+mod settled;
 
-use self::order::Order;
+pub(crate) use self::settled::{CORRECTS, settlement};
+
+use self::{
+    order::Order,
+    settled::{said_about, with_corrections, with_settled},
+};
 use super::stream::{self, Line};
 use crate::{
     drive::LoadError,
@@ -26,17 +34,16 @@ use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
 };
-use tenure_kernel::{
-    ids::EntityId, machine::Machine as _, store::Store, stream::Body, time::Timestamp,
-};
+use tenure_kernel::{ids::EntityId, machine::Machine as _, store::Store, time::Timestamp};
 use tenure_steps::{
-    events::{
-        CallEnd, CallOutcome, ResultType, SettledBy, StepEvent, StepId, ValueKind, Verdict, What,
-    },
-    history::{Call, History, Shape},
+    events::{CallEnd, CallOutcome, ResultType, StepEvent, StepId, ValueKind, Verdict, What},
+    history::{Call, CallState, History, Shape, StepRecord},
     saga::Undo,
     tool::Class,
 };
+
+/// Children, and children of children, whose histories are read to find what would be done again.
+const CHILDREN_LOOKED_AT_MAX: usize = 1_000;
 
 /// Where a fork leaves its origin.
 #[derive(Clone, Debug)]
@@ -48,6 +55,16 @@ pub enum Cut {
     Failures(Option<StepId>),
     /// The same, for a retry of a flow that diverged at this step.
     Divergence(StepId),
+}
+
+/// Whether a fork may do something again that has happened and cannot be undone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Repeat {
+    /// No: it is refused.
+    #[default]
+    No,
+    /// Somebody has asked for it.
+    Irreversible,
 }
 
 /// What a fork gets.
@@ -68,17 +85,31 @@ pub async fn taken_over(
     store: &Arc<dyn Store>,
     job: EntityId,
     cut: &Cut,
+    repeat: Repeat,
 ) -> Result<TakenOver, SubmitError> {
     let lines = stream::read(store, job).await?;
     let (run, events) = run_events(&lines)?;
     let recorded = events.clone();
     let events = with_answers(store, job, events).await?;
-    let events = with_settled(events, &said_about(store, job).await?);
+    let said = said_about(store, job).await?;
+    let events = with_settled(events, &said);
+    let (events, corrected) = with_corrections(events, &said);
     let settled = events != recorded;
     let order = Order::of(&events);
     let left = left_out(&order, cut);
+    for (step, users) in &corrected {
+        if let Some(user) = users.iter().find(|user| !left.contains(*user)) {
+            return Err(SubmitError::WouldRepeat(format!(
+                "step {user} of job {job} used what was said about step {step}, and that was corrected: fork the job \
+                 before step {user}, with `tenure job fork {job} --step {user}`"
+            )));
+        }
+    }
     may_be_taken(&events, &order, &left, job)?;
     may_be_left_out(&order, &left, cut, job)?;
+    if repeat == Repeat::No {
+        may_be_repeated(store, &events, &order, &left, job).await?;
+    }
     let mut taken = take(&events, &left, cut, &order);
     fetch_outputs(store, &mut taken).await?;
     let named = match cut {
@@ -192,6 +223,89 @@ fn may_be_left_out(
     Ok(())
 }
 
+/// What has happened and cannot be undone is done again only if somebody asks for it.
+async fn may_be_repeated(
+    store: &Arc<dyn Store>,
+    events: &[StepEvent],
+    order: &Order,
+    left: &HashSet<StepId>,
+    job: EntityId,
+) -> Result<(), SubmitError> {
+    let refused = |step: &StepId, what: String| {
+        Err(SubmitError::WouldRepeat(format!(
+            "the new job would do step {step} of job {job} again, {what}, which has happened, or may have happened, and is irreversible: fork the \
+             job before a later step, or ask for the repetition (`--repeat`; `repeat: true` over HTTP)"
+        )))
+    };
+    for step in order.steps().into_iter().filter(|s| left.contains(*s)) {
+        let Some(record) = order.record(step) else { continue };
+        if record.calls.iter().any(has_happened_for_good) {
+            return refused(step, record.shape.to_string());
+        }
+    }
+    let children = events.iter().filter_map(|event| match event {
+        StepEvent::ChildStarted { step, child, flow, .. } if left.contains(step) => {
+            Some((step, *child, flow))
+        }
+        _ => None,
+    });
+    let mut looked_at = 0;
+    for (step, child, flow) in children {
+        if let Some(inner) = irreversible_in(store, child, &mut looked_at).await? {
+            return refused(step, format!("child {flow:?} with {inner}"));
+        }
+    }
+    Ok(())
+}
+
+fn has_happened_for_good(call: &Call) -> bool {
+    let happened = matches!(
+        call.state,
+        CallState::Finished(CallOutcome::Success) | CallState::Settled(Verdict::Happened)
+    );
+    happened && call.class == Class::Irreversible
+}
+
+/// A call of a child that must not be made again: it has happened, or nobody knows whether it has.
+fn is_for_good(call: &Call) -> bool {
+    has_happened_for_good(call) || (call.is_open() && call.class != Class::Idempotent)
+}
+
+/// What keeps a child from being run again: a step of it, or of its children, that may have happened and is irreversible; or
+/// that its history cannot be looked at. `looked_at` counts the jobs that were read for one fork.
+async fn irreversible_in(
+    store: &Arc<dyn Store>,
+    child: EntityId,
+    looked_at: &mut usize,
+) -> Result<Option<String>, LoadError> {
+    let mut open = vec![child];
+    while let Some(job) = open.pop() {
+        *looked_at += 1;
+        if *looked_at > CHILDREN_LOOKED_AT_MAX {
+            return Ok(Some(format!(
+                "more than {CHILDREN_LOOKED_AT_MAX} children, which were not all looked at"
+            )));
+        }
+        let lines = stream::read(store, job).await?;
+        if lines.is_empty() {
+            return Ok(Some(format!("job {job}, whose history was removed")));
+        }
+        let mut history = History::default();
+        for line in lines {
+            let Some(JobEvent::Step(event)) = &line.read else { continue };
+            if let StepEvent::ChildStarted { child, .. } = event {
+                open.push(*child);
+            }
+            history.apply(event, Timestamp::ZERO, 0);
+        }
+        let done = |(_, record): &(&StepId, &StepRecord)| record.calls.iter().any(is_for_good);
+        if let Some((step, _)) = history.steps.iter().find(done) {
+            return Ok(Some(format!("step {step}")));
+        }
+    }
+    Ok(None)
+}
+
 /// The events of steps that are not left out, and signals that nobody else has used.
 fn take(events: &[StepEvent], left: &HashSet<StepId>, cut: &Cut, order: &Order) -> Vec<StepEvent> {
     let until = match cut {
@@ -272,75 +386,6 @@ fn done_well(events: &[StepEvent], step: &StepId) -> StepEvent {
     }
 }
 
-/// What was said about a call beside the history.
-struct Said {
-    key: String,
-    call: u32,
-    verdict: Verdict,
-    result: Value,
-}
-
-async fn said_about(store: &Arc<dyn Store>, job: EntityId) -> Result<Vec<Said>, LoadError> {
-    let mut all = Vec::new();
-    for evidence in store.evidence(job).await? {
-        let said = evidence.said;
-        let bytes = match said.body {
-            Body::Inline(bytes) => Some(bytes),
-            Body::Blob { digest, .. } => store.blob(digest).await?,
-        };
-        let body: Option<Value> = bytes.and_then(|b| serde_json::from_slice(&b).ok());
-        let Some(mut body) = body else { continue };
-        let result = body.get_mut("result").map(Value::take);
-        let verdict = body.get("verdict").and_then(|v| serde_json::from_value(v.clone()).ok());
-        // A worker that came late with its result gives no verdict: it has seen it happen.
-        let verdict = verdict.or(result.is_some().then_some(Verdict::Happened));
-        let Some(verdict) = verdict else { continue };
-        let result = result.unwrap_or_default();
-        all.push(Said { key: said.key, call: said.call, verdict, result });
-    }
-    Ok(all)
-}
-
-/// The events, and those that settle calls of which somebody has said later what became of them. Where several
-/// were heard, the one who says that it happened is: that does nothing twice. A job that ends says of an open call
-/// that its step has failed; where it happened, it has not.
-fn with_settled(mut events: Vec<StepEvent>, said: &[Said]) -> Vec<StepEvent> {
-    let order = Order::of(&events);
-    for step in order.steps() {
-        let calls = order.record(step).map_or(&[][..], |r| &r.calls);
-        for open in calls.iter().filter(|c| c.is_open()) {
-            let about = || said.iter().filter(|s| s.key == open.key && s.call == open.call);
-            let heard = about().find(|s| s.verdict == Verdict::Happened).or_else(|| about().next());
-            let Some(heard) = heard else { continue };
-            let happened = heard.verdict == Verdict::Happened;
-            let (key, call) = (open.key.clone(), open.call);
-            let settled = StepEvent::EffectSettled {
-                step: step.clone(),
-                key: key.clone(),
-                call,
-                verdict: heard.verdict,
-                by: SettledBy::Evidence,
-                note: Some("said after the end".into()),
-                result: happened.then(|| heard.result.clone()),
-            };
-            if !happened {
-                events.push(settled);
-                continue;
-            }
-            events.retain(|e| !gives_up(e, step));
-            events.push(settled);
-            events.push(StepEvent::CommandCommitted { step: step.clone(), key, call });
-            events.push(done_well(&events, step));
-        }
-    }
-    events
-}
-
-fn gives_up(event: &StepEvent, of: &StepId) -> bool {
-    matches!(event, StepEvent::NodeFinished { step, result_type, .. }
-        if step == of && *result_type == ResultType::PermanentFailure)
-}
-
 /// The step events of the last run, copied ones among them, and its number. Signals that an earlier run kept
 /// stand in front: they are still kept.
 fn run_events(lines: &[Line]) -> Result<(u32, Vec<StepEvent>), LoadError> {
@@ -418,6 +463,7 @@ fn first_run(event: &StepEvent, run: u32) -> StepEvent {
 
 #[cfg(test)]
 mod tests {
+    use super::settled::{Said, Speaker};
     use super::*;
     use serde_json::json;
     use tenure_steps::events::{WaitKind, WaitOutcome};
@@ -616,7 +662,8 @@ mod tests {
         let cuts = [Cut::Failures(None), Cut::Before(id("2")), Cut::Before(id("1"))];
         assert!(cuts.iter().all(|cut| refused(&events, cut)));
         let said = |verdict| {
-            [Said { key: "key of 2".into(), call: 1, verdict, result: json!({"paid": 1}) }]
+            let (key, result) = ("key of 2".into(), json!({"paid": 1}));
+            [Said { key, call: 1, verdict, result, by: Speaker::Person }]
         };
         let happened = with_settled(events.clone(), &said(Verdict::Happened));
         assert_eq!(left(&happened, Some("2")), Vec::<String>::new());

@@ -26,7 +26,8 @@ pub(crate) mod verify;
 mod why;
 
 pub use detail::{CallView, JobDetail, StepView, detail};
-pub use fork::{Cut, TakenOver, taken_over};
+pub(crate) use fork::{CORRECTS, settlement};
+pub use fork::{Cut, Repeat, TakenOver, taken_over};
 pub use past::as_of;
 pub use queues::{GroupView, QueueView, ServedBy, queues};
 pub use replay::{Replayed, replay};
@@ -47,7 +48,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 use tenure_kernel::{
     error::StoreError,
     head::Head,
@@ -71,6 +72,12 @@ pub struct JobView {
     pub flow: String,
     /// The flow's version.
     pub version: u32,
+    /// The key under which it was submitted.
+    #[serde(default)]
+    pub key: Option<String>,
+    /// Names with values, by which people find it.
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
     /// Its status.
     pub status: String,
     /// It has ended.
@@ -93,6 +100,9 @@ pub struct JobView {
     pub output: Option<Value>,
     /// Why it failed.
     pub failure: Option<Failure>,
+    /// It failed, and what it had done was undone before, as far as possible.
+    #[serde(default)]
+    pub undid: bool,
     /// Why a person has to look.
     pub attention: Option<Attention>,
     /// Why the kernel wants a person to look: decisions about it fail.
@@ -103,9 +113,13 @@ pub struct JobView {
     pub holder: Option<HolderView>,
     /// Live workers that may claim it, as far as anybody can tell. Only [`detail()`] of a queued job looks.
     pub workers: Option<u32>,
+    /// What keeps it from going on, where an operator has blocked its flow, its tenant or a tool that it waits for. Only
+    /// [`detail()`] looks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<String>,
     /// Its epoch.
     pub attempt: u64,
-    /// Workers that were lost while they held it.
+    /// Workers that were lost while they held it, since the last step that ended.
     pub takeovers: u32,
     /// How many may be lost.
     pub takeovers_max: u32,
@@ -275,7 +289,7 @@ pub struct ChildView {
 
 /// A job from its head and the row of its holder.
 pub async fn view(store: &Arc<dyn Store>, head: &Head) -> Result<JobView, StoreError> {
-    let mut view = of_head(head)?;
+    let mut view = listed(head);
     if let Some(holder) = &mut view.holder
         && let Some(session) = store.session(holder.session).await?
     {
@@ -314,8 +328,28 @@ pub struct GateWait {
 
 /// A job from its head alone; a holder has no name then.
 pub fn of_head(head: &Head) -> Result<JobView, StoreError> {
-    let state: JobState =
-        decode_state::<Job>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))?;
+    let state = decode_state::<Job>(&head.state);
+    state.map(|state| of_state(head, state)).map_err(|e| StoreError::Corrupt(e.to_string()))
+}
+
+impl JobView {
+    /// The name of its plan, where it runs one that has a name; known where its input is.
+    pub fn plan_name(&self) -> Option<&str> {
+        let plan = self.input.as_ref().filter(|_| self.flow == crate::plan::FLOW)?.get("plan")?;
+        plan.get("name")?.as_str().filter(|name| !name.is_empty())
+    }
+}
+
+/// The same for listings, in which one job that cannot be read must not hide the others: it is shown with what its row says, and
+/// `fault` says why the rest is missing.
+pub fn listed(head: &Head) -> JobView {
+    decode_state::<Job>(&head.state).map_or_else(
+        |e| JobView { fault: Some(e.to_string()), ..of_state(head, JobState::default()) },
+        |state| of_state(head, state),
+    )
+}
+
+fn of_state(head: &Head, state: JobState) -> JobView {
     let fires = |name: String| head.timers.get(&name).map(|t| t.at);
     let wait = |w: &crate::model::OpenWait| WaitView {
         step: w.step.clone(),
@@ -362,9 +396,11 @@ pub fn of_head(head: &Head) -> Result<JobView, StoreError> {
     };
     let holder =
         |session: SessionId| HolderView { session, name: session.to_string(), expires_at: None };
-    Ok(JobView {
+    JobView {
         id: head.id,
         version: state.version,
+        key: state.terms.key.clone(),
+        labels: state.terms.labels.clone(),
         status: head.status.name().to_owned(),
         is_final: head.class() == tenure_kernel::table::Class::Final,
         tenant: head.tenant.clone(),
@@ -376,6 +412,7 @@ pub fn of_head(head: &Head) -> Result<JobView, StoreError> {
         fault: head.attention.clone(),
         holder: head.holder.map(holder),
         workers: None,
+        blocked: None,
         attempt: head.epoch,
         takeovers: state.takeovers,
         takeovers_max: state.takeovers_max,
@@ -401,11 +438,12 @@ pub fn of_head(head: &Head) -> Result<JobView, StoreError> {
         flow: state.flow,
         input: state.input,
         output: state.output,
+        undid: state.failing.is_some() && state.undos == 0,
         failure: state.failure,
         attention: state.attention,
         cancel: state.cancel.map(|(by, why)| CancelView { by, why }),
         retry_of: state.retry_of,
         forked_from: state.forked_from,
         parent: state.parent,
-    })
+    }
 }

@@ -85,7 +85,8 @@ pub struct ServedBy {
     pub name: String,
 }
 
-/// The queues with ready jobs, or with a worker that serves them; with a name, that one. With a tenant only its own jobs,
+/// The queues with ready jobs, or with a worker that serves them; with a name, those that it can mean: the whole name, the
+/// name that jobs give, or the flow with or without its version. With a tenant only its own jobs,
 /// and only its own workers by name; a worker that serves everybody is counted. Idle queues are shown without labels: a
 /// worker with four capabilities looks into sixteen for each flow.
 ///
@@ -117,13 +118,15 @@ pub async fn queues(
     }
     let mut complete = read_all;
     let mut asked = BTreeSet::new();
+    if !read_all {
+        (asked, complete) = ready(store).await?;
+    }
     if let Some(queue) = queue {
-        names.retain(|name| name == queue);
+        names.retain(|name| is_meant(name, queue));
+        asked.retain(|name| is_meant(name, queue));
         if !read_all || !hands.all {
             names.insert(queue.to_owned());
         }
-    } else if !read_all {
-        (asked, complete) = ready(store).await?;
     }
     if !read_all {
         asked.extend(names.iter().cloned());
@@ -156,6 +159,14 @@ pub async fn queues(
     Ok(Queues { queues: names.into_iter().map(one).collect(), complete })
 }
 
+/// Whether somebody who says this can mean that queue.
+fn is_meant(whole: &str, said: &str) -> bool {
+    let flow = serving::flow_of(whole);
+    let bare = flow.rsplit_once('@').map_or(flow, |(name, _)| name);
+    let named = serving::parts(whole, flow).and_then(|parts| parts.queue);
+    whole == said || flow == said || bare == said || named == Some(said)
+}
+
 /// The names of queues in which jobs wait; and whether these are all.
 async fn ready(store: &Arc<dyn Store>) -> Result<(BTreeSet<String>, bool), StoreError> {
     let found = store.ready_queues("", NAMES_MAX).await?;
@@ -170,7 +181,8 @@ async fn queued(
 ) -> Result<(BTreeMap<EntityId, Head>, bool), StoreError> {
     let filter = HeadFilter {
         kind: Some(Job::TABLE.kind.into()),
-        status: Some("queued".into()),
+        // One that is to be undone waits for a worker too.
+        statuses: vec!["queued".into(), "undoing".into()],
         tenant: tenant.map(str::to_owned),
         ..HeadFilter::default()
     };
@@ -222,5 +234,22 @@ fn view(
         counted_all,
         groups,
         queue,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_meant_by_its_whole_name_its_own_name_or_its_flow() {
+        let whole = "report@1/night+gpu";
+        for said in [whole, "report@1", "report", "night"] {
+            assert!(is_meant(whole, said), "{said}");
+        }
+        for said in ["report@2", "rep", "gpu", "day", ""] {
+            assert!(!is_meant(whole, said), "{said}");
+        }
+        assert!(is_meant("pay@2", "pay") && !is_meant("pay@2", "night"));
     }
 }

@@ -105,6 +105,17 @@ enum Stands {
     GivenUp,
 }
 
+impl Stands {
+    fn settled(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Happened => Stands::Success,
+            Verdict::DidNotHappen | Verdict::Compensated => Stands::NotApplied,
+            Verdict::Abandoned => Stands::GivenUp,
+            Verdict::CalledAgain => Stands::CalledAgain,
+        }
+    }
+}
+
 struct Entry {
     step: StepId,
     key: String,
@@ -217,13 +228,11 @@ impl Book {
                 self.ended(version, epoch, name, (step, key, *call), stands);
             }
             StepEvent::EffectSettled { step, key, call, verdict, .. } => {
-                let stands = match verdict {
-                    Verdict::Happened => Stands::Success,
-                    Verdict::DidNotHappen | Verdict::Compensated => Stands::NotApplied,
-                    Verdict::Abandoned => Stands::GivenUp,
-                    Verdict::CalledAgain => Stands::CalledAgain,
-                };
+                let stands = Stands::settled(*verdict);
                 self.ended(version, epoch, name, (step, key, *call), stands);
+            }
+            StepEvent::EffectCorrected { step, key, call, was, verdict, .. } => {
+                self.corrected(version, name, (step, key, *call), *was, *verdict);
             }
             StepEvent::EffectUnknown { step, key, call, .. }
             | StepEvent::CompensationStarted { step, key, call } => {
@@ -306,6 +315,34 @@ impl Book {
             self.wrong(STARTED_FIRST, version, &what);
         }
         self.calls[i].stands = stands;
+    }
+
+    /// A correction takes back what was said, and what followed from it on record.
+    fn corrected(
+        &mut self,
+        version: u64,
+        name: &str,
+        (step, key, call): (&StepId, &str, u32),
+        was: Verdict,
+        verdict: Verdict,
+    ) {
+        let Some(i) = self.find(version, name, step, key, call) else { return };
+        if self.calls[i].stands != Stands::settled(was) {
+            let stands = self.calls[i].stands;
+            let what = format!(
+                "{name} of step {step} corrects {was:?}, and call {call} of {key} stands as {stands:?}"
+            );
+            self.wrong(STARTED_FIRST, version, &what);
+        }
+        if was == Verdict::Happened && verdict != Verdict::Happened {
+            self.won.remove(key);
+            self.committed.remove(&(step.clone(), key.to_owned()));
+            self.succeeded.remove(step);
+        }
+        if was != Verdict::Happened && verdict == Verdict::Happened {
+            self.won.insert(key.to_owned());
+        }
+        self.calls[i].stands = Stands::settled(verdict);
     }
 
     /// What can only be said at the end.

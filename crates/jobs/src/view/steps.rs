@@ -201,6 +201,22 @@ impl Steps {
                     _ => {}
                 }
             }
+            StepEvent::EffectCorrected { step, key, call, was, verdict, note, result, .. } => {
+                if let Some(call) = self.call(step, key, *call) {
+                    let said = format!("corrected by a person, {} before", verdict_text(*was));
+                    let said = note.as_ref().map_or(said.clone(), |n| format!("{said}: {n}"));
+                    call.over(at, verdict_text(*verdict), Some(said));
+                }
+                let Some(view) = self.get(step) else { return };
+                (view.finished, view.result, view.error) = (None, None, None);
+                match verdict {
+                    Verdict::Happened => {
+                        view.result = result.as_ref().map(excerpt);
+                        view.done(at, true);
+                    }
+                    _ => view.outcome = "open".into(),
+                }
+            }
             StepEvent::NodeFinished { step, result_type, reason, error, .. } => {
                 let Some(view) = self.get(step) else { return };
                 view.attempts += 1;

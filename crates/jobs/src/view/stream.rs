@@ -32,7 +32,15 @@ pub(crate) async fn records(
     store: &Arc<dyn Store>,
     id: EntityId,
 ) -> Result<Vec<Record>, LoadError> {
-    let (mut all, mut from) = (Vec::new(), 1);
+    records_from(store, id, 1).await
+}
+
+async fn records_from(
+    store: &Arc<dyn Store>,
+    id: EntityId,
+    mut from: u64,
+) -> Result<Vec<Record>, LoadError> {
+    let mut all = Vec::new();
     loop {
         let page = store.stream(id, from, PAGE).await?;
         let Some(last) = page.last() else { return Ok(all) };
@@ -88,6 +96,15 @@ pub(crate) fn lines_in(
 /// All events of a stream.
 pub(super) async fn read(store: &Arc<dyn Store>, id: EntityId) -> Result<Vec<Line>, LoadError> {
     lines(store, &records(store, id).await?).await
+}
+
+/// The events after a version.
+pub(crate) async fn since(
+    store: &Arc<dyn Store>,
+    id: EntityId,
+    version: u64,
+) -> Result<Vec<Line>, LoadError> {
+    lines(store, &records_from(store, id, version + 1).await?).await
 }
 
 /// What a completed job returned, from its stream.

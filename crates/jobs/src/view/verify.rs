@@ -212,7 +212,7 @@ fn state_of(lines: &[Line]) -> JobState {
 
 fn first_difference(folded: &JobState, stored: &[u8]) -> String {
     let folded = serde_json::to_value(folded).unwrap_or_default();
-    let stored: Value = serde_json::from_slice(stored).unwrap_or_default();
+    let stored: Value = tenure_kernel::stored::from_slice(stored).unwrap_or_default();
     let fields = |v: &Value| v.as_object().map(|o| o.keys().cloned().collect()).unwrap_or_default();
     let (a, b): (Vec<String>, Vec<String>) = (fields(&folded), fields(&stored));
     match a.into_iter().chain(b).find(|f| folded.get(f) != stored.get(f)) {
@@ -329,7 +329,8 @@ async fn evidence(store: &Arc<dyn Store>, id: EntityId) -> Result<Vec<EvidenceVi
             Body::Inline(bytes) => Some(bytes.clone()),
             Body::Blob { digest, .. } => store.blob(*digest).await?,
         };
-        let body = bytes.and_then(|b| serde_json::from_slice(&b).ok()).unwrap_or_default();
+        let body =
+            bytes.and_then(|b| tenure_kernel::stored::from_slice(&b).ok()).unwrap_or_default();
         let (key, epoch, call, who) = (said.key, said.epoch, said.call, said.who);
         views.push(EvidenceView { key, epoch, call, who, at, body });
     }

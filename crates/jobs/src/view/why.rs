@@ -35,6 +35,15 @@ pub fn why(job: &JobView, now: Timestamp) -> String {
 }
 
 fn open(job: &JobView, now: Timestamp) -> String {
+    if let Some(block) = &job.blocked {
+        let held = job.holder.is_some();
+        let then = if held {
+            "it stops after the step that runs"
+        } else {
+            "it goes on when that is removed"
+        };
+        return format!("Blocked: {block}; {then}");
+    }
     match job.status.as_str() {
         "queued" => queued(job, now),
         "running" => held(job, now),
@@ -332,19 +341,20 @@ fn failed(job: &JobView) -> String {
         return format!("Failed {at}: the kernel ended it when its time was up.");
     };
     let step = step.as_ref().map(|s| format!(" at step {s}")).unwrap_or_default();
-    let unknown = match unknown.first() {
-        None => String::new(),
+    let id = job.id;
+    // Nothing is advised that would be refused.
+    let then = match unknown.first() {
+        _ if job.undid => {
+            "what it had done was undone as far as possible: submit it anew".to_owned()
+        }
+        None => format!("`tenure job retry {id}` goes on from there in a new job"),
         Some(first) => format!(
-            "; nobody knows whether step {first} happened: `tenure job resolve {} --step {first} …` records what you \
-             find out",
-            job.id
+            "nobody knows whether step {first} happened: first record what you find out with `tenure job resolve {id} \
+             --step {first} …`, then `tenure job retry {id}` goes on from there in a new job"
         ),
     };
     let error = error.trim_end_matches('.');
-    format!(
-        "Failed {at}{step} ({reason}): {error}{unknown}; `tenure job retry {}` goes on from there in a new job.",
-        job.id
-    )
+    format!("Failed {at}{step} ({reason}): {error}; {then}.")
 }
 
 fn overdue(job: &JobView, now: Timestamp) -> Option<String> {
@@ -651,8 +661,18 @@ mod tests {
         assert_eq!(
             says("failed", json!({ "failure": failure })),
             "Failed 2024-02-29 12:31:56Z at step 3 (unknown_outcome): must_end_by passed; nobody knows whether step 3 \
-             happened: `tenure job resolve ID --step 3 …` records what you find out; `tenure job retry ID` goes on from \
-             there in a new job."
+             happened: first record what you find out with `tenure job resolve ID --step 3 …`, then `tenure job retry ID` goes \
+             on from there in a new job."
+        );
+        let failure = json!({ "reason": "flow_failed", "error": "no", "step": "3" });
+        assert_eq!(
+            says("failed", json!({ "failure": failure })),
+            "Failed 2024-02-29 12:31:56Z at step 3 (flow_failed): no; `tenure job retry ID` goes on from there in a new job."
+        );
+        assert_eq!(
+            says("failed", json!({ "failure": failure, "undid": true })),
+            "Failed 2024-02-29 12:31:56Z at step 3 (flow_failed): no; what it had done was undone as far as possible: submit \
+             it anew."
         );
         assert_eq!(
             says("failed", json!({})),

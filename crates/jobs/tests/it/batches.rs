@@ -260,6 +260,9 @@ fn the_head_of_a_batch_never_grows_past_its_bound() {
         queue: Some("q".repeat(40)),
         needs: vec!["n".repeat(40)],
         tell: Some(EntityId::fixed(1, 1)),
+        // What is collected has neither.
+        key: None,
+        labels: Default::default(),
     };
     let wanted = Wanted {
         version: u32::MAX,

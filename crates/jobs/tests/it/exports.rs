@@ -14,6 +14,7 @@ use tenure_jobs::{
 use tenure_kernel::{
     evidence::NewEvidence,
     ids::{CommitId, EntityId, MailId},
+    limits::EVENTS_PER_COMMIT_MAX,
     mail::NewMail,
     store::{Answer, Op},
     stream::{Body, Hash, Joint, NewEvent, Record, pack},
@@ -456,14 +457,35 @@ async fn a_blob_that_is_named_very_often_weighs_very_much() {
     for (times, heavy) in [(at_most, false), (at_most + 1, true), (10_000, true)] {
         let blob = Body::Blob { digest: Hash::of(&bytes), len: bytes.len() as u64 };
         let events: Vec<_> = (0..times).map(|_| NewEvent::new("strange", blob.clone())).collect();
-        let joint = Joint { previous: Hash::ZERO, first: 1, at: Timestamp::ZERO, epoch: 0 };
-        let named: Record = pack(job, CommitId::new(1, 1), joint, &[0], &events);
-        file.jobs[0].records = vec![named];
+        let record = |(n, events): (usize, &[NewEvent])| -> Record {
+            let first = 1 + (n * EVENTS_PER_COMMIT_MAX) as u64;
+            let joint = Joint { previous: Hash::ZERO, first, at: Timestamp::ZERO, epoch: 0 };
+            pack(job, CommitId::new(1, n as u64), joint, &[0], events)
+        };
+        let records = events.chunks(EVENTS_PER_COMMIT_MAX).enumerate();
+        file.jobs[0].records = records.map(record).collect();
         file.blobs = [(Hash::of(&bytes), bytes.clone())].into();
         let report = verify(&file.to_bytes(None), &UNSIGNED);
         assert!(!report.ok);
         assert_eq!(problems(&report).contains("EXPORT_BYTES_MAX"), heavy, "{times}: {report}");
         assert_eq!(report.account.is_none(), heavy);
+    }
+}
+
+/// A few bytes of a record are an event, which takes many times as much memory: a record has as many as a commit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_of_a_file_has_no_more_events_than_a_commit() {
+    let world = world().await;
+    let job = done(&world, "one", json!(7)).await;
+    let mut file = export(&world, job, ask(false)).await;
+    for (count, refused) in [(EVENTS_PER_COMMIT_MAX, false), (EVENTS_PER_COMMIT_MAX + 1, true)] {
+        let events = vec![NewEvent::new("", Body::Inline(Vec::new())); count];
+        let joint = Joint { previous: Hash::ZERO, first: 1, at: Timestamp::ZERO, epoch: 0 };
+        file.jobs[0].records = vec![pack(job, CommitId::new(1, 1), joint, &[0], &events)];
+        let report = verify(&file.to_bytes(None), &UNSIGNED);
+        assert!(!report.ok);
+        let named = problems(&report).contains("EVENTS_PER_COMMIT_MAX");
+        assert_eq!(named, refused, "{count}: {report}");
     }
 }
 
@@ -626,7 +648,9 @@ async fn everything_in_a_file_counts_towards_its_limit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deeply_nested_input_can_be_exported() {
     let world = world().await;
-    let deep = (0..110).fold(json!(1), |inner, _| json!([inner]));
+    // The flow and its tool wrap it.
+    let deepest = tenure_kernel::limits::INPUT_DEPTH_MAX - 5;
+    let deep = (0..deepest).fold(json!(1), |inner, _| json!([inner]));
     let job = done(&world, "one", deep).await;
     assert_fine(&verify(&export(&world, job, ask(false)).await.to_bytes(None), &UNSIGNED));
 }

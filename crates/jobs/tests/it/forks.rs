@@ -13,7 +13,8 @@ use tenure_jobs::{
     ask::{self, ResolveAnswer, ResolveAsk},
     drive::JobOptions,
     model::limits,
-    submit::{Submission, SubmitError},
+    submit::{ForkAsk, Submission, SubmitError},
+    view::Repeat,
 };
 use tenure_kernel::ids::EntityId;
 use tenure_steps::{
@@ -102,9 +103,13 @@ async fn a_retry_of_a_flow_that_went_on_after_the_failure_is_refused() {
         matches!(&refused, SubmitError::WouldRepeat(why) if why.contains("step 2")),
         "{refused}"
     );
-    // Whoever names a step says that what follows may be done again.
+    // Whoever names a step says that what follows may be done again; for what is irreversible that has to be said.
     broken.store(false, Ordering::SeqCst);
-    let fork = world.jobs.fork(job, Some(StepId("1".into())), None, None).await.unwrap().id;
+    let before = Some(StepId("1".into()));
+    let refused = world.jobs.fork(job, before.clone(), None, None).await.unwrap_err();
+    assert!(matches!(&refused, SubmitError::WouldRepeat(_)), "{refused}");
+    let ask = ForkAsk { before, repeat: Repeat::Irreversible, ..ForkAsk::default() };
+    let fork = world.jobs.fork_once(job, ask).await.unwrap().id;
     world.until(fork, "completed").await;
     assert_eq!(outside.total(), 3);
     world.check().await;
@@ -149,7 +154,7 @@ async fn doubt() -> (World, Outside, Arc<AtomicBool>, EntityId) {
 
 async fn say(world: &World, job: EntityId, verdict: Verdict, result: Value) {
     let (step, by) = (StepId("2".into()), Some("ann".into()));
-    let said = ResolveAsk { step, verdict, result, by, note: None };
+    let said = ResolveAsk { step, verdict, result, by, note: None, correct: false };
     let said = ask::resolve(&world.node.pipeline, job, None, said).await.unwrap();
     assert_eq!(said, ResolveAnswer::RecordedAfterTheEnd);
 }
@@ -209,7 +214,10 @@ async fn a_retry_or_fork_that_is_asked_for_again_is_the_same_job() {
     assert_eq!(outside.total(), 2);
     // Forks are new each time, unless they have a key.
     let step = || Some(StepId("2.1".into()));
-    let under = |step, key| jobs.fork_once(job, step, None, None, key);
+    let under = |before, key: Option<&str>| {
+        let key = key.map(str::to_owned);
+        jobs.fork_once(job, ForkAsk { before, key, ..ForkAsk::default() })
+    };
     let (one, two) = (under(step(), None).await.unwrap(), under(step(), None).await.unwrap());
     assert_ne!(one.id, two.id);
     let (one, two) =

@@ -1,9 +1,11 @@
 //! Jobs on a real runtime and the memory or SQLite store.
 
 mod batches;
+mod blocks;
 mod bulk;
 mod calls;
 mod cancelled_sagas;
+mod corrections;
 mod exports;
 mod flows;
 mod forks;

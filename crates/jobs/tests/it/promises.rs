@@ -6,13 +6,16 @@ use serde_json::{Value, json};
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, Ordering},
     },
     time::Duration,
 };
-use tenure_engine::pipeline::Pipeline;
+use tenure_bell::InProcess;
+use tenure_edge::TokioRuntime;
+use tenure_engine::{config::EngineConfig, pipeline::Pipeline};
 use tenure_jobs::{
     JobState,
+    crew::{Crew, CrewOptions},
     decide::{SignalMail, mail},
     drive::{JobOptions, Probe, Shop, points},
     gate::gate_id,
@@ -20,9 +23,16 @@ use tenure_jobs::{
     terms::{GateTerm, Terms},
 };
 use tenure_kernel::{
+    error::StoreError,
     ids::{EntityId, MailId},
     mail::{MailAnswer, NewMail},
+    runtime::BoxFuture,
+    store::{Answer, Op, Store},
     stream::Body,
+};
+use tenure_proving::{
+    layer::{Layer, Layered},
+    patience::PATIENCE,
 };
 use tenure_steps::{
     Class, Ctx, FlowError, ToolError,
@@ -30,7 +40,7 @@ use tenure_steps::{
     flow::{Failed, FlowSpec, Flows},
     tool::{ToolCtx, ToolSpec, Tools},
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 fn quick() -> JobOptions {
     JobOptions {
@@ -50,6 +60,108 @@ fn one(tool: &'static str) -> FlowSpec {
 async fn with(tool: ToolSpec, options: JobOptions) -> World {
     let name: &'static str = Box::leak(tool.name.clone().into_boxed_str());
     World::start(Flows::default().with(one(name)), Tools::default().with(tool), options).await
+}
+
+/// A store that a worker does not reach while it is cut off.
+struct CutOff {
+    under: Arc<dyn Store>,
+    cut: Arc<AtomicBool>,
+    /// Evidence that did not get through.
+    unheard: watch::Sender<u32>,
+}
+
+impl Layer for CutOff {
+    fn under(&self) -> &dyn Store {
+        &*self.under
+    }
+
+    fn apply_shared(&self, ops: Arc<Vec<Op>>) -> BoxFuture<'_, Result<Vec<Answer>, StoreError>> {
+        if !self.cut.load(Ordering::SeqCst) {
+            return self.under.apply_shared(ops);
+        }
+        if ops.iter().any(|op| matches!(op, Op::Evidence(_))) {
+            self.unheard.send_modify(|n| *n += 1);
+        }
+        Box::pin(std::future::ready(Err(StoreError::Unavailable("cut off".into()))))
+    }
+}
+
+/// It is cut off with a call in its hands, loses the job, and the call returns before it is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_was_cut_off_says_what_became_of_its_call_when_it_is_back() {
+    let world = World::start(Flows::default(), Tools::default(), quick()).await;
+    let (cut, unheard) = (Arc::new(AtomicBool::new(false)), watch::Sender::new(0));
+    let (began, go) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let outside = Outside::default();
+    let shop = || {
+        let (began, go, outside) = (began.clone(), go.clone(), outside.clone());
+        let pay = ToolSpec::new("pay", move |ctx: ToolCtx, _: Value| {
+            let (began, go, outside) = (began.clone(), go.clone(), outside.clone());
+            async move {
+                outside.act(&ctx.key);
+                began.notify_one();
+                go.notified().await;
+                Ok::<_, ToolError>(json!("paid"))
+            }
+        });
+        let options = JobOptions { stop_grace: Duration::from_secs(600), ..quick() };
+        let tools = Tools::default().with(pay.irreversible());
+        Arc::new(Shop::new(Flows::default().with(one("pay")), tools, options))
+    };
+    let hire = async |name: &str, store: Arc<dyn Store>, config: EngineConfig| {
+        let (bell, rt) = (Arc::new(InProcess::new()), Arc::new(TokioRuntime::current()));
+        let pipeline = Pipeline::new(store, bell, rt, &config);
+        let (executor, drain) = (None, Duration::ZERO);
+        let options = CrewOptions { name: name.into(), executor, slots: 4, drain };
+        Crew::start(pipeline, Arc::new(config), shop(), options).await.unwrap()
+    };
+    let layer = CutOff { under: world.store.clone(), cut: cut.clone(), unheard: unheard.clone() };
+    let impatient = EngineConfig { patience: Duration::ZERO, ..support::config() };
+    let mut cut_off = hire("cut off", Arc::new(Layered(layer)), impatient).await;
+    let job = world.submit("one", Value::Null).await;
+    began.notified().await;
+    cut.store(true, Ordering::SeqCst);
+    let mut other = hire("other", world.store.clone(), support::config()).await;
+    // Nobody knows, and only the one who is cut off can say.
+    world.until(job, "attention").await;
+    go.notify_one();
+    let mut tries = unheard.subscribe();
+    let twice = tokio::time::timeout(PATIENCE, tries.wait_for(|n| *n >= 2)).await;
+    assert!(twice.is_ok(), "it did not try again");
+    drop(twice);
+    cut.store(false, Ordering::SeqCst);
+    assert_eq!(world.until(job, "completed").await.output, Some(json!("paid")));
+    assert_eq!(outside.total(), 1);
+    cut_off.stop().await;
+    other.stop().await;
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_result_that_no_store_can_keep_is_refused_at_once_and_says_so() {
+    let dump = |_: ToolCtx, _: Value| async move {
+        Ok::<_, ToolError>(Value::String("x".repeat(40 * 1024 * 1024)))
+    };
+    let tool = ToolSpec::new("dump", dump).idempotent();
+    let pay = ToolSpec::new("pay", dump);
+    let flow = FlowSpec::new("dump", |ctx: Ctx, _: Value| async move {
+        ctx.tool::<Value>("dump", Value::Null).await.map_err(FlowError::from)
+    });
+    let pays = FlowSpec::new("pays", |ctx: Ctx, _: Value| async move {
+        ctx.tool::<Value>("pay", Value::Null).await.map_err(FlowError::from)
+    });
+    let flows = Flows::default().with(flow).with(pays);
+    let world = World::start(flows, Tools::default().with(tool).with(pay), JobOptions::default());
+    let world = world.await;
+    let job = world.submit("dump", Value::Null).await;
+    let failure = world.until(job, "failed").await.failure.unwrap();
+    assert!(failure.error.contains("RESULT_BYTES_MAX"), "{failure:?}");
+    assert_eq!(world.count(job, "tool_invocation_started").await, 1);
+    // It has paid: a failed call would be made again by a retry.
+    let job = world.submit("pays", Value::Null).await;
+    world.until(job, "attention").await;
+    assert_eq!(world.count(job, "tool_invocation_started").await, 1);
+    world.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]

@@ -14,7 +14,7 @@ use tenure_jobs::{
     JobState,
     drive::{JobOptions, Probe, Shop, points},
     plan,
-    submit::SubmitError,
+    submit::{ForkAsk, SubmitError},
 };
 use tenure_kernel::ids::EntityId;
 use tenure_steps::{
@@ -603,7 +603,8 @@ async fn what_a_failed_job_has_not_undone_is_taken_over_by_its_one_retry_and_by_
     no_fork(&world, job, &hotel, &flight, "only the retry").await;
     let retry = world.jobs.fork(job, None, None, None).await.unwrap().id;
     for key in [None, Some("k"), Some("l")] {
-        let again = world.jobs.fork_once(job, None, None, None, key).await.unwrap();
+        let ask = ForkAsk { key: key.map(str::to_owned), ..ForkAsk::default() };
+        let again = world.jobs.fork_once(job, ask).await.unwrap();
         assert_eq!((again.id, again.existed), (retry, true), "{key:?}");
     }
     no_fork(&world, job, &hotel, &flight, "only the retry").await;

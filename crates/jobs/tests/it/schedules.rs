@@ -140,6 +140,31 @@ fn a_preview_says_which_times_the_clock_moves() {
     assert_eq!(beat[1].wall, "2026-10-25T02:00:00+01:00");
 }
 
+/// A moment may be any number of microseconds, also one for which no wall time exists.
+#[test]
+fn a_moment_beyond_every_year_has_no_next_time() {
+    let last = DateTime::<chrono::Utc>::MAX_UTC.timestamp_micros();
+    let first = DateTime::<chrono::Utc>::MIN_UTC.timestamp_micros();
+    for zone in ["Pacific/Kiritimati", "Pacific/Honolulu", "UTC"] {
+        let cron = Calendar::of(&spec("* * * * *", zone), Timestamp::ZERO).unwrap();
+        let every = Spec { cron: None, every_ms: Some(1_000), ..spec("", zone) };
+        for moment in [i64::MIN, first, first + 1, last - 1, last, i64::MAX] {
+            let moment = Timestamp::from_micros(moment);
+            assert_eq!(cron.explained(moment, 3), []);
+            assert_eq!(cron.preview(moment, 3), []);
+            let started = Spec { start: Some(moment), ..every.clone() };
+            for every in [&every, &started] {
+                let every = Calendar::of(every, Timestamp::ZERO).unwrap();
+                assert!(every.explained(moment, 3).len() <= 3);
+            }
+        }
+        // The years that are known begin and end as before.
+        let known = |from: &str| cron.preview(at(from), 1).len();
+        assert_eq!((known("1969-06-01T00:00:00Z"), known("1970-01-02T00:00:00Z")), (0, 1));
+        assert_eq!((known("2399-12-30T00:00:00Z"), known("2400-01-02T00:00:00Z")), (1, 0));
+    }
+}
+
 #[test]
 fn zones_with_odd_offsets_and_six_fields_and_nicknames_are_understood() {
     assert_eq!(

@@ -353,7 +353,7 @@ impl World {
     pub async fn check(&self) {
         let tables = self.machines.tables();
         let look =
-            || tenure_proving::checkers::check_everything(&*self.store, &self.machines, &tables);
+            || tenure_engine::checkers::check_everything(&*self.store, &self.machines, &tables);
         let first = look().await;
         if first.is_empty() {
             return;

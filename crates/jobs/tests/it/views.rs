@@ -1,8 +1,14 @@
 //! What may be asked of a job, and what is read of it.
 
-use crate::support::{Outside, World};
+use crate::support::{Outside, World, config};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tenure_bell::InProcess;
+use tenure_edge::TokioRuntime;
+use tenure_engine::pipeline::Pipeline;
 use tenure_jobs::{
     JobState,
     ask::{self, AskAnswer, AskError, ResolveAnswer, ResolveAsk, SignalAnswer, SignalAsk},
@@ -11,7 +17,10 @@ use tenure_jobs::{
     model::limits,
     view::{self, BarKind, BarState, LeaseEnd, MarkKind, Replayed},
 };
-use tenure_kernel::ids::EntityId;
+use tenure_kernel::{
+    error::StoreError, head::Head, ids::EntityId, runtime::BoxFuture, store::Store, stream::Hash,
+};
+use tenure_proving::layer::{Layer, Layered};
 use tenure_steps::{
     Approval, Ctx, FlowError, ToolError,
     events::{StepId, Verdict, WaitOutcome},
@@ -51,6 +60,66 @@ async fn until_waits(world: &World, job: EntityId, key: &str) {
     world.until_free(job).await;
 }
 
+/// Answers the first question for a head with one that was read earlier: the job moved on between a look and what followed it.
+struct OutdatedOnce {
+    under: Arc<dyn Store>,
+    outdated: Mutex<Option<Head>>,
+}
+
+impl Layer for OutdatedOnce {
+    fn under(&self) -> &dyn Store {
+        &*self.under
+    }
+
+    fn head(&self, id: EntityId) -> BoxFuture<'_, Result<Option<Head>, StoreError>> {
+        match self.outdated.lock().unwrap().take() {
+            Some(head) => Box::pin(async move { Ok(Some(head)) }),
+            None => self.under.head(id),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_or_approval_that_comes_after_the_wait_expired_is_answered_too_late() {
+    let flow = FlowSpec::new("expires", |ctx: Ctx, human: bool| async move {
+        let within = Duration::from_millis(20);
+        let first = match human {
+            true => ctx.approval("a").within(within).await.map(|_| ()),
+            false => ctx.wait_signal::<Value>("a").within(within).await.map(|_| ()),
+        };
+        let _: Value = ctx.wait_signal("b").await?;
+        Ok(first.is_ok())
+    });
+    let world = World::start(Flows::default().with(flow), Tools::default(), quick()).await;
+    for (human, outcome) in [(false, WaitOutcome::Signalled), (true, WaitOutcome::Approved)] {
+        let job = world.submit("expires", json!(human)).await;
+        let outdated = loop {
+            let head = world.head(job).await;
+            let state: JobState = serde_json::from_slice(&head.state).unwrap();
+            if state.waits.iter().any(|w| w.key == "a") {
+                break head;
+            }
+            assert!(state.waits.is_empty(), "the wait expired before it was seen: {state:?}");
+            tokio::task::yield_now().await;
+        };
+        until_waits(&world, job, "b").await;
+        let late = OutdatedOnce { under: world.store.clone(), outdated: Some(outdated).into() };
+        let rt = Arc::new(TokioRuntime::current());
+        let pipeline =
+            Pipeline::new(Arc::new(Layered(late)), Arc::new(InProcess::new()), rt, &config());
+        let ask = SignalAsk { outcome, ..plain("a", json!(1)) };
+        let answer = ask::signal(&pipeline, job, None, ask).await;
+        assert!(matches!(&answer, Err(AskError::TooLate { key, .. }) if key == "a"), "{answer:?}");
+        let sent = ask::signal(&world.node.pipeline, job, None, plain("b", json!(1))).await;
+        assert_eq!(sent.unwrap(), SignalAnswer::Completed);
+        assert_eq!(world.until(job, "completed").await.output, Some(json!(false)));
+        // Sent again, it is not passed off as one that was heard.
+        let again = ask::signal(&world.node.pipeline, job, None, plain("a", json!(1))).await;
+        assert!(matches!(again, Err(AskError::TooLate { .. })), "{again:?}");
+    }
+    world.check().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_is_completed_kept_repeated_or_refused_with_the_open_keys() {
     let world = World::start(Flows::default().with(waits()), Tools::default(), quick()).await;
@@ -83,8 +152,6 @@ async fn a_signal_is_completed_kept_repeated_or_refused_with_the_open_keys() {
     let sent = ask::signal(pipeline, job, Some(""), plain("a", json!(1))).await.unwrap();
     assert_eq!(sent, SignalAnswer::Completed);
     until_waits(&world, job, "a#2").await;
-    let sent = ask::signal(pipeline, job, None, plain("a", json!(2))).await.unwrap();
-    assert_eq!(sent, SignalAnswer::Duplicate);
     let sent = ask::signal(pipeline, job, None, plain("a#2", json!(2))).await.unwrap();
     assert_eq!(sent, SignalAnswer::Completed);
     let state = world.until(job, "completed").await;
@@ -98,6 +165,43 @@ async fn a_signal_is_completed_kept_repeated_or_refused_with_the_open_keys() {
         Err(AskError::Finished { status, .. }) => assert_eq!(status, "completed"),
         other => panic!("{other:?}"),
     }
+    world.check().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_goes_to_the_oldest_open_wait_of_its_name() {
+    let flow = FlowSpec::new("loop", |ctx: Ctx, _: Value| async move {
+        let mut heard = Vec::new();
+        for _ in 0..3 {
+            heard.push(ctx.wait_signal::<u32>("tick").await?);
+        }
+        let yes = ctx.approval("ok").await?.approved;
+        let again = ctx.approval("ok").await?.approved;
+        Ok::<_, FlowError>(json!([heard, yes, again]))
+    });
+    let world = World::start(Flows::default().with(flow), Tools::default(), quick()).await;
+    let pipeline = &world.node.pipeline;
+    let job = world.submit("loop", Value::Null).await;
+    for (n, key) in ["tick", "tick#2", "tick#3"].into_iter().enumerate() {
+        until_waits(&world, job, key).await;
+        let (tick, id) = (plain("tick", json!(n)), Hash::of(key.as_bytes()));
+        let sent = ask::signal_once(pipeline, job, None, tick.clone(), id).await.unwrap();
+        assert_eq!(sent, SignalAnswer::Completed, "{key}");
+        // What is sent again, because its answer was lost, does not complete the next wait.
+        let again = ask::signal_once(pipeline, job, None, tick.clone(), id).await.unwrap();
+        assert_eq!(again, SignalAnswer::Duplicate, "{key}");
+        let again = ask::signal(pipeline, job, None, tick).await.unwrap();
+        assert_eq!(again, SignalAnswer::Duplicate, "{key}");
+    }
+    let yes = |key| SignalAsk { outcome: WaitOutcome::Approved, ..plain(key, Value::Null) };
+    until_waits(&world, job, "ok").await;
+    assert_eq!(ask::signal(pipeline, job, None, yes("ok")).await.unwrap(), SignalAnswer::Completed);
+    until_waits(&world, job, "ok#2").await;
+    // Who presses twice has not decided the next question.
+    assert_eq!(ask::signal(pipeline, job, None, yes("ok")).await.unwrap(), SignalAnswer::Duplicate);
+    ask::signal(pipeline, job, None, yes("ok#2")).await.unwrap();
+    let output = world.until(job, "completed").await.output;
+    assert_eq!(output, Some(json!([[0, 1, 2], true, true])));
     world.check().await;
 }
 
@@ -207,7 +311,8 @@ fn doubtful() -> (FlowSpec, ToolSpec) {
 
 fn verdict(verdict: Verdict) -> ResolveAsk {
     let (step, by) = (step("1"), Some("ann".into()));
-    ResolveAsk { step, verdict, result: json!({"paid": 1}), by, note: Some("I looked".into()) }
+    let (result, note) = (json!({"paid": 1}), Some("I looked".into()));
+    ResolveAsk { step, verdict, result, by, note, correct: false }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -406,7 +511,8 @@ async fn a_fork_from_any_step_is_led_to_that_step_and_asks_for_it() {
     for from in &detail.steps {
         let mut history = tenure_steps::history::History::default();
         let cut = view::Cut::Before(from.step.clone());
-        for event in view::taken_over(&world.store, job, &cut).await.unwrap().events {
+        let repeat = view::Repeat::Irreversible;
+        for event in view::taken_over(&world.store, job, &cut, repeat).await.unwrap().events {
             history.apply(&serde_json::from_value(event).unwrap(), detail.job.created_at, 0);
         }
         let world = tenure_steps::driver::World {

@@ -136,6 +136,10 @@ impl Model {
             busy: self.busy.intersection(&needs.heads.iter().copied().collect()).copied().collect(),
             peeks: needs.peeks.iter().filter_map(peek).collect(),
             mail: needs.mail.into_iter().filter(lies).collect(),
+            evidence_counts: {
+                let about = |e: EntityId| self.evidence.iter().filter(|k| k.entity == e).count();
+                needs.evidence.iter().map(|(entity, ..)| (*entity, about(*entity))).collect()
+            },
             evidence: needs.evidence.into_iter().filter(|k| known.contains(k)).collect(),
             keys: needs
                 .keys

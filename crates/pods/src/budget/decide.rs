@@ -56,10 +56,10 @@ pub fn decide(
 fn born(body: &Body, cx: &Cx) -> Result<Decision<BudgetEvent>, Undecided> {
     let bytes = body.inline().unwrap_or_default();
     let mut desk = Desk::new(BudgetState::default(), cx);
-    if let Ok(ask) = serde_json::from_slice::<BudgetAsk>(bytes) {
+    if let Ok(ask) = tenure_kernel::stored::from_slice::<BudgetAsk>(bytes) {
         desk.say(BudgetEvent::BudgetCreated { tenant: ask.tenant.clone() });
         desk.ask(&ask);
-    } else if let Ok(set) = serde_json::from_slice::<BudgetSet>(bytes) {
+    } else if let Ok(set) = tenure_kernel::stored::from_slice::<BudgetSet>(bytes) {
         desk.say(BudgetEvent::BudgetCreated { tenant: set.tenant.clone() });
         desk.set(set);
     } else {
@@ -95,7 +95,7 @@ impl<'a> Desk<'a> {
 
     fn read(&mut self, m: &Mail) {
         fn parse<T: DeserializeOwned>(m: &Mail) -> Option<T> {
-            serde_json::from_slice(m.body.inline().unwrap_or_default()).ok()
+            tenure_kernel::stored::from_slice(m.body.inline().unwrap_or_default()).ok()
         }
         let known = match m.kind.as_str() {
             ASK => parse(m).map(|ask: BudgetAsk| self.ask(&ask)),

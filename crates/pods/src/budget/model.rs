@@ -26,7 +26,7 @@ pub const STILL: &str = "budget_still?";
 pub mod limits {
     /// Retries under way at once, at most.
     pub const IN_FLIGHT_MAX: u32 = 200;
-    /// Retries in a minute, at most.
+    /// Retries in a minute, and at once, at most.
     pub const PER_MINUTE_MAX: u32 = 600_000;
 }
 
@@ -55,8 +55,9 @@ impl BudgetTerms {
             let max = limits::PER_MINUTE_MAX;
             return Some(format!("per_minute is {}: it must be 1 to {max}", self.per_minute));
         }
-        if self.burst == 0 {
-            return Some("burst is 0: no retry could ever start; use at least 1".into());
+        if !(1..=limits::PER_MINUTE_MAX).contains(&self.burst) {
+            let max = limits::PER_MINUTE_MAX;
+            return Some(format!("burst is {}: it must be 1 to {max}", self.burst));
         }
         (!(1..=limits::IN_FLIGHT_MAX).contains(&self.in_flight)).then(|| {
             let max = limits::IN_FLIGHT_MAX;
@@ -68,7 +69,7 @@ impl BudgetTerms {
     pub fn clamped(self) -> Self {
         BudgetTerms {
             per_minute: self.per_minute.clamp(1, limits::PER_MINUTE_MAX),
-            burst: self.burst.max(1),
+            burst: self.burst.clamp(1, limits::PER_MINUTE_MAX),
             in_flight: self.in_flight.clamp(1, limits::IN_FLIGHT_MAX),
         }
     }
@@ -222,6 +223,7 @@ impl Machine for Budget {
     type State = BudgetState;
     type Event = BudgetEvent;
     const TABLE: &'static Table = &super::table::TABLE;
+    const CREATED_BY: &'static [&'static str] = &["task"];
 
     fn name(event: &BudgetEvent) -> &'static str {
         match event {

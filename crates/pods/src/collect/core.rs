@@ -7,7 +7,7 @@
 mod marks;
 
 use super::{
-    area::Area,
+    area::{Area, Mode},
     later::Later,
     saying::Saying,
     short::{lengthen, shorten},
@@ -24,7 +24,7 @@ use crate::{
 use k8s_openapi::api::core::v1::Pod;
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BinaryHeap, HashMap, VecDeque},
+    collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque},
     time::Duration,
 };
 use tenure_kernel::time::Timestamp;
@@ -35,6 +35,8 @@ const AGAIN: Duration = Duration::from_secs(1);
 const RESULT_BYTES_MAX: usize = 16 * 1024;
 /// While another one speaks, so much of what we would have said is kept.
 const UNSAID_MAX: usize = 20_000;
+/// Pods whose end was heard on the channel and that are remembered: beyond that some ends are told twice, under one id.
+const HEARD_MAX: usize = 100_000;
 
 /// Something to do.
 #[derive(Clone, PartialEq, Debug)]
@@ -78,6 +80,12 @@ struct Said {
     over: bool,
 }
 
+impl Said {
+    fn is_end(&self) -> bool {
+        self.status.is_some_and(TaskStatus::is_final)
+    }
+}
+
 /// A key without the uid that it begins with.
 fn behind<'a>(uid: &str, key: &'a str) -> &'a str {
     key.strip_prefix(uid).unwrap_or(key)
@@ -119,9 +127,14 @@ pub struct Core {
     nodes_known: bool,
     list: u32,
     node_list: u32,
+    /// What is judged was there before we came, or before we spoke: until the first list is complete, and when we begin to speak.
+    catches_up: bool,
     active: bool,
     unsaid: VecDeque<(Timestamp, Box<Saying>)>,
     unsaid_for: Duration,
+    /// Pods whose end was heard on the channel, and when, the oldest first.
+    heard: HashSet<Box<str>>,
+    heard_at: VecDeque<(Timestamp, Box<str>)>,
     tally: Tally,
 }
 
@@ -139,9 +152,12 @@ impl Core {
             nodes_known: false,
             list: 0,
             node_list: 0,
+            catches_up: true,
             active: true,
             unsaid: VecDeque::new(),
             unsaid_for: Duration::from_secs(60),
+            heard: HashSet::new(),
+            heard_at: VecDeque::new(),
             tally: Tally::default(),
         }
     }
@@ -204,6 +220,7 @@ impl Core {
         let check = verdict
             .next_check_at
             .map(|at| at.max(now + if fresh { Duration::ZERO } else { AGAIN }));
+        let told_for = self.told_for();
         let Some(record) = self.pods.get_mut(uid) else { return Vec::new() };
         if fresh && !record.done {
             record.facts = shorten(&pod.remember(&self.policy.cancel_annotation));
@@ -215,11 +232,14 @@ impl Core {
         }
         record.check = check;
         let status = verdict.status;
+        let ended_long_ago =
+            verdict.is_final() && verdict.since.is_some_and(|at| at + told_for < now);
         record.last = Some(Box::new(verdict));
         if !news {
             self.tally.repeats += u64::from(fresh);
             return Vec::new();
         }
+        let ended_before = record.said.as_ref().is_some_and(Said::is_end);
         record.said = Some(Said { key: behind(uid, &key).into(), status, over });
         if over && self.active {
             // Nothing can follow, not even that it is gone: whose it is, is enough.
@@ -227,9 +247,12 @@ impl Core {
             record.done = true;
         }
         let wait = self.area.wait(report.pod.node.as_deref(), view.as_ref());
-        // As of every pod that is gone, nothing is published of it but that it was cancelled.
-        let channel = !gone || status == Some(TaskStatus::Canceled);
-        self.say(Saying { report, channel }, wait, now)
+        // As of every pod that is gone, nothing is published of it but that it was cancelled. And a pod ends once: that it is over by now,
+        // after a clock had ended it, is for the server alone.
+        let mut channel = !ended_before && (!gone || status == Some(TaskStatus::Canceled));
+        // Nor does a sweeper repeat, whenever one starts or takes over, how every pod has ended that is still there.
+        channel &= !(self.catches_up && ended_long_ago && self.area.mode == Mode::Sweeper);
+        self.say(Saying { report, channel, server: true }, wait, now)
     }
 
     fn say(&mut self, mut saying: Saying, wait: Duration, now: Timestamp) -> Vec<Act> {
@@ -241,13 +264,41 @@ impl Core {
             return Vec::new();
         }
         if wait.is_zero() {
-            self.later.forget(&saying.report.pod.uid);
-            return vec![Act::Say(Box::new(saying))];
+            let held = self.later.forget(&saying.report.pod.uid);
+            // What was held back for the channel is not lost by that: it is the end of this pod, in other words.
+            saying.channel |= held.is_some_and(|held| held.channel && saying.is_final());
+            return self.aloud(Box::new(saying)).into_iter().collect();
         }
-        // Whoever is closer has told the channel.
-        saying.channel = false;
+        // Whoever is closer tells the channel, unless nobody is there: an end is told after all if it is not heard meanwhile.
+        saying.channel &= saying.is_final();
         self.later.put(saying, now, wait);
         Vec::new()
+    }
+
+    /// Says it; on the channel only if the end of this pod was not heard there.
+    fn aloud(&self, mut saying: Box<Saying>) -> Option<Act> {
+        let heard = || self.heard.contains(saying.report.pod.uid.as_str());
+        saying.channel = saying.channel && !(saying.is_final() && heard());
+        (saying.channel || saying.server).then_some(Act::Say(saying))
+    }
+
+    /// For how long after its end a pod may still be told of on the channel, by whomever.
+    fn told_for(&self) -> Duration {
+        self.area.later.max(self.unsaid_for) * 2
+    }
+
+    /// The end of this pod was told on the channel, by whomever.
+    pub fn heard(&mut self, uid: &str, now: Timestamp) {
+        if self.heard.insert(uid.into()) {
+            self.heard_at.push_back((now, uid.into()));
+        }
+        let kept = self.told_for();
+        while self.heard_at.len() > HEARD_MAX
+            || self.heard_at.front().is_some_and(|(at, _)| *at + kept < now)
+        {
+            let Some((_, old)) = self.heard_at.pop_front() else { break };
+            self.heard.remove(&old);
+        }
     }
 
     /// A pod was deleted, or no longer fits the selector.
@@ -279,7 +330,8 @@ impl Core {
         let Some(record) = self.pods.get(uid) else { return Vec::new() };
         if record.said.as_ref().is_some_and(|s| s.over) {
             self.pods.remove(uid);
-            return Vec::new();
+            let held = self.later.hasten(uid).filter(|_| self.active);
+            return held.map(|saying| Act::Say(Box::new(saying))).into_iter().collect();
         }
         let view = self.view(record.node.as_deref());
         let last = record.last.as_deref();
@@ -298,17 +350,22 @@ impl Core {
             Departure::Ended(verdict) => {
                 let mut report = self.report(record, &pod.0, verdict, true, now);
                 report.gone = true;
+                let ended_before = last.is_some_and(Verdict::is_final);
+                report.inferred =
+                    gone != Gone::Event && !ended_before && !is_over(&pod.0, &self.policy);
                 report.terminated_reason =
                     report.terminated_reason.or(Some(TerminatedReason::ExternalDelete));
-                let wait = self.area.wait(report.pod.node.as_deref(), view.as_ref());
                 self.pods.remove(uid);
-                self.say(Saying { report, channel: false }, wait, now)
+                // At once, also by who speaks later about others: the object is nowhere any more, and whoever is closer may not
+                // have seen it end.
+                self.say(Saying { report, channel: false, server: true }, Duration::ZERO, now)
             }
         }
     }
 
     /// The list is complete: what was known and is not in it, is gone or was never ours.
     pub fn list_complete(&mut self, now: Timestamp) -> Vec<Act> {
+        self.catches_up = false;
         let missing: Vec<Box<str>> =
             self.pods.iter().filter(|(_, r)| r.list != self.list).map(|(u, _)| u.clone()).collect();
         let mut acts = Vec::new();
@@ -370,7 +427,7 @@ impl Core {
             acts.extend(self.judge(&uid, &pod, false, now));
         }
         while let Some(saying) = self.later.take(now) {
-            acts.push(Act::Say(saying));
+            acts.extend(self.aloud(saying));
         }
         while self.unsaid.front().is_some_and(|(at, _)| *at + self.unsaid_for < now) {
             self.unsaid.pop_front();
@@ -447,17 +504,20 @@ impl Core {
             return Vec::new();
         }
         // Of pods that are there it is judged anew what is to be said.
-        let recent = self.unsaid.drain(..).filter(|(at, saying)| {
+        let unsaid = std::mem::take(&mut self.unsaid);
+        let recent = unsaid.into_iter().filter(|(at, saying)| {
             *at + self.unsaid_for >= now && !self.pods.contains_key(saying.report.pod.uid.as_str())
         });
-        let mut acts: Vec<Act> = recent.map(|(_, saying)| Act::Say(saying)).collect();
+        let mut acts: Vec<Act> = recent.filter_map(|(_, saying)| self.aloud(saying)).collect();
         // Nothing of it was said by us. What we said before we fell silent keeps its mark if it was over.
         for record in self.pods.values_mut() {
             if !record.done {
                 record.said = None;
             }
         }
+        let before = std::mem::replace(&mut self.catches_up, true);
         acts.extend(self.judge_where(|_| true, now));
+        self.catches_up = before;
         acts
     }
 
@@ -492,6 +552,7 @@ impl Core {
             verdict,
             over,
             gone: false,
+            inferred: false,
             terminated_reason,
             result,
             seen_at: now,

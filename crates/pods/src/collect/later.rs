@@ -21,17 +21,34 @@ pub(super) struct Later {
 }
 
 impl Later {
-    pub fn put(&mut self, saying: Saying, now: Timestamp, wait: Duration) {
+    pub fn put(&mut self, mut saying: Saying, now: Timestamp, wait: Duration) {
         let uid: Box<str> = saying.report.pod.uid.as_str().into();
-        if self.sayings.insert(uid.clone(), Box::new(saying)).is_none() {
-            self.came += 1;
-            self.due.push(Reverse((now + wait, self.came, uid)));
+        match self.sayings.remove(&uid) {
+            // The channel has not heard of the end yet, in whichever words.
+            Some(held) => saying.channel |= held.channel,
+            None => {
+                self.came += 1;
+                self.due.push(Reverse((now + wait, self.came, uid.clone())));
+            }
         }
+        self.sayings.insert(uid, Box::new(saying));
+    }
+
+    /// The pod is gone: nobody who comes later sees how it ended, so what the server is to know of that is said at once. What the
+    /// channel is to know is left to whoever is closer as before.
+    pub fn hasten(&mut self, uid: &str) -> Option<Saying> {
+        let held = self.sayings.get_mut(uid).filter(|saying| saying.is_final() && saying.server)?;
+        let now = Saying { channel: false, ..(**held).clone() };
+        held.server = false;
+        if !held.channel {
+            self.sayings.remove(uid);
+        }
+        Some(now)
     }
 
     /// Something newer about this pod is said at once.
-    pub fn forget(&mut self, uid: &str) {
-        self.sayings.remove(uid);
+    pub fn forget(&mut self, uid: &str) -> Option<Box<Saying>> {
+        self.sayings.remove(uid)
     }
 
     /// Something about this pod is put off.

@@ -11,12 +11,13 @@ use tenure_kernel::runtime::{BoxFuture, Clock};
 pub struct RedisSink {
     events: EventChannel,
     clock: Arc<dyn Clock>,
+    reported: bool,
 }
 
 impl RedisSink {
-    /// Over this connection.
-    pub fn new(events: EventChannel, clock: Arc<dyn Clock>) -> Self {
-        RedisSink { events, clock }
+    /// Over this connection. `reported`: a server is told the same, durably.
+    pub fn new(events: EventChannel, clock: Arc<dyn Clock>, reported: bool) -> Self {
+        RedisSink { events, clock, reported }
     }
 
     async fn publish(&self, batch: &[Owed]) -> Sent {
@@ -24,10 +25,11 @@ impl RedisSink {
         let mut messages = Vec::with_capacity(batch.len());
         for owed in batch {
             // Never one without a status; were there one, it is settled as an empty message would be: by nobody.
-            let Some(event) = TaskEvent::of_report(&owed.saying.report) else {
+            let Some(mut event) = TaskEvent::of_report(&owed.saying.report) else {
                 messages.push(Bytes::new());
                 continue;
             };
+            event.reported = self.reported.then_some(true);
             messages.push(Bytes::from(Envelope::of(event, seconds).to_bytes()));
         }
         let mut sent = Sent::default();

@@ -15,7 +15,9 @@ use crate::{
     verdict::{NodeView, Policy},
 };
 use futures_util::{
-    FutureExt as _, StreamExt as _, future::AbortHandle, future::abortable, stream,
+    FutureExt as _, StreamExt as _,
+    future::{AbortHandle, abortable},
+    stream::{self, BoxStream},
 };
 use kube::Client;
 use std::{
@@ -100,6 +102,8 @@ pub struct Parts {
     pub sinks: Vec<Arc<dyn Sink>>,
     /// Who speaks, if there are several.
     pub election: Option<Arc<dyn Election>>,
+    /// Uids of pods whose end is heard on the channel: who comes later does not tell it there again.
+    pub heard: Option<BoxStream<'static, String>>,
     /// The world.
     pub rt: Rt,
     /// The time of day, as pods write it.
@@ -362,6 +366,9 @@ impl Collector {
         if let Some(election) = parts.election {
             self.run(stand(shared.clone(), election, rest_to.clone()), false);
         }
+        if let Some(heard) = parts.heard {
+            self.run(listen(heard, rest_to.clone()), false);
+        }
         let (asks_to, asks) = mpsc::unbounded_channel();
         self.run(answer(parts.asker, self.shared.rt.clone(), asks, rest_to), false);
         let seeing = Seeing {
@@ -446,6 +453,15 @@ enum Rest {
     Answer(PodRef, Option<LeanPod>),
     NoAnswer(PodRef),
     Active(bool),
+    Heard(String),
+}
+
+async fn listen(mut heard: BoxStream<'static, String>, to: mpsc::Sender<Rest>) {
+    while let Some(uid) = heard.next().await {
+        if to.send(Rest::Heard(uid)).await.is_err() {
+            return;
+        }
+    }
 }
 
 async fn stand(shared: Arc<Shared>, election: Arc<dyn Election>, to: mpsc::Sender<Rest>) {
@@ -532,6 +548,10 @@ impl Seeing {
                     Vec::new()
                 }
                 Heard::Rest(Some(Rest::Active(active))) => self.core.set_active(active, now),
+                Heard::Rest(Some(Rest::Heard(uid))) => {
+                    self.core.heard(&uid, now);
+                    Vec::new()
+                }
                 Heard::Rest(None) | Heard::Time => Vec::new(),
             };
             acts.extend(self.core.tick(now));
@@ -558,6 +578,8 @@ impl Seeing {
             if !sayings.is_empty() {
                 self.shared.at(points::SEEN).await;
             }
+            // The counts in the state include a report before a sink can deliver it.
+            self.show_counts();
             if !self.push(&sayings, now, &mut stop).await {
                 // Told to stop with no room: what was not written down is seen again after the restart, because the marks of
                 // before are kept.
@@ -688,9 +710,13 @@ impl Seeing {
         }
     }
 
-    fn keep(&mut self, now: Timestamp, last: bool) {
+    fn show_counts(&self) {
         *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner) =
             (self.core.pods(), self.core.tally());
+    }
+
+    fn keep(&mut self, now: Timestamp, last: bool) {
+        self.show_counts();
         let mono = self.shared.rt.mono();
         let old = mono.saturating_sub(self.marked) >= MARKS_EVERY;
         let mut spool = self.shared.spool();

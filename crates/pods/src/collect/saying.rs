@@ -33,15 +33,23 @@ impl SinkId {
 pub struct Saying {
     /// What.
     pub report: Report,
-    /// Also on the channel, not only to the server.
+    /// On the channel.
     pub channel: bool,
+    /// To the server.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub server: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Saying {
     /// The bits of those who have to be told.
     pub(super) fn wants(&self) -> u8 {
         let bit = |sink: SinkId| 1 << (sink as u8);
-        bit(SinkId::Server) | if self.channel { bit(SinkId::Channel) } else { 0 }
+        let server = if self.server { bit(SinkId::Server) } else { 0 };
+        server | if self.channel { bit(SinkId::Channel) } else { 0 }
     }
 
     /// Nothing follows it, for this pod.

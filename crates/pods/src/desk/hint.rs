@@ -7,18 +7,22 @@
 //! hint counts like a report if it names the pod. One that does not could be about any pod of the task, also about one
 //! that failed days ago and is told again after a restart: it counts only while there has been one attempt and it has
 //! not ended. What is told again is the same mail.
+//!
+//! A collector that reports to a server says so in its messages (`reported`): they are passed over, because the report says more and
+//! waits until it is taken. Were the message taken, whichever came first would decide what is on record. From a collector that does not say
+//! so, an end of a pod that somebody also reports about waits for the report, and the report takes its place (`task::decide::reports`).
 
 use super::{Desk, DeskError, ReportAnswer, Reporter, state_of};
 use crate::{
     envelope::TaskEvent,
-    report::{PodName, Report, task_of_label},
+    report::{PodName, Report},
     task::{Task, TaskState},
     verdict::{Cause, TaskStatus, Verdict},
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tenure_kernel::{machine::Machine as _, table::Class, time::Timestamp};
+use tenure_kernel::{table::Class, time::Timestamp};
 
 /// What became of a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +34,7 @@ pub enum Hinted {
 }
 
 /// What stands in the place of a row of the reason table.
-const RULE: &str = "channel";
+pub(crate) const RULE: &str = "channel";
 
 impl Desk {
     /// Takes a hint.
@@ -38,26 +42,37 @@ impl Desk {
         let Some(status) = event.known_status() else {
             return Ok(Hinted::Ignored("its status is none that a collector says"));
         };
+        if event.reported == Some(true) {
+            return Ok(Hinted::Ignored("whoever says it also reports it"));
+        }
         if event.task_id.is_empty() {
             return Ok(Hinted::Ignored("it names no task"));
         }
-        let store = self.pipeline.store();
-        let state = match store.head(task_of_label(&event.task_id)).await? {
-            None => None,
-            Some(head) if head.kind() != Task::TABLE.kind => {
-                return Ok(Hinted::Ignored("it names something that is no task"));
-            }
-            Some(head) if head.class() == Class::Final => {
-                return Ok(Hinted::Ignored("the task is over"));
-            }
-            Some(head) => Some(state_of::<Task>(&head)?),
+        let tenant = event.tenant_id.as_deref().filter(|t| !t.is_empty());
+        let mut named = match tenant {
+            Some(tenant) => self.find(tenant, &event.task_id).await?.into_iter().collect(),
+            None => self.find_anywhere(&event.task_id).await?,
         };
+        let known = !named.is_empty();
+        named.retain(|head| head.class() != Class::Final);
+        let about = match named.len() {
+            0 if known => return Ok(Hinted::Ignored("the task is over")),
+            0 | 1 => named.pop(),
+            // Tenants choose their own task_ids, and nobody vouches for what is said on the channel.
+            _ => {
+                return Ok(Hinted::Ignored(
+                    "open tasks of several tenants have this task_id, and it names no tenant",
+                ));
+            }
+        };
+        let state = about.as_ref().map(state_of::<Task>).transpose()?;
         let pod = match which(event, status, state.as_ref()) {
             Ok(pod) => pod,
             Err(why) => return Ok(Hinted::Ignored(why)),
         };
-        let report = report_of(event, status, pod, store.now().await?);
-        Ok(Hinted::Told(self.report_unnamed(&report, &Reporter::default()).await?))
+        let report = report_of(event, status, pod, self.pipeline.store().now().await?);
+        let from = Reporter::default();
+        Ok(Hinted::Told(self.report_unnamed(about.as_ref(), &report, &from).await?))
     }
 }
 
@@ -126,6 +141,7 @@ fn report_of(event: &TaskEvent, status: TaskStatus, pod: PodName, now: Timestamp
         // Nobody said so, and a pod that may still run is not replaced on a guess.
         over: false,
         gone: false,
+        inferred: false,
         terminated_reason: known(event.terminated_reason.as_ref()),
         result: None,
         seen_at: now,

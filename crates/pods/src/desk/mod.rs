@@ -25,12 +25,15 @@ pub mod template;
 pub use asks::{Answer, Outcome};
 pub use budgets::BudgetView;
 pub use hint::Hinted;
+pub(crate) use hint::RULE as HINT_RULE;
 pub use order::{Order, Ordered};
 pub use reports::{ReportAnswer, ReportOutcome, Reporter};
 
 use crate::{
+    admission::PodBounds,
     budget::BudgetTerms,
-    namespaces::Namespaces,
+    namespaces::NOBODYS,
+    report::{ids_of_label, spelled, task_of, task_of_label},
     task::{Cleanup, RetryPolicy, Task, TaskState, model::Times},
 };
 use reports::Known;
@@ -44,6 +47,7 @@ use tenure_kernel::{
     ids::EntityId,
     limits as kernel_limits,
     machine::{Machine, decode_state},
+    store::HeadFilter,
     stream::Body,
 };
 
@@ -90,7 +94,7 @@ pub enum DeskError {
     #[error("{why}")]
     NotAllowed {
         /// Which field.
-        field: &'static str,
+        field: String,
         /// What is not allowed.
         why: String,
         /// What to do.
@@ -136,8 +140,8 @@ pub struct Defaults {
     pub must_end_in: Duration,
     /// Pods of tasks that nobody ordered here are taken in as tasks.
     pub adopt_unknown: bool,
-    /// Who may have pods where.
-    pub namespaces: Namespaces,
+    /// What the pods of each tenant may be, and where.
+    pub bounds: PodBounds,
     /// How long tasks that are over are kept: what ended before is not taken in again.
     pub kept_for: Option<Duration>,
 }
@@ -154,7 +158,7 @@ impl Default for Defaults {
             cleanup: Cleanup::default(),
             must_end_in: MUST_END_IN,
             adopt_unknown: true,
-            namespaces: Namespaces::default(),
+            bounds: PodBounds::default(),
             kept_for: None,
         }
     }
@@ -204,6 +208,74 @@ impl Desk {
         Ok((head, state))
     }
 
+    /// The task that is named so, by the text that its pods carry or by its id. Without a tenant, whosever it is.
+    pub async fn named(&self, tenant: Option<&str>, name: &str) -> Result<EntityId, DeskError> {
+        let no_task = || DeskError::NoTask(name.to_owned());
+        if let Some(tenant) = tenant {
+            return Ok(self.find(tenant, name).await?.ok_or_else(no_task)?.id);
+        }
+        // An id is nobody else's, also where some tenant has chosen it as a task_id.
+        if let Ok(id) = name.parse()
+            && self.task(None, id).await.is_ok()
+        {
+            return Ok(id);
+        }
+        match &self.find_anywhere(name).await?[..] {
+            [] => Err(no_task()),
+            [one] => Ok(one.id),
+            several => {
+                let ids: Vec<_> =
+                    several.iter().map(|h| format!("{} ({})", h.id, h.tenant)).collect();
+                let why = format!("tasks of several tenants have this task_id: {}", ids.join(", "));
+                Err(DeskError::bad("id", why, "give the id of the task"))
+            }
+        }
+    }
+
+    /// The task of a tenant that is named so.
+    pub(crate) async fn find(&self, tenant: &str, name: &str) -> Result<Option<Head>, StoreError> {
+        let (own, raw) = (task_of(tenant, name), task_of_label(name));
+        for id in if tenant == NOBODYS { [raw, own] } else { [own, raw] } {
+            let head = self.pipeline.store().head(id).await?;
+            let head = head.filter(|h| h.kind() == Task::TABLE.kind && h.tenant == tenant);
+            if head.is_some() {
+                return Ok(head);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The tasks of all tenants that are named so.
+    pub(crate) async fn find_anywhere(&self, name: &str) -> Result<Vec<Head>, StoreError> {
+        let store = self.pipeline.store();
+        let (low, high) = ids_of_label(name);
+        let filter = HeadFilter {
+            kind: Some(Task::TABLE.kind.into()),
+            after: Some(low),
+            before: Some(high),
+            ..HeadFilter::default()
+        };
+        let mut found = store.heads(filter, NAMESAKES_MAX).await?;
+        // Labels of one hash lie together too.
+        let label = spelled(name);
+        found.retain(|head| task_of(&head.tenant, &label) == head.id);
+        found.extend(
+            store.head(task_of_label(name)).await?.filter(|h| h.kind() == Task::TABLE.kind),
+        );
+        Ok(found)
+    }
+
+    /// The id of a task that a tenant names so: the one that is there, or a new one. Tenants do not share names; the tenant
+    /// `default` keeps ids that it chose.
+    pub(crate) async fn id_for(&self, tenant: &str, label: &str) -> Result<EntityId, StoreError> {
+        if let Some(head) = self.find(tenant, label).await? {
+            return Ok(head.id);
+        }
+        let raw = task_of_label(label);
+        let free = tenant == NOBODYS && self.pipeline.store().head(raw).await?.is_none();
+        Ok(if free { raw } else { task_of(tenant, label) })
+    }
+
     /// Evidence beside the history of a task, of which only the first word counts. Whether this was it. Two at the same
     /// moment may both be written; whoever reads takes the first.
     async fn testify(
@@ -232,6 +304,15 @@ impl Desk {
             EvidenceAnswer::Refused(why) => Err(StoreError::Refused(why.to_string()).into()),
         }
     }
+}
+
+/// Tasks of one name that are looked at.
+const NAMESAKES_MAX: usize = 64;
+
+/// What the label of a task is kept as: nothing where its id says the same.
+pub(crate) fn label_beside(id: EntityId, task_id: &str) -> Option<String> {
+    let label = spelled(task_id);
+    (label != id.to_string()).then_some(label)
 }
 
 /// The state in a head.

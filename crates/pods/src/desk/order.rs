@@ -1,9 +1,9 @@
 //! Ordering a task. Ordered again under the same key with the same content it is the same task.
 
-use super::{Defaults, Desk, DeskError, template, word};
+use super::{Defaults, Desk, DeskError, label_beside, template, word};
 use crate::{
+    admission::Forbidden,
     execute::make,
-    report::task_of_label,
     task::{
         NewTask, RetryPolicy, Task, TaskState,
         model::{Cleanup, OnLost, Times, limits},
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use tenure_engine::birth::random;
 use tenure_kernel::{
-    commit::{Birth, CommitAnswer, Expect, UniqueKey},
+    commit::{Birth, CommitAnswer, Expect, Refusal, UniqueKey},
     error::StoreError,
     ids::EntityId,
     machine::{Cx, Input, Machine as _, draft},
@@ -58,8 +58,6 @@ pub struct Order {
     pub priority: i16,
     /// Ordered twice under one key it is one task.
     pub key: Option<String>,
-    /// Whoever orders it speaks for its tenant alone, and has that tenant's namespaces.
-    pub confined: bool,
 }
 
 /// What became of it.
@@ -74,10 +72,15 @@ pub struct Ordered {
 impl Desk {
     /// Orders a task.
     pub async fn order(&self, order: Order) -> Result<Ordered, DeskError> {
-        let new = wish(&self.defaults, &order)?;
+        let mut new = wish(&self.defaults, &order)?;
         let at = self.pipeline.store().now().await?;
         let id = match &order.task_id {
-            Some(label) => chosen(label)?,
+            Some(label) => {
+                check_label(label)?;
+                let id = self.id_for(&order.tenant, label).await?;
+                new.label = label_beside(id, label);
+                id
+            }
             None => EntityId::new(at, random(&self.pipeline)),
         };
         // A task that brings its own id has that as its key.
@@ -132,6 +135,11 @@ impl Desk {
             CommitAnswer::Committed(_) => Ok(Birthed::Born),
             CommitAnswer::Exists { entity, same: true } => Ok(Birthed::Same(entity)),
             CommitAnswer::Exists { entity, same: false } => Ok(Birthed::Other(entity)),
+            CommitAnswer::Refused(Refusal::NotAdmitted(why)) => {
+                let fix =
+                    "order a new task within the bounds of its tenant, or ask an operator for more";
+                Err(DeskError::NotAllowed { field: "template".to_owned(), why, fix })
+            }
             CommitAnswer::Refused(why) => Err(StoreError::Refused(why.to_string()).into()),
             other => Err(StoreError::Refused(format!("the store answered {other:?}")).into()),
         }
@@ -148,9 +156,9 @@ pub(super) enum Birthed {
     Other(EntityId),
 }
 
-/// The entity behind an id that somebody outside chose. The lowest ids belong to what exists once per store or tenant
+/// What is wrong with a label that somebody outside chose. The lowest ids belong to what exists once per store or tenant
 /// (lanes, agents, budgets): a label must not take their place.
-pub(super) fn chosen(label: &str) -> Result<EntityId, DeskError> {
+pub(super) fn check_label(label: &str) -> Result<(), DeskError> {
     word("task_id", label, limits::NAME_BYTES_MAX)?;
     let parsed: Option<EntityId> = label.parse().ok();
     let reserved = parsed.is_some_and(|id| id.as_bytes()[..6] == [0; 6]);
@@ -160,7 +168,7 @@ pub(super) fn chosen(label: &str) -> Result<EntityId, DeskError> {
             format!("task_id = {label:?} can not be the id of a task"),
             "give a text of your own, or a random or time-ordered uuid",
         )),
-        false => Ok(task_of_label(label)),
+        false => Ok(()),
     }
 }
 
@@ -195,13 +203,8 @@ fn wish(defaults: &Defaults, order: &Order) -> Result<NewTask, DeskError> {
         return Err(DeskError::bad("namespace", why, "leave one of them out"));
     }
     let namespace = order.namespace.clone().or(said.namespace);
-    if order.confined
-        && !external
-        && let Some(why) = defaults.namespaces.problem(&order.tenant, namespace.as_deref())
-    {
-        let fix = "leave it out, or ask whoever runs this server for it (pods.namespaces)";
-        return Err(DeskError::NotAllowed { field: "namespace", why, fix });
-    }
+    let usual = || defaults.bounds.default_namespace(&order.tenant).map(str::to_owned);
+    let namespace = if external { namespace } else { namespace.or_else(usual) };
     let retry: RetryPolicy = overlay("retry", &defaults.retry, &order.retry)?;
     if let Some(problem) = retry.problem() {
         return Err(DeskError::bad("retry", problem, "correct it, or leave it out"));
@@ -212,15 +215,14 @@ fn wish(defaults: &Defaults, order: &Order) -> Result<NewTask, DeskError> {
         return Err(DeskError::bad("timeout_seconds", why, "leave it out for no limit"));
     }
     let ms = |d: Duration| u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
-    let parsed: Option<EntityId> = order.task_id.as_deref().and_then(|l| l.parse().ok());
-    Ok(NewTask {
+    let new = NewTask {
         name: match name.is_empty() {
             true => said.name.unwrap_or_default().trim_end_matches('-').to_owned(),
             false => name.clone(),
         },
         workflow_id: workflow_id.clone(),
         tenant_id: order.tenant.clone(),
-        label: order.task_id.clone().filter(|_| parsed.is_none()),
+        label: None,
         template: order.template.clone(),
         namespace,
         cluster: order.cluster.clone(),
@@ -235,7 +237,15 @@ fn wish(defaults: &Defaults, order: &Order) -> Result<NewTask, DeskError> {
         priority: order.priority,
         asker: None,
         retry_of: None,
-    })
+    };
+    // The judge asks the same when the task is written; here the answer names the field.
+    match defaults.bounds.problem(&order.tenant, &new) {
+        Some(Forbidden { field, why, .. }) => {
+            let fix = "leave it out, or ask an operator for it (pods.namespaces, pods.grants)";
+            Err(DeskError::NotAllowed { field, why, fix })
+        }
+        None => Ok(new),
+    }
 }
 
 fn labelled(field: &'static str, value: &str) -> Result<(), DeskError> {
@@ -371,33 +381,46 @@ mod tests {
 
     #[test]
     fn a_tenants_key_has_its_tenants_namespaces_and_no_other() {
-        let defaults = Defaults {
-            namespaces: crate::namespaces::Namespaces::read("jobs", "acme=ml").unwrap(),
-            ..Defaults::default()
-        };
-        let asked = |confined, named: Option<&str>, within: Option<&str>| {
-            let mut order = Order { confined, namespace: named.map(str::to_owned), ..order() };
+        let namespaces = crate::namespaces::Namespaces::read("jobs", "acme=ml").unwrap();
+        let bounds = crate::admission::PodBounds { namespaces, ..Default::default() };
+        let defaults = Defaults { bounds, ..Defaults::default() };
+        let asked = |named: Option<&str>, within: Option<&str>| {
+            let mut order = Order { namespace: named.map(str::to_owned), ..order() };
             if let Some(within) = within {
                 order.template["metadata"] = json!({ "namespace": within });
             }
             wish(&defaults, &order)
         };
-        let refused = |asked: Result<NewTask, DeskError>| {
-            matches!(asked, Err(DeskError::NotAllowed { field: "namespace", .. }))
+        let refused = |asked: Result<NewTask, DeskError>| matches!(asked, Err(DeskError::NotAllowed { field, .. }) if field == "namespace");
+        assert!(asked(Some("ml"), None).is_ok() && asked(None, Some("ml")).is_ok());
+        assert_eq!(asked(None, None).unwrap().namespace.as_deref(), Some("ml"));
+        assert!(refused(asked(Some("kube-system"), None)) && refused(asked(Some("jobs"), None)));
+        assert!(refused(asked(None, Some("kube-system"))));
+    }
+
+    #[test]
+    fn a_template_beyond_its_tenants_grants_is_refused_with_its_field() {
+        let mut order = order();
+        order.template["spec"]["serviceAccountName"] = "tenure-executor".into();
+        let field = match wish(&Defaults::default(), &order) {
+            Err(DeskError::NotAllowed { field, why, .. }) if why.contains("service-accounts") => {
+                field
+            }
+            other => panic!("{other:?}"),
         };
-        assert!(asked(true, Some("ml"), None).is_ok() && asked(true, None, None).is_ok());
-        assert!(refused(asked(true, Some("kube-system"), None)));
-        assert!(refused(asked(true, None, Some("kube-system"))));
-        assert!(asked(false, Some("kube-system"), None).is_ok(), "a key without a tenant is free");
+        assert_eq!(field, "template.spec.serviceAccountName");
+        let templates = crate::admission::TemplatePolicy::read("acme=service-accounts").unwrap();
+        let bounds = crate::admission::PodBounds { templates, ..Default::default() };
+        assert!(wish(&Defaults { bounds, ..Defaults::default() }, &order).is_ok());
     }
 
     #[test]
     fn an_id_of_ones_own_never_takes_the_place_of_something_else() {
-        assert!(chosen("wf-7.step-2").is_ok());
-        assert!(chosen("0190b5e0-1234-7abc-8def-001122334455").is_ok());
-        assert!(chosen(&crate::budget::budget_id("acme").to_string()).is_err());
-        assert!(chosen(&EntityId::fixed(1, 1).to_string()).is_err());
-        assert!(chosen("").is_err());
+        assert!(check_label("wf-7.step-2").is_ok());
+        assert!(check_label("0190b5e0-1234-7abc-8def-001122334455").is_ok());
+        assert!(check_label(&crate::budget::budget_id("acme").to_string()).is_err());
+        assert!(check_label(&EntityId::fixed(1, 1).to_string()).is_err());
+        assert!(check_label("").is_err());
     }
 
     #[test]

@@ -4,10 +4,10 @@
 //! A pod of a task that nobody ordered here is no error: others run tasks too, and want to know how they end. The task
 //! is taken in: nothing is made for it and it is never retried, its end is only told.
 
-use super::{Desk, DeskError, order::Birthed, state_of};
+use super::{Desk, DeskError, label_beside, order::Birthed, state_of};
 use crate::{
     namespaces::NOBODYS,
-    report::{POD_REPORT, Report},
+    report::{POD_REPORT, Report, spelled},
     task::{NewTask, RetryPolicy, Task, model::Ended},
 };
 use futures_util::future::join_all;
@@ -18,7 +18,9 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 use tenure_kernel::{
-    ids::EntityId,
+    error::StoreError,
+    head::Head,
+    ids::{EntityId, MailId},
     limits as kernel_limits,
     machine::Machine as _,
     mail::{MailAnswer, NewMail},
@@ -27,6 +29,9 @@ use tenure_kernel::{
 
 /// The beginning of the keys of evidence that fills in details after the end of a task.
 pub const LATE: &str = "late/";
+
+/// How the key of such evidence ends that proves another end than the one on record.
+pub const PROOF: &str = "/proof";
 
 /// Length of a pod's uid. Kubernetes' own have 36 characters.
 const UID_BYTES_MAX: usize = 128;
@@ -73,13 +78,17 @@ impl ReportAnswer {
     }
 }
 
-/// Whose tasks are known to be theirs. That never changes while a task exists, so it needs to be read once.
+/// The task behind a tenant and a label. That never changes while the task exists, so it needs to be read once.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<HashMap<EntityId, Whose>>);
+pub(super) struct Known(Mutex<HashMap<Name, Whose>>);
 
-/// Whose a task is.
+/// The tenant that a pod is said to belong to, and its label. The tenant is empty where nobody says it.
+type Name = (String, String);
+
+/// Which task is meant, and whose it is.
 #[derive(Clone, Debug)]
 struct Whose {
+    id: EntityId,
     tenant: String,
     /// An executor of ours makes its pods, and writes on them whose they are.
     tended: bool,
@@ -89,20 +98,24 @@ struct Whose {
 const KNOWN_MAX: usize = 65_536;
 
 impl Known {
-    fn get(&self, id: EntityId) -> Option<Whose> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    fn get(&self, name: &Name) -> Option<Whose> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    fn learn(&self, id: EntityId, whose: &Whose) {
+    /// Of a label without a tenant nothing is learned: another tenant may use the same one later.
+    fn learn(&self, name: &Name, whose: &Whose) {
+        if name.0.is_empty() {
+            return;
+        }
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= KNOWN_MAX {
             known.clear();
         }
-        known.insert(id, whose.clone());
+        known.insert(name.clone(), whose.clone());
     }
 
-    fn forget(&self, id: EntityId) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    fn forget(&self, name: &Name) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 }
 
@@ -127,21 +140,19 @@ impl Desk {
         let checked: Vec<Option<String>> = reports.iter().map(problem).collect();
         let good = || reports.iter().zip(&checked).filter(|(_, p)| p.is_none()).map(|(r, _)| r);
         let firsts = good().fold(BTreeMap::new(), |mut firsts: BTreeMap<_, &Report>, r| {
-            firsts.entry(r.task()).or_insert(r);
+            firsts.entry(name_of(r, from)).or_insert(r);
             firsts
         });
-        let footings = firsts.iter().map(|(id, first)| self.footing(*id, first, from));
+        let footings = firsts.iter().map(|(name, first)| self.footing(name, first, from));
         let footings = join_all(footings).await.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let footings: BTreeMap<EntityId, Footing> = firsts.into_keys().zip(footings).collect();
+        let footings: BTreeMap<Name, Footing> = firsts.into_keys().zip(footings).collect();
         let mut told = BTreeSet::new();
         let mut sending = Vec::with_capacity(reports.len());
         for (report, bad) in reports.iter().zip(checked) {
             let footing = match bad {
                 Some(why) => Footing::Not(why),
-                None => match footings.get(&report.task()) {
-                    Some(Footing::Adopted(t)) if !told.insert(report.task()) => {
-                        Footing::Of(t.clone())
-                    }
+                None => match footings.get(&name_of(report, from)) {
+                    Some(Footing::Adopted(t)) if !told.insert(t.id) => Footing::Of(t.clone()),
                     Some(footing) => footing.clone(),
                     None => Footing::Not("nothing is known about its task".to_owned()),
                 },
@@ -152,71 +163,98 @@ impl Desk {
         join_all(sending).await.into_iter().collect()
     }
 
-    /// Takes one report that may name no pod. What stands behind it is looked at by whoever calls.
+    /// Takes one report that may name no pod, about this task or, without one, about the task that it names. What stands
+    /// behind it is looked at by whoever calls.
     pub(super) async fn report_unnamed(
         &self,
+        about: Option<&Head>,
         report: &Report,
         from: &Reporter,
     ) -> Result<ReportAnswer, DeskError> {
         if let Some(why) = texts(report) {
             return Ok(ReportAnswer::refused(report.key(), why));
         }
-        let footing = self.footing(report.task(), report, from).await?;
+        let footing = match about {
+            Some(head) => Footing::Of(whose(head)?),
+            None => self.footing(&name_of(report, from), report, from).await?,
+        };
         self.tell(report, footing, from, false).await
     }
 
     /// What can be said to a task.
     async fn footing(
         &self,
-        id: EntityId,
+        name: &Name,
         first: &Report,
         from: &Reporter,
     ) -> Result<Footing, DeskError> {
-        if let Some(whose) = self.known.get(id) {
+        let (tenant, label) = name;
+        if from.tenant.as_ref().is_some_and(|mine| mine != tenant) {
+            return Ok(Footing::Not(not_yours(tenant)));
+        }
+        if let Some(whose) = self.known.get(name) {
             return Ok(Footing::Of(whose));
         }
-        match self.pipeline.store().head(id).await? {
-            Some(head) if head.kind() == Task::TABLE.kind => {
-                let tended = !state_of::<Task>(&head)?.external;
-                let whose = Whose { tenant: head.tenant, tended };
-                self.known.learn(id, &whose);
+        let found = match tenant.is_empty() {
+            false => self.find(tenant, label).await?,
+            true => match self.find(NOBODYS, label).await? {
+                Some(head) => Some(head),
+                None => {
+                    let mut all = self.find_anywhere(label).await?;
+                    if all.len() > 1 {
+                        let why = format!(
+                            "tasks of several tenants have the task_id {label:?}, and the pod does not say whose it is"
+                        );
+                        return Ok(Footing::Not(why));
+                    }
+                    all.pop()
+                }
+            },
+        };
+        match found {
+            Some(head) => {
+                let whose = whose(&head)?;
+                self.known.learn(name, &whose);
                 Ok(Footing::Of(whose))
             }
-            Some(_) => Ok(Footing::Not(format!("{id} is no task"))),
             None if !self.defaults.adopt_unknown => {
                 Ok(Footing::Not(format!("there is no task {:?}", first.task_id)))
             }
-            None => self.adopt(id, first, from).await,
+            None => self.adopt(name, first, from).await,
         }
     }
 
     async fn adopt(
         &self,
-        id: EntityId,
+        name: &Name,
         first: &Report,
         from: &Reporter,
     ) -> Result<Footing, DeskError> {
-        if let Err(e) = super::order::chosen(&first.task_id) {
+        let (tenant, label) = name;
+        if let Err(e) = super::order::check_label(label) {
             return Ok(Footing::Not(e.to_string()));
         }
-        let tenant = match (&from.tenant, first.tenant_id.as_str()) {
-            (Some(mine), "") => mine.clone(),
-            (Some(mine), theirs) if mine != theirs => {
-                return Ok(Footing::Not(not_yours(theirs)));
-            }
-            (_, "") => NOBODYS.to_owned(),
-            (_, theirs) => theirs.to_owned(),
-        };
+        let tenant = if tenant.is_empty() { NOBODYS } else { tenant.as_str() };
         if tenant.len() > kernel_limits::NAME_BYTES_MAX {
             let max = kernel_limits::NAME_BYTES_MAX;
             return Ok(Footing::Not(format!("tenant_id is longer than {max} bytes")));
         }
-        let parsed: Option<EntityId> = first.task_id.parse().ok();
+        let id = self.id_for(tenant, label).await?;
+        // A pod that carries the id of something else is no task's, or claims to be another tenant's. Whether the id is
+        // taken is nothing that a tenant is told.
+        if let (Ok(raw), None) = (label.parse(), &from.tenant)
+            && raw != id
+            && let Some(head) = self.pipeline.store().head(raw).await?
+        {
+            let is_task = head.kind() == Task::TABLE.kind;
+            let why = if is_task { mislabelled(first) } else { format!("{raw} is no task") };
+            return Ok(Footing::Not(why));
+        }
         let must_end_in = self.defaults.must_end_in.as_millis();
         let new = NewTask {
             workflow_id: first.workflow_id.clone(),
-            tenant_id: tenant.clone(),
-            label: Some(first.task_id.clone()).filter(|_| parsed.is_none()),
+            tenant_id: tenant.to_owned(),
+            label: label_beside(id, label),
             retry: RetryPolicy::never(),
             times: self.defaults.times,
             must_end_in_ms: u64::try_from(must_end_in).unwrap_or(u64::MAX),
@@ -229,19 +267,16 @@ impl Desk {
             let why = "it ended longer ago than tasks are kept (server.retention_days)";
             return Ok(Footing::Not(why.to_owned()));
         }
-        let whose = Whose { tenant: tenant.clone(), tended: false };
-        match self.give_birth(id, &tenant, at, &new, None).await? {
+        match self.give_birth(id, tenant, at, &new, None).await? {
             Birthed::Born => {
-                self.known.learn(id, &whose);
+                let whose = Whose { id, tenant: tenant.to_owned(), tended: false };
+                self.known.learn(name, &whose);
                 Ok(Footing::Adopted(whose))
             }
             // Another server was faster.
-            Birthed::Same(_) | Birthed::Other(_) => match self.pipeline.store().head(id).await? {
-                Some(head) if head.kind() == Task::TABLE.kind => {
-                    let tended = !state_of::<Task>(&head)?.external;
-                    Ok(Footing::Of(Whose { tenant: head.tenant, tended }))
-                }
-                _ => Ok(Footing::Not(format!("{id} is no task"))),
+            Birthed::Same(_) | Birthed::Other(_) => match self.find(tenant, label).await? {
+                Some(head) => Ok(Footing::Of(whose(&head)?)),
+                None => Ok(Footing::Not(format!("{id} is no task of tenant {tenant:?}"))),
             },
         }
     }
@@ -253,8 +288,8 @@ impl Desk {
         from: &Reporter,
         strict: bool,
     ) -> Result<ReportAnswer, DeskError> {
-        let (key, id) = (report.key(), report.task());
-        let (Whose { tenant, tended }, outcome) = match footing {
+        let key = report.key();
+        let (Whose { id, tenant, tended }, outcome) = match footing {
             Footing::Of(whose) => (whose, ReportOutcome::Accepted),
             Footing::Adopted(whose) => (whose, ReportOutcome::Adopted),
             Footing::Not(why) => return Ok(ReportAnswer::refused(key, why)),
@@ -267,12 +302,13 @@ impl Desk {
             let why = if theirs { not_yours(&report.tenant_id) } else { mislabelled(report) };
             return Ok(ReportAnswer::refused(key, why));
         }
-        let mail = NewMail {
-            to: id,
-            id: report.mail_id(),
-            kind: POD_REPORT.into(),
-            body: Body::json(report),
+        // What was only heard never takes the place of what is reported.
+        let mail_id = match strict {
+            true => report.mail_id(),
+            false => MailId(format!("hint/{key}")),
         };
+        let mail =
+            NewMail { to: id, id: mail_id, kind: POD_REPORT.into(), body: Body::json(report) };
         let answer = self.pipeline.gathering().mail(mail).await?;
         let said = |outcome, why: Option<String>| ReportAnswer { key, outcome, why };
         Ok(match answer {
@@ -284,24 +320,33 @@ impl Desk {
             }
             MailAnswer::Unknown => {
                 // It was here a moment ago: retention has taken it. Nothing is left to be told.
-                self.known.forget(id);
+                self.known.forget(&name_of(report, from));
                 said(ReportOutcome::Refused, Some("the task is no longer kept".to_owned()))
             }
             MailAnswer::Refused(why) => said(ReportOutcome::Refused, Some(why.to_string())),
         })
     }
 
-    /// Details about the end of a task that came after it. Each is kept once, beside the history.
+    /// What was said about the end of a task after it: details that it lacked, and proof that it was another one. The status stays;
+    /// each is kept once, beside the history, where `show` and `why` find it.
     async fn late(&self, id: EntityId, report: &Report) -> Result<(), DeskError> {
         let Some(head) = self.pipeline.store().head(id).await? else { return Ok(()) };
         let state = state_of::<Task>(&head)?;
         let late = Ended::from(&report.verdict);
         let Some(ended) = &state.ended else { return Ok(()) };
         let same_pod = state.pod.as_ref().is_some_and(|p| p.uid == report.pod.uid);
-        if !same_pod || late.status != ended.status {
+        if !same_pod || !report.verdict.is_final() {
             return Ok(());
         }
         let uid = &report.pod.uid;
+        if report.is_proof() && ended.differs(&late) {
+            let key = format!("{LATE}{uid}{PROOF}");
+            let body = serde_json::to_value(&late).unwrap_or_default();
+            self.testify(&head, &key, Some(&report.collector), &body).await?;
+        }
+        if late.status != ended.status {
+            return Ok(());
+        }
         let mut details = Vec::new();
         if let (None, Some(code)) = (ended.exit_code, late.exit_code) {
             details.push(("exit_code", json!({ "exit_code": code, "signal": late.signal })));
@@ -318,6 +363,18 @@ impl Desk {
         }
         Ok(())
     }
+}
+
+/// Which task a report names, as far as it and its reporter say.
+fn name_of(report: &Report, from: &Reporter) -> Name {
+    let said = Some(report.tenant_id.as_str()).filter(|t| !t.is_empty());
+    let tenant = said.or(from.tenant.as_deref()).unwrap_or_default();
+    (tenant.to_owned(), spelled(&report.task_id))
+}
+
+fn whose(head: &Head) -> Result<Whose, StoreError> {
+    let tended = !state_of::<Task>(head)?.external;
+    Ok(Whose { id: head.id, tenant: head.tenant.clone(), tended })
 }
 
 fn not_yours(tenant: &str) -> String {

@@ -93,6 +93,8 @@ pub fn trouble_of(status: &Status) -> Trouble {
         // Not the task's fault: somebody has to give the executor a right, and then it goes on.
         403 if is_missing_right(said) => again("forbidden"),
         429 => again("throttled"),
+        // Asked before anything is stored: that it did not answer, or answered so, means that there is no pod.
+        500..=599 if is_of_webhook(said) => again("webhook"),
         408 | 500..=599 => again("unavailable"),
         400..=499 => Trouble::Refused(words()),
         _ => again("unavailable"),
@@ -103,6 +105,11 @@ pub fn trouble_of(status: &Status) -> Trouble {
 /// What a webhook says is about the pod, whatever words it chooses.
 fn is_missing_right(said: &str) -> bool {
     !said.starts_with("admission webhook") && said.contains("User \"") && said.contains(" cannot ")
+}
+
+/// `Internal error occurred: failed calling webhook "x": …`, or a webhook that denies a request with a code of its own.
+fn is_of_webhook(said: &str) -> bool {
+    said.contains("failed calling webhook") || said.starts_with("admission webhook")
 }
 
 /// The longest that a server's wish to be left alone is believed.
@@ -185,6 +192,15 @@ pub enum Delete {
     ByForce,
 }
 
+/// A pod that the API server took.
+#[derive(Clone, Debug, Default)]
+pub struct Created {
+    /// As it is there.
+    pub pod: Pod,
+    /// What the API server, or a policy behind it, warned of.
+    pub warnings: Vec<String>,
+}
+
 /// A cluster.
 pub trait Cluster: Send + Sync + 'static {
     /// Where pods are made whose task says nothing.
@@ -192,7 +208,7 @@ pub trait Cluster: Send + Sync + 'static {
     /// A pod by name, as the API server has it now.
     fn get<'a>(&'a self, at: &'a Begun) -> BoxFuture<'a, Result<Option<Pod>, Trouble>>;
     /// Makes a pod.
-    fn create(&self, pod: Pod) -> BoxFuture<'_, Result<Pod, Trouble>>;
+    fn create(&self, pod: Pod) -> BoxFuture<'_, Result<Created, Trouble>>;
     /// Writes an annotation on the pod of this uid, and no other.
     fn annotate<'a>(
         &'a self,
@@ -308,7 +324,19 @@ mod tests {
             (422, "Invalid", "Pod \"a\" is invalid: spec.containers: Required value", "refused"),
             (401, "Unauthorized", "Unauthorized", "unauthorized"),
             (429, "TooManyRequests", "too many requests", "throttled"),
-            (500, "InternalError", "failed calling webhook", "unavailable"),
+            (
+                500,
+                "InternalError",
+                "Internal error occurred: failed calling webhook \"policy.example\": connection refused",
+                "webhook",
+            ),
+            (
+                503,
+                "",
+                "admission webhook \"policy.example\" denied the request: not now",
+                "webhook",
+            ),
+            (500, "InternalError", "etcdserver: request timed out", "unavailable"),
             (503, "ServiceUnavailable", "apiserver is shutting down", "unavailable"),
             (504, "Timeout", "timed out", "unavailable"),
         ];

@@ -2,25 +2,28 @@
 //! `Retry-After` to itself, which an overloaded API server sends beside a page that is no `Status`.
 
 use super::cluster::{
-    Cluster, Delete, LogAsk, LogBytes, PodEvents, Trouble, trouble, trouble_of_answer,
+    Cluster, Created, Delete, LogAsk, LogBytes, PodEvents, Trouble, trouble, trouble_of_answer,
 };
-use crate::{pod::Begun, report::labels};
-use bytes::Bytes;
-use futures_util::{AsyncReadExt as _, StreamExt as _, TryStreamExt as _, stream};
+use crate::{
+    answer::{Lines, whole},
+    pod::{Begun, model::limits},
+    report::labels,
+};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use http_body_util::BodyExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
-    Api, Client, Resource as _,
+    Client, Resource as _,
     api::{
         DeleteParams, GetParams, ListParams, LogParams, Patch, PatchParams, PostParams, WatchParams,
     },
     client::Body,
-    core::{Request, WatchEvent, params::Preconditions, request::Error as Unbuilt},
+    core::{ObjectList, Request, WatchEvent, params::Preconditions, request::Error as Unbuilt},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tenure_kernel::{runtime::BoxFuture, time::Timestamp};
+use tenure_kernel::{limits::clip, runtime::BoxFuture, time::Timestamp};
 
 /// The value of [`labels::MANAGED_BY`] on every pod that an executor of ours made.
 pub const MANAGED_BY: &str = "tenure";
@@ -29,8 +32,11 @@ pub const MANAGED_BY: &str = "tenure";
 const PAGE: u32 = 500;
 /// A watch is opened anew after so long, whatever happens: load balancers forget connections.
 const WATCH_SECONDS: u32 = 290;
-/// What is read of a log at once.
-const LOG_READ_BYTES: usize = 8 * 1024;
+/// The largest answer that is read: a page of [`PAGE`] pods, each of which has at most a megabyte and a half in etcd and mostly a
+/// few kilobytes.
+const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// The longest line of a watch, as in `follow`.
+const LINE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A cluster behind a client.
 pub struct LiveCluster {
@@ -48,28 +54,41 @@ impl LiveCluster {
         LiveCluster { client, namespace }
     }
 
-    fn pods(&self, namespace: &str) -> Api<Pod> {
-        match namespace {
-            "" => Api::all(self.client.clone()),
-            named => Api::namespaced(self.client.clone(), named),
-        }
-    }
-
     /// One request and its answer.
     async fn call<T: DeserializeOwned>(
         &self,
         request: Result<http::Request<Vec<u8>>, Unbuilt>,
     ) -> Result<T, Trouble> {
+        Ok(self.call_warned(request).await?.0)
+    }
+
+    /// The same, with the warnings beside the answer.
+    async fn call_warned<T: DeserializeOwned>(
+        &self,
+        request: Result<http::Request<Vec<u8>>, Unbuilt>,
+    ) -> Result<(T, Vec<String>), Trouble> {
+        // It may have been carried out: whoever asked looks.
+        let open = |why: String| Trouble::again("unreachable", why);
+        let (headers, body) = self.send(request).await?;
+        let bytes = whole(body, ANSWER_BYTES_MAX).await.map_err(|e| open(e.to_string()))?;
+        let read = serde_json::from_slice(&bytes)
+            .map_err(|e| open(format!("an answer that cannot be read: {e}")))?;
+        Ok((read, warnings_in(&headers)))
+    }
+
+    /// One request, and the headers and the body of its answer if that is a success.
+    async fn send(
+        &self,
+        request: Result<http::Request<Vec<u8>>, Unbuilt>,
+    ) -> Result<(http::HeaderMap, Body), Trouble> {
         let request = request.map_err(|e| trouble(&kube::Error::BuildRequest(e)))?;
         let answer = self.client.send(request.map(Body::from)).await.map_err(|e| trouble(&e))?;
         let (head, body) = answer.into_parts();
-        // It may have been carried out: whoever asked looks.
-        let open = |why: String| Trouble::again("unreachable", why);
-        let bytes = body.collect().await.map_err(|e| open(e.to_string()))?.to_bytes();
         if head.status.is_success() {
-            return serde_json::from_slice(&bytes)
-                .map_err(|e| open(format!("an answer that can not be read: {e}")));
+            return Ok((head.headers, body));
         }
+        let read = whole(body, LINE_BYTES_MAX).await;
+        let bytes = read.map_err(|e| Trouble::again("unreachable", e.to_string()))?;
         let after = head.headers.get(http::header::RETRY_AFTER).and_then(|v| v.to_str().ok());
         let after = after.and_then(|v| v.trim().parse().ok()).map(Duration::from_secs);
         Err(trouble_of_answer(head.status.as_u16(), after, &bytes))
@@ -78,6 +97,11 @@ impl LiveCluster {
 
 fn at(namespace: &str) -> Request {
     Request::new(Pod::url_path(&(), Some(namespace)))
+}
+
+/// Those of a namespace; of all where it is empty.
+fn among(namespace: &str) -> Request {
+    Request::new(Pod::url_path(&(), Some(namespace).filter(|n| !n.is_empty())))
 }
 
 fn selector() -> String {
@@ -100,12 +124,14 @@ impl Cluster for LiveCluster {
         })
     }
 
-    fn create(&self, pod: Pod) -> BoxFuture<'_, Result<Pod, Trouble>> {
+    fn create(&self, pod: Pod) -> BoxFuture<'_, Result<Created, Trouble>> {
         Box::pin(async move {
             let namespace = pod.metadata.namespace.clone().unwrap_or_default();
             let params = PostParams { field_manager: Some(MANAGED_BY.into()), dry_run: false };
             let bytes = serde_json::to_vec(&pod).map_err(Unbuilt::SerializeBody);
-            self.call(bytes.and_then(|bytes| at(&namespace).create(&params, bytes))).await
+            let request = bytes.and_then(|bytes| at(&namespace).create(&params, bytes));
+            let (pod, warnings) = self.call_warned(request).await?;
+            Ok(Created { pod, warnings })
         })
     }
 
@@ -158,20 +184,9 @@ impl Cluster for LiveCluster {
                 timestamps: true,
                 ..LogParams::default()
             };
-            let opened = self.pods(&at.namespace).log_stream(&at.name, &params).await;
-            let reader = Box::pin(opened.map_err(|e| trouble(&e))?);
-            let pieces = stream::try_unfold(reader, |mut reader| async move {
-                let mut piece = vec![0; LOG_READ_BYTES];
-                match reader.read(&mut piece).await {
-                    Ok(0) => Ok(None),
-                    Ok(n) => {
-                        piece.truncate(n);
-                        Ok(Some((Bytes::from(piece), reader)))
-                    }
-                    Err(e) => Err(Trouble::again("unreachable", e.to_string())),
-                }
-            });
-            Ok(pieces.boxed())
+            let (_, body) = self.send(self::at(&at.namespace).logs(&at.name, &params)).await?;
+            let broke = |e: kube::Error| Trouble::again("unreachable", e.to_string());
+            Ok(body.into_data_stream().map_err(broke).boxed())
         })
     }
 
@@ -180,11 +195,10 @@ impl Cluster for LiveCluster {
         namespace: &'a str,
     ) -> BoxFuture<'a, Result<(Vec<Pod>, String), Trouble>> {
         Box::pin(async move {
-            let pods = self.pods(namespace);
             let mut params = ListParams::default().labels(&selector()).limit(PAGE);
             let mut all = Vec::new();
             loop {
-                let page = pods.list(&params).await.map_err(|e| trouble(&e))?;
+                let page: ObjectList<Pod> = self.call(among(namespace).list(&params)).await?;
                 let version = page.metadata.resource_version.clone().unwrap_or_default();
                 all.extend(page.items);
                 match page.metadata.continue_.filter(|next| !next.is_empty()) {
@@ -202,18 +216,38 @@ impl Cluster for LiveCluster {
     ) -> BoxFuture<'a, Result<PodEvents, Trouble>> {
         Box::pin(async move {
             let params = WatchParams::default().labels(&selector()).timeout(WATCH_SECONDS);
-            let events = self.pods(namespace).watch(&params, version).await;
-            let events = events.map_err(|e| trouble(&e))?.map_err(|e| trouble(&e));
-            Ok(events.map(told).boxed())
+            let (_, body) = self.send(among(namespace).watch(&params, version)).await?;
+            let lines = Lines::new(body, LINE_BYTES_MAX);
+            let events = stream::unfold(lines, |mut lines| async move {
+                let line = lines.next().await?;
+                let event = line.map_err(|e| Trouble::again("unreachable", e.to_string()));
+                Some((event.and_then(|line| told(&line)), lines))
+            });
+            Ok(events.boxed())
         })
     }
 }
 
-/// An error in the stream is an error.
-fn told(event: Result<WatchEvent<Pod>, Trouble>) -> Result<WatchEvent<Pod>, Trouble> {
-    match event {
+/// The texts of the headers `Warning: 299 - "text"`, as admission and policies write them.
+fn warnings_in(headers: &http::HeaderMap) -> Vec<String> {
+    let all = headers.get_all(http::header::WARNING).iter().filter_map(|v| v.to_str().ok());
+    let texts = all.filter_map(|v| {
+        let (_, quoted) = v.split_once('"')?;
+        let text = quoted.rsplit_once('"').map_or(quoted, |(text, _)| text);
+        Some(clip(&text.replace("\\\"", "\""), limits::WORDS_BYTES_MAX).to_owned())
+    });
+    texts.filter(|t| !t.is_empty()).take(limits::WARNINGS_MAX).collect()
+}
+
+/// What a line of a watch says. An error in the stream is an error.
+fn told(line: &[u8]) -> Result<WatchEvent<Pod>, Trouble> {
+    match serde_json::from_slice(line) {
         Ok(WatchEvent::Error(status)) => Err(super::cluster::trouble_of(&status)),
-        other => other,
+        Ok(event) => Ok(event),
+        Err(e) => Err(Trouble::again(
+            "unreachable",
+            format!("a line of a watch that can not be read: {e}"),
+        )),
     }
 }
 

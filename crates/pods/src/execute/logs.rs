@@ -5,7 +5,8 @@
 //! several lines in one of those; therefore a piece ends only where the time stamp changes, or after a pause, in which
 //! everything of the same moment has come.
 //!
-//! A log never fails a task. What can not be read is tried again for as long as the pod is tended, and given up with it.
+//! A log never fails a task. What cannot be read is tried again for as long as the pod is tended, and given up with it. Why is on
+//! record, so that whoever looks for the log does not take it for an empty one.
 
 use super::cluster::{Cluster, LogAsk};
 use crate::pod::{Begun, model::limits};
@@ -163,6 +164,8 @@ pub fn patience(pieces: u32) -> Duration {
 const PAUSE: Duration = Duration::from_millis(500);
 /// The longest.
 const PAUSE_MAX: Duration = Duration::from_secs(15);
+/// This number of failures in a row is reported.
+const FAILURES_SAID: u32 = 3;
 /// Lines on their way.
 const LINES_MAX: usize = 256;
 
@@ -181,6 +184,8 @@ pub struct Reading {
 pub enum Read {
     /// A line.
     Line(Line),
+    /// It cannot be read; why. It is tried again.
+    Trouble(String),
     /// There is nothing more. A channel that closes without it says nothing about the log: whoever read it is gone.
     End,
 }
@@ -216,7 +221,7 @@ async fn read(
 ) {
     let Reading { at, container, mut since } = reading;
     let mut pause = PAUSE;
-    let mut said = false;
+    let mut failures = 0u32;
     loop {
         let last = *over.borrow_and_update();
         let ask = LogAsk { container: container.clone(), since, follow: !last, tail_lines: None };
@@ -226,7 +231,7 @@ async fn read(
             First::Right(heard) => heard,
         };
         if until > since {
-            pause = PAUSE;
+            (pause, failures) = (PAUSE, 0);
         }
         since = until;
         match trouble {
@@ -234,12 +239,17 @@ async fn read(
                 let _ = sender.send(Read::End).await;
                 return;
             }
-            None => {}
-            Some(why) if !said => {
-                said = true;
-                tracing::debug!(pod = %at.name, %why, "a log can not be read now");
+            None => failures = 0,
+            Some(why) => {
+                failures = failures.saturating_add(1);
+                // One that was just started may have none yet; of one that has ended there is no more to wait for.
+                if failures == FAILURES_SAID || last && failures <= 1 {
+                    tracing::info!(pod = %at.name, %why, "a log cannot be read now");
+                    if sender.send(Read::Trouble(why)).await.is_err() {
+                        return;
+                    }
+                }
             }
-            Some(_) => {}
         }
         // The end of the container is worth another look at once.
         let nap = first(sender.closed(), rt.sleep(pause));

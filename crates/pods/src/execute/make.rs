@@ -62,11 +62,15 @@ pub struct Order<'a> {
 /// the time that containers have to end.
 const SLACK: Duration = Duration::from_secs(900);
 
-/// Where the pod of an order belongs: what the task says, then its template, then the executor.
-pub fn namespace_of(new: &NewPod, task: &NewTask, default: &str) -> String {
-    let own = task.template["metadata"]["namespace"].as_str().map(str::to_owned);
-    let namespace = new.namespace.clone().or(own).filter(|n| !n.is_empty());
-    namespace.unwrap_or_else(|| default.to_owned())
+/// The namespace that a task asks for, itself or in its template. `None`: the executor's default.
+pub fn namespace_asked(task: &NewTask) -> Option<&str> {
+    let within = || task.template["metadata"]["namespace"].as_str();
+    task.namespace.as_deref().or_else(within).filter(|n| !n.is_empty())
+}
+
+/// Where the pods of a task belong. The task alone says so: its bounds were checked when it was created.
+pub fn namespace_of(task: &NewTask, default: &str) -> String {
+    namespace_asked(task).unwrap_or(default).to_owned()
 }
 
 /// What is wrong with a template, as far as that can be said without a cluster.
@@ -200,6 +204,11 @@ pub fn make(order: Order<'_>) -> Result<Pod, String> {
     if let Some(spec) = &mut pod.spec {
         spec.restart_policy = Some("Never".into());
         spec.node_name = None;
+        // A pod that asks for no account of its own does not get the token of the namespace's default one.
+        let named = |name: &Option<String>| name.as_deref().is_some_and(|n| !n.is_empty());
+        if !named(&spec.service_account_name) && !named(&spec.service_account) {
+            spec.automount_service_account_token.get_or_insert(false);
+        }
         // With every server and executor gone, its node still ends it.
         if let Some(left) = order.left {
             let ours = i64::try_from((left + SLACK).as_secs()).unwrap_or(i64::MAX);

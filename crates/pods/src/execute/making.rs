@@ -14,7 +14,7 @@
 //! there may fill the very quota for which its second creation is refused.
 
 use super::{
-    cluster::Trouble,
+    cluster::{Created, Trouble},
     make::{self, Order, is_ours, namespace_of},
     run::{Go, Run},
     shop::points,
@@ -73,6 +73,10 @@ impl Run {
                     continue;
                 }
             }
+            // Where a pod may run was judged with its task. A record that says otherwise was not written by an executor of today.
+            if at != self.place_of(new) {
+                return self.refuse("its record names another place than its task").await;
+            }
             let pod = match self.build(new, &at) {
                 Ok(pod) => pod,
                 Err(why) => return self.refuse(&why).await,
@@ -82,10 +86,10 @@ impl Run {
             }
             let cluster = self.shop.cluster.clone();
             match self.ask(cluster.create(pod)).await {
-                Ok(pod) => {
+                Ok(Created { pod, warnings }) => {
                     self.shop.at(points::CREATED).await;
                     self.shop.counts.created.add(1);
-                    self.made(&pod, false).await?;
+                    self.made(&pod, false, warnings).await?;
                 }
                 Err(Trouble::Exists) => self.adopt(&at, &mut tries).await?,
                 Err(Trouble::Refused(why)) => self.refused(&at, &why, &mut tries).await?,
@@ -116,9 +120,13 @@ impl Run {
         make::make(Order { id, new, task, at, epoch, left, over_by })
     }
 
+    fn place_of(&self, new: &NewPod) -> Begun {
+        let namespace = namespace_of(&self.task, self.shop.cluster.default_namespace());
+        Begun { namespace, name: pod_name(new) }
+    }
+
     async fn begin(&mut self, new: &NewPod) -> Go {
-        let namespace = namespace_of(new, &self.task, self.shop.cluster.default_namespace());
-        let at = Begun { namespace, name: pod_name(new) };
+        let at = self.place_of(new);
         // What can not be made is not begun.
         if let Err(why) = self.build(new, &at) {
             return self.refuse(&why).await;
@@ -128,9 +136,13 @@ impl Run {
         Ok(())
     }
 
-    async fn made(&mut self, pod: &Pod, adopted: bool) -> Go {
+    async fn made(&mut self, pod: &Pod, adopted: bool, warnings: Vec<String>) -> Go {
         let name = name_of(pod);
         let mut decision = Decision::event(PodEvent::PodMade { uid: name.uid.clone(), adopted });
+        if !warnings.is_empty() {
+            tracing::warn!(pod = %name.name, ?warnings, "the API server warns");
+            decision.events.push(PodEvent::PodWarned { warnings });
+        }
         decision.messages.extend(tell(&self.state()?, Says::Created { pod: name }));
         self.record(decision).await?;
         self.shop.at(points::MADE).await;
@@ -142,7 +154,7 @@ impl Run {
         match self.find(at).await? {
             Some(pod) if is_ours(&pod, self.held.id()) => {
                 self.shop.counts.adopted.add(1);
-                self.made(&pod, true).await?;
+                self.made(&pod, true, Vec::new()).await?;
                 Ok(true)
             }
             Some(_) => {
@@ -181,7 +193,7 @@ impl Run {
         match self.find(at).await? {
             Some(pod) if is_ours(&pod, self.held.id()) => {
                 self.shop.counts.adopted.add(1);
-                self.made(&pod, true).await
+                self.made(&pod, true, Vec::new()).await
             }
             _ if self.late_until.is_some_and(|until| self.mono() < until) => {
                 let why = "a request for it may still be on its way";

@@ -8,6 +8,7 @@ use crate::{
     pod::{
         Begun, Pod as PodMachine, PodEvent, PodState, Says,
         decide::{gone, on_mail, tell},
+        model::limits,
     },
     task::{NewTask, Task, TaskEvent},
     verdict::Policy,
@@ -137,6 +138,12 @@ impl Run {
         if state.uid.is_none() && state.begun.is_none() && state.stop.is_some() {
             return self.not_made("nobody wanted it any more").await;
         }
+        let head = self.store.head(new.task).await?;
+        // Its template would run in the name of another tenant.
+        let foreign = head.as_ref().is_some_and(|task| task.tenant != self.held.head.tenant);
+        if foreign {
+            return self.refuse("the task of this pod belongs to another tenant").await;
+        }
         match task_of(&self.store, new.task).await? {
             Ok(task) => self.task = task,
             // What it was made from is gone; the pod itself may still be there, and is stopped or left as it was asked.
@@ -146,7 +153,6 @@ impl Run {
         if let Some(main) = &self.task.container {
             self.policy.main.clone_from(main);
         }
-        let head = self.store.head(new.task).await?;
         self.task_ends_by = head.and_then(|head| head.must_end_by);
         Box::pin(self.make(&new)).await?;
         self.tend(&new).await
@@ -241,9 +247,9 @@ impl Run {
         self.shop.counts.waited(what);
         if self.noted != Some(what) {
             self.noted = Some(what);
-            let what = clip(&format!("it waits: {trouble}"), 512).to_owned();
-            tracing::info!(pod = %self.held.id(), %what);
-            self.record(Decision::event(PodEvent::PodNoted { what })).await?;
+            let why = clip(&trouble.to_string(), limits::WORDS_BYTES_MAX).to_owned();
+            tracing::info!(pod = %self.held.id(), what, %why, "it waits");
+            self.record(Decision::event(PodEvent::PodWaits { what: what.to_owned(), why })).await?;
         }
         self.held.keeper().progress(self.held.id());
         Ok(())

@@ -23,8 +23,10 @@ pub enum Seen {
     NotYet,
     /// This.
     Here(Arc<Pod>),
-    /// It is not among them any more; how it was then, where that is known.
-    Gone(Option<Arc<Pod>>),
+    /// A watch showed it go, as it was then.
+    Gone(Arc<Pod>),
+    /// It is not among them any more; how it was when it was last seen, where that is known.
+    Missing(Option<Arc<Pod>>),
 }
 
 /// How long a watch may say nothing, not even a bookmark, before it counts as dead. Servers send one a minute.
@@ -158,9 +160,9 @@ impl Inner {
         pods.into_iter().for_each(|pod| self.here(namespace, pod));
         for gone in known.difference(&listed) {
             self.say(namespace, gone, |last| match last {
-                Seen::Here(pod) => Seen::Gone(Some(pod.clone())),
-                Seen::Gone(pod) => Seen::Gone(pod.clone()),
-                Seen::NotYet => Seen::Gone(None),
+                Seen::Here(pod) => Seen::Missing(Some(pod.clone())),
+                Seen::NotYet => Seen::Missing(None),
+                known => known.clone(),
             });
         }
         let until = self.rt.mono() + RELIST;
@@ -210,7 +212,7 @@ impl Inner {
                 at(&pod);
                 let name = pod.metadata.name.clone().unwrap_or_default();
                 // How it ended may be in this object and nowhere else.
-                self.say(namespace, &name, |_| Seen::Gone(Some(Arc::new(slim(pod)))));
+                self.say(namespace, &name, |_| Seen::Gone(Arc::new(slim(pod))));
             }
             WatchEvent::Bookmark(mark) => version.clone_from(&mark.metadata.resource_version),
             WatchEvent::Error(_) => {}
@@ -235,7 +237,7 @@ fn slim(mut pod: Pod) -> Pod {
 mod tests {
     use super::*;
     use crate::{
-        execute::cluster::{Delete, LogAsk, LogBytes, PodEvents},
+        execute::cluster::{Created, Delete, LogAsk, LogBytes, PodEvents},
         pod::Begun,
     };
     use futures_util::{FutureExt as _, stream};
@@ -276,7 +278,7 @@ mod tests {
             Box::pin(async { Ok(None) })
         }
 
-        fn create(&self, _: Pod) -> BoxFuture<'_, Result<Pod, Trouble>> {
+        fn create(&self, _: Pod) -> BoxFuture<'_, Result<Created, Trouble>> {
             Box::pin(async { Err(Trouble::Missing) })
         }
 

@@ -38,12 +38,15 @@ const TICK: Duration = Duration::from_secs(60);
 
 /// What is known of a pod that is followed.
 pub(super) struct Watched {
+    task: tenure_kernel::ids::EntityId,
     pub at: Begun,
     pub uid: String,
     seen: watch::Receiver<Seen>,
     /// As it was last seen.
     pub pod: Option<Arc<Pod>>,
     last: Option<Verdict>,
+    /// That is how it was when it was deleted.
+    seen_to_end: bool,
     /// The key of the last report.
     told: Option<String>,
     /// No watch shows it: it is asked for by name.
@@ -98,11 +101,13 @@ impl Run {
         let Some((at, uid)) = place_of(&self.state()?) else { return Ok(()) };
         let seen = self.shop.sight.follow(&at.namespace, &at.name);
         let mut w = Watched {
+            task: new.task,
             at,
             uid,
             seen,
             pod: None,
             last: None,
+            seen_to_end: false,
             told: None,
             // A pod that was there before we followed it does not show in a watch until it changes.
             poll_at: Some(self.mono() + self.shop.patience.poll),
@@ -152,11 +157,17 @@ impl Run {
                     w.poll_at = None;
                     w.pod = Some(pod);
                 }
-                Seen::Gone(Some(pod)) if pod.metadata.uid.as_deref() == Some(&w.uid) => {
+                Seen::Gone(pod) if pod.metadata.uid.as_deref() == Some(&w.uid) => {
+                    // Without a deletion it only left the watch.
+                    w.seen_to_end = pod.metadata.deletion_timestamp.is_some();
                     w.pod = Some(pod);
                     gone = true;
                 }
-                Seen::Here(_) | Seen::Gone(_) => gone = true,
+                Seen::Missing(Some(pod)) if pod.metadata.uid.as_deref() == Some(&w.uid) => {
+                    w.pod = Some(pod);
+                    gone = true;
+                }
+                Seen::Here(_) | Seen::Gone(_) | Seen::Missing(_) => gone = true,
                 Seen::NotYet => {}
             }
         }
@@ -178,6 +189,7 @@ impl Run {
                 let pause = if shown { poll.saturating_mul(20) } else { poll };
                 w.poll_at = Some(self.mono() + pause);
                 w.pod = Some(Arc::new(pod));
+                w.seen_to_end = false;
                 Ok(())
             }
             _ => self.departed(new, w).await,
@@ -236,7 +248,7 @@ impl Run {
             return Ok(());
         }
         let mail = NewMail {
-            to: report.task(),
+            to: w.task,
             id: report.mail_id(),
             kind: POD_REPORT.into(),
             body: Body::json(&report),
@@ -255,6 +267,7 @@ impl Run {
             return Ok(());
         }
         let started = w.last.as_ref().is_some_and(|v| v.started);
+        let mut unread = false;
         if let Some(log) = &w.log {
             log.ends();
         }
@@ -262,14 +275,27 @@ impl Run {
             if self.mono() < since + self.shop.patience.log_end {
                 return Ok(());
             }
-            tracing::debug!(pod = %w.at.name, "its log did not end in time");
+            unread = true;
         }
         if let Some(mut log) = w.log.take() {
             let mut full = Vec::new();
-            while let Ok(Read::Line(line)) = log.lines.try_recv() {
-                full.extend(w.pieces.push(line));
+            while let Ok(read) = log.lines.try_recv() {
+                match read {
+                    Read::Line(line) => full.extend(w.pieces.push(line)),
+                    // It was read on behind that.
+                    Read::Trouble(_) => {}
+                    Read::End => w.read_to_end = true,
+                }
             }
             self.keep(w, full).await?;
+            if w.read_to_end {
+                unread = false;
+                self.read_through(w).await?;
+            }
+        }
+        if unread {
+            self.log_unread(w, "its log did not end in time after the end of the container")
+                .await?;
         }
         self.flush_log(w).await?;
         let tail = self.tail(w).await?;
@@ -293,7 +319,9 @@ impl Run {
             let (last, now) = (w.last.as_ref(), self.now());
             let left = verdict_of_deleted(&pod, Gone::Missing, last, now, &self.policy, None);
             if let Departure::Ended(v) = left {
-                let report = report_of(new, &pod, &v, &self.policy, true, now, &self.who());
+                let mut report = report_of(new, &pod, &v, &self.policy, true, now, &self.who());
+                let known = last.is_some_and(Verdict::is_final) || is_over(&pod, &self.policy);
+                report.inferred = !known && !w.seen_to_end;
                 self.report(w, report).await?;
             }
         }
@@ -321,9 +349,10 @@ impl Run {
     async fn take_line(&mut self, w: &mut Watched, read: Option<Read>) -> Go {
         let line = match read {
             Some(Read::Line(line)) => line,
-            end => {
+            Some(Read::Trouble(why)) => return self.log_unread(w, &why).await,
+            Some(Read::End) => return self.read_through(w).await,
+            None => {
                 w.log = None;
-                w.read_to_end = end.is_some();
                 w.read_at = self.mono() + self.shop.patience.pause;
                 return self.flush_log(w).await;
             }
@@ -333,6 +362,11 @@ impl Run {
         while let Some(Ok(next)) = w.log.as_mut().map(|l| l.lines.try_recv()) {
             match next {
                 Read::Line(line) => full.extend(w.pieces.push(line)),
+                Read::Trouble(why) => {
+                    let full = std::mem::take(&mut full);
+                    self.keep(w, full).await?;
+                    self.log_unread(w, &why).await?;
+                }
                 Read::End => end = true,
             }
             if full.len() > 8 || end {
@@ -342,11 +376,35 @@ impl Run {
         w.waits_since = (!w.pieces.is_empty()).then(|| w.waits_since.unwrap_or(self.mono()));
         self.keep(w, full).await?;
         if end {
-            w.log = None;
-            w.read_to_end = true;
-            self.flush_log(w).await?;
+            self.read_through(w).await?;
         }
         Ok(())
+    }
+
+    /// Its log was read to its end: whatever stood in the way before does not any more, also where nothing was left to be read.
+    async fn read_through(&mut self, w: &mut Watched) -> Go {
+        w.log = None;
+        w.read_to_end = true;
+        self.flush_log(w).await?;
+        let state = self.state()?;
+        if state.log_trouble.is_none() || state.over {
+            return Ok(());
+        }
+        // Of nothing that was read, whoever takes over reads everything.
+        let until = state.log_until.unwrap_or(Timestamp::ZERO);
+        let nothing = PodEvent::LogAppended { text: String::new(), until, cut: false };
+        self.record(Decision::event(nothing)).await
+    }
+
+    /// Why its log cannot be read, once, until something is read again.
+    async fn log_unread(&mut self, w: &mut Watched, why: &str) -> Go {
+        self.flush_log(w).await?;
+        let state = self.state()?;
+        if state.log_trouble.is_some() || state.over {
+            return Ok(());
+        }
+        let why = clip(why, limits::WORDS_BYTES_MAX).to_owned();
+        self.record(Decision::event(PodEvent::LogUnread { why })).await
     }
 
     async fn flush_if_due(&mut self, w: &mut Watched) -> Go {

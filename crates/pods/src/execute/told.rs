@@ -58,6 +58,7 @@ pub fn report_of(
         verdict: verdict.clone(),
         over,
         gone: departed,
+        inferred: false,
         terminated_reason: verdict.terminated_reason(),
         result: wrote.map(|w| clip(w, crate::task::model::limits::RESULT_BYTES_MAX).to_owned()),
         seen_at,

@@ -4,8 +4,7 @@ use super::{
     Trouble,
     source::{Object, Page, Source, Told, Watch},
 };
-use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt as _;
+use crate::answer::{self, AnswerError, chain};
 use kube::{
     Client,
     api::{ListParams, WatchParams},
@@ -89,7 +88,7 @@ impl<K: Decode> KubeSource<K> {
         let path = self.scope.path(&self.scope.namespace);
         let request = Request::new(path).list(&params).map_err(unbuilt)?;
         let body = send(&self.client, request, "list", &self.scope.resource).await?;
-        let bytes = whole(body, PAGE_BYTES_MAX).await?;
+        let bytes = answer::whole(body, PAGE_BYTES_MAX).await?;
         read_page(&bytes)
     }
 
@@ -106,10 +105,7 @@ impl<K: Decode> KubeSource<K> {
         let request = Request::new(path).watch(&params, from).map_err(unbuilt)?;
         let body = send(&self.client, request, "watch", &self.scope.resource).await?;
         Ok(Box::new(Lines {
-            body,
-            buffer: BytesMut::new(),
-            looked: 0,
-            over: false,
+            lines: answer::Lines::new(body, LINE_BYTES_MAX),
             resource: self.scope.resource.clone(),
             kind: PhantomData,
         }))
@@ -165,7 +161,7 @@ async fn send(
     }
     let header = answer.headers().get("retry-after").and_then(|v| v.to_str().ok());
     let header = header.and_then(|v| v.trim().parse().ok()).map(Duration::from_secs);
-    let bytes = whole(answer.into_body(), LINE_BYTES_MAX).await.unwrap_or_default();
+    let bytes = answer::whole(answer.into_body(), LINE_BYTES_MAX).await.unwrap_or_default();
     let status: Option<Status> = serde_json::from_slice(&bytes).ok();
     let said = status.as_ref().and_then(Status::after);
     let why = match status.filter(|s| !s.message.is_empty()) {
@@ -176,32 +172,15 @@ async fn send(
     Err(Trouble::of_answer(code, header.or(said), why, verb, resource))
 }
 
-async fn whole(mut body: Body, most: usize) -> Result<Bytes, Trouble> {
-    let mut bytes = BytesMut::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|e| Trouble::Away(chain(&e)))?;
-        if let Ok(data) = frame.into_data() {
-            bytes.extend_from_slice(&data);
-        }
-        if bytes.len() > most {
-            return Err(Trouble::Strange(format!("an answer of more than {most} bytes")));
+impl From<AnswerError> for Trouble {
+    fn from(e: AnswerError) -> Self {
+        match e {
+            AnswerError::Broke(why) => Trouble::Away(why),
+            e @ (AnswerError::TooLarge(_) | AnswerError::LineTooLong(_)) => {
+                Trouble::Strange(e.to_string())
+            }
         }
     }
-    Ok(bytes.freeze())
-}
-
-/// An error and what is behind it: the outermost one often says nothing.
-fn chain(e: &(dyn std::error::Error + 'static)) -> String {
-    let mut said = vec![e.to_string()];
-    let mut inner = e.source();
-    while let Some(e) = inner {
-        let words = e.to_string();
-        if !said.iter().any(|s| s.contains(&words)) {
-            said.push(words);
-        }
-        inner = e.source();
-    }
-    said.join(": ")
 }
 
 /// As much of a `Status` as we use.
@@ -289,63 +268,21 @@ struct MarkMeta {
 }
 
 struct Lines<K> {
-    body: Body,
-    buffer: BytesMut,
-    /// No end of line before this.
-    looked: usize,
-    over: bool,
+    lines: answer::Lines,
     resource: String,
     kind: PhantomData<fn() -> K>,
 }
 
 impl<K: Decode> Lines<K> {
-    fn line(&mut self) -> Option<BytesMut> {
-        let found = self.buffer[self.looked..].iter().position(|b| *b == b'\n');
-        match found {
-            Some(at) => {
-                let line = self.buffer.split_to(self.looked + at + 1);
-                self.looked = 0;
-                Some(line)
-            }
-            None => {
-                self.looked = self.buffer.len();
-                None
-            }
-        }
-    }
-
     async fn told(&mut self) -> Option<Result<Told<K>, Trouble>> {
-        loop {
-            while let Some(line) = self.line() {
-                let line = line.trim_ascii();
-                if !line.is_empty() {
-                    return Some(read_line(line, &self.resource));
-                }
+        Some(match self.lines.next().await? {
+            Ok(line) => read_line(&line, &self.resource),
+            // Half a line is no event, and comes again with the next watch.
+            Err(AnswerError::Broke(why)) => {
+                Err(Trouble::Away(format!("the watch was cut off: {why}")))
             }
-            if self.over {
-                return None;
-            }
-            if self.buffer.len() > LINE_BYTES_MAX {
-                self.over = true;
-                return Some(Err(Trouble::Strange(format!(
-                    "a line of more than {LINE_BYTES_MAX} bytes"
-                ))));
-            }
-            match self.body.frame().await {
-                Some(Ok(frame)) => {
-                    if let Ok(data) = frame.into_data() {
-                        self.buffer.extend_from_slice(&data);
-                    }
-                }
-                // Half a line is no event, and comes again with the next watch.
-                Some(Err(e)) => {
-                    self.over = true;
-                    let why = chain(&e);
-                    return Some(Err(Trouble::Away(format!("the watch was cut off: {why}"))));
-                }
-                None => self.over = true,
-            }
-        }
+            Err(e) => Err(e.into()),
+        })
     }
 }
 

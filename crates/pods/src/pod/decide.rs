@@ -52,7 +52,7 @@ fn born(input: &Input<'_>) -> Result<Decision<PodEvent>, Undecided> {
     };
     let bytes =
         body.inline().ok_or_else(|| Undecided("load the body of the new pod first".into()))?;
-    let new: NewPod = serde_json::from_slice(bytes)
+    let new: NewPod = tenure_kernel::stored::from_slice(bytes)
         .map_err(|e| Undecided(format!("a pod can not be made from this: {e}")))?;
     let must_end_in = Duration::from_millis(new.must_end_in_ms.max(1));
     let placement = Placement { queue: queue_of(&new.cluster), priority: new.priority };
@@ -93,12 +93,12 @@ fn read(state: &PodState, status: &str, mail: &Mail) -> Result<PodEvent, String>
     let bytes = mail.body.inline().unwrap_or_default();
     let unread = |e: serde_json::Error| format!("{}: it can not be read: {e}", mail.kind);
     match mail.kind.as_str() {
-        POD_STOP => match serde_json::from_slice::<PodStop>(bytes).map_err(unread)? {
+        POD_STOP => match tenure_kernel::stored::from_slice::<PodStop>(bytes).map_err(unread)? {
             stop if sooner(state.stop, stop) => Ok(PodEvent::StopAsked(stop)),
             _ => Err("pod_stop: it is being stopped".into()),
         },
         POD_FORCE => {
-            let ask: ForceAsk = serde_json::from_slice(bytes).map_err(unread)?;
+            let ask: ForceAsk = tenure_kernel::stored::from_slice(bytes).map_err(unread)?;
             // A person's word is more than the task's: it does not wait.
             let known = state.force.as_ref().is_some_and(|f| f.by.is_some() || ask.by.is_none());
             match (status == KEPT, known) {

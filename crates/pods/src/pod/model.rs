@@ -25,6 +25,10 @@ pub mod limits {
     pub const LOG_BYTES_MAX: u64 = 512 * 1024;
     /// The last lines that are kept with the end.
     pub const LOG_TAIL_BYTES: usize = 8 * 1024;
+    /// Warnings of the API server about one pod that are kept.
+    pub const WARNINGS_MAX: usize = 8;
+    /// Length of such a warning, and of what a pod waits for.
+    pub const WORDS_BYTES_MAX: usize = 512;
 }
 
 /// What an executor is asked for.
@@ -169,6 +173,23 @@ pub enum PodEvent {
         #[serde(default, skip_serializing_if = "is_default")]
         adopted: bool,
     },
+    /// The cluster does not do what it is asked for, and is asked again.
+    PodWaits {
+        /// In one word: `quota`, `forbidden`, `webhook`, …
+        what: String,
+        /// In the cluster's words.
+        why: String,
+    },
+    /// The API server took the pod, with warnings.
+    PodWarned {
+        /// Its words.
+        warnings: Vec<String>,
+    },
+    /// Its log cannot be read.
+    LogUnread {
+        /// Why.
+        why: String,
+    },
     /// A piece of its log.
     LogAppended {
         /// As it was written; what is no UTF-8 is replaced.
@@ -243,6 +264,15 @@ pub struct PodState {
     /// Nothing more of its log is kept.
     #[serde(skip_serializing_if = "is_default")]
     pub log_cut: bool,
+    /// What it waits for: in one word, and in the cluster's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waits: Option<(String, String)>,
+    /// What the API server warned of when it took the pod.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
+    /// Why its log cannot be read, or could not to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_trouble: Option<String>,
     /// Nothing of it runs any more.
     #[serde(skip_serializing_if = "is_default")]
     pub over: bool,
@@ -275,12 +305,18 @@ impl Machine for Pod {
     type State = PodState;
     type Event = PodEvent;
     const TABLE: &'static Table = &super::table::TABLE;
+    const CREATED_BY: &'static [&'static str] = &["task"];
+    const REPORTS_TO: Option<&'static str> = Some("/task");
+    const REPORTS_TO_IN_STATE: Option<&'static str> = Some("/new/task");
 
     fn name(event: &PodEvent) -> &'static str {
         match event {
             PodEvent::PodOrdered(_) => "pod_ordered",
             PodEvent::PodBegun(_) => "pod_begun",
             PodEvent::PodMade { .. } => "pod_made",
+            PodEvent::PodWaits { .. } => "pod_waits",
+            PodEvent::PodWarned { .. } => "pod_warned",
+            PodEvent::LogUnread { .. } => "log_unread",
             PodEvent::LogAppended { .. } => "log_appended",
             PodEvent::PodOver { .. } => "pod_over",
             PodEvent::StopAsked(_) => "stop_asked",
@@ -303,15 +339,28 @@ impl Machine for Pod {
                 *state = PodState { new: Some((**new).clone()), ..PodState::default() };
             }
             PodEvent::PodBegun(begun) => state.begun = Some(begun.clone()),
-            PodEvent::PodMade { uid, .. } => state.uid = Some(uid.clone()),
+            PodEvent::PodMade { uid, .. } => {
+                state.uid = Some(uid.clone());
+                state.waits = None;
+            }
+            PodEvent::PodWaits { what, why } => state.waits = Some((what.clone(), why.clone())),
+            PodEvent::PodWarned { warnings } => state.warnings.clone_from(warnings),
+            PodEvent::LogUnread { why } => state.log_trouble = Some(why.clone()),
             PodEvent::LogAppended { text, until, cut } => {
+                state.log_trouble = None;
                 state.log_bytes += text.len() as u64;
                 state.log_until = Some(*until);
                 state.log_cut |= cut;
             }
             PodEvent::PodOver { .. } => state.over = true,
-            PodEvent::StopAsked(stop) => state.stop = Some(*stop),
-            PodEvent::PodMarked {} => state.marked = true,
+            PodEvent::StopAsked(stop) => {
+                state.stop = Some(*stop);
+                state.waits = None;
+            }
+            PodEvent::PodMarked {} => {
+                state.marked = true;
+                state.waits = None;
+            }
             PodEvent::ForceAsked(ask) => state.force = Some(ask.clone()),
             PodEvent::PodForced {} => state.forced = true,
             PodEvent::CleanDue {} => {

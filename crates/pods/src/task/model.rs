@@ -103,6 +103,19 @@ pub struct Times {
     pub stop_ms: u64,
     /// Where pods come from elsewhere: how long after a failure the next one is waited for.
     pub next_pod_ms: u64,
+    /// A pod is missing, and nobody has said how it ended: how long somebody who saw it is waited for before the end is taken from
+    /// its absence.
+    #[serde(skip_serializing_if = "is_usual_witness")]
+    pub witness_ms: u64,
+}
+
+/// Longer than it takes until another sweeper speaks.
+const WITNESS_MS: u64 = 30_000;
+
+/// Left out of what is stored: servers of an earlier version read the same tasks.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "for serde")]
+fn is_usual_witness(ms: &u64) -> bool {
+    *ms == WITNESS_MS
 }
 
 impl Default for Times {
@@ -112,6 +125,7 @@ impl Default for Times {
             fence_ms: 30 * 60_000,
             stop_ms: 5 * 60_000,
             next_pod_ms: 3_600_000,
+            witness_ms: WITNESS_MS,
         }
     }
 }
@@ -208,6 +222,9 @@ pub struct Ended {
     /// See [`Verdict::since`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Timestamp>,
+    /// Nobody saw this end: the pod was missing, and no witness spoke in time.
+    #[serde(skip_serializing_if = "is_default")]
+    pub inferred: bool,
 }
 
 impl From<&Verdict> for Ended {
@@ -226,20 +243,34 @@ impl From<&Verdict> for Ended {
             message: clip(&v.message),
             rule: clip(&v.rule),
             at: v.since,
+            inferred: false,
         }
     }
 }
 
 impl Ended {
+    /// Whether `late` is another end than this one, and not this one with more details.
+    pub fn differs(&self, late: &Ended) -> bool {
+        (self.status, self.cause) != (late.status, late.cause)
+            || self.exit_code.is_some()
+                && late.exit_code.is_some()
+                && self.exit_code != late.exit_code
+    }
+
     /// What is new in `late`, where nothing was known before.
     pub fn missing(&self, late: &Ended) -> bool {
-        (self.exit_code.is_none() && late.exit_code.is_some())
+        (self.inferred && !late.inferred)
+            || (self.exit_code.is_none() && late.exit_code.is_some())
             || (self.message.is_empty() && !late.message.is_empty())
             || (self.reason.is_empty() && !late.reason.is_empty())
     }
 
-    /// Takes details over where nothing was known; what was known stays.
+    /// Takes details over where nothing was known; what was known stays. What was only inferred was not known.
     pub fn fill(&mut self, late: &Ended) {
+        if self.inferred && !late.inferred {
+            self.clone_from(late);
+            return;
+        }
         if self.exit_code.is_none() {
             (self.exit_code, self.signal) = (late.exit_code, late.signal);
             self.started |= late.started;
@@ -288,6 +319,16 @@ pub enum TaskEvent {
     PodCreated {
         /// Which pod.
         pod: PodName,
+    },
+    /// The pod is missing, or somebody without proof says that it ended: how, as far as that can be inferred. It counts when nobody
+    /// who saw the pod speaks in time.
+    EndInferred {
+        /// How.
+        ended: Ended,
+        /// Whether another attempt could be taken.
+        retryable: bool,
+        /// Whether the pod is known to be over.
+        fenced: bool,
     },
     /// Its main container runs.
     TaskRunning {
@@ -369,6 +410,20 @@ pub enum TaskEvent {
     },
 }
 
+/// An end that nobody proved: see [`TaskEvent::EndInferred`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Inferred {
+    /// How.
+    pub ended: Ended,
+    /// Whether another attempt could be taken.
+    #[serde(skip_serializing_if = "is_default")]
+    pub retryable: bool,
+    /// Whether the pod is known to be over.
+    #[serde(skip_serializing_if = "is_default")]
+    pub fenced: bool,
+}
+
 /// What the head keeps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -438,6 +493,9 @@ pub struct TaskState {
     /// How the attempt ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<Ended>,
+    /// How the attempt seems to have ended, while somebody who saw it is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inferred: Option<Inferred>,
     /// The pod of the ended attempt may still run.
     #[serde(skip_serializing_if = "is_default")]
     pub unfenced: bool,
@@ -478,6 +536,8 @@ impl Machine for Task {
     type State = TaskState;
     type Event = TaskEvent;
     const TABLE: &'static Table = &super::table::TABLE;
+    const CREATED_BY: &'static [&'static str] = &["job"];
+    const REPORTS_TO: Option<&'static str> = Some("/asker/to");
 
     fn name(event: &TaskEvent) -> &'static str {
         match event {
@@ -485,6 +545,7 @@ impl Machine for Task {
             TaskEvent::PodWanted { .. } => "pod_wanted",
             TaskEvent::PodSeen { .. } => "pod_seen",
             TaskEvent::PodCreated { .. } => "pod_created",
+            TaskEvent::EndInferred { .. } => "end_inferred",
             TaskEvent::TaskRunning { .. } => "task_running",
             TaskEvent::AttemptFailed { .. } => "attempt_failed",
             TaskEvent::AttemptFenced { .. } => "attempt_fenced",
@@ -505,8 +566,15 @@ impl Machine for Task {
     /// What became of a pod was told to nobody while nobody heard it. The pause before a retry is a moment.
     fn judges(timer: &str) -> bool {
         use super::decide::timers;
-        [timers::QUEUED, timers::RUN, timers::FENCE, timers::STOP, timers::NEXT_POD]
-            .contains(&timer)
+        let all = [
+            timers::QUEUED,
+            timers::RUN,
+            timers::FENCE,
+            timers::STOP,
+            timers::NEXT_POD,
+            timers::WITNESS,
+        ];
+        all.contains(&timer)
     }
 
     fn apply(state: &mut TaskState, event: &TaskEvent) {
@@ -521,6 +589,10 @@ impl Machine for Task {
                 state.pod = Some(pod.clone());
             }
             TaskEvent::PodCreated { pod } => state.pod = Some(pod.clone()),
+            TaskEvent::EndInferred { ended, retryable, fenced } => {
+                let ended = ended.clone();
+                state.inferred = Some(Inferred { ended, retryable: *retryable, fenced: *fenced });
+            }
             TaskEvent::TaskRunning { since, node } => {
                 state.running_since = *since;
                 if let (Some(pod), Some(node)) = (&mut state.pod, node) {
@@ -531,6 +603,7 @@ impl Machine for Task {
                 let class = ended.class.unwrap_or(CauseClass::App);
                 state.tally.count(class, ended.cause);
                 state.ended = Some(ended.clone());
+                state.inferred = None;
                 state.unfenced = !fenced;
                 state.in_budget = false;
             }
@@ -549,6 +622,7 @@ impl Machine for Task {
             TaskEvent::TaskNoted { .. } => {}
             TaskEvent::TaskSucceeded { ended, result } => {
                 state.ended = Some(ended.clone());
+                state.inferred = None;
                 state.unfenced = false;
                 state.result.clone_from(result);
             }
@@ -558,6 +632,7 @@ impl Machine for Task {
                     state.tally.count(ended.class.unwrap_or(CauseClass::App), ended.cause);
                 }
                 state.ended = Some(ended.clone());
+                state.inferred = None;
                 state.no_retry = Some(*why);
                 state.unfenced = !fenced;
             }
@@ -566,6 +641,7 @@ impl Machine for Task {
                 if ended.is_some() {
                     state.ended.clone_from(ended);
                 }
+                state.inferred = None;
                 state.unfenced = !fenced;
             }
         }
@@ -612,6 +688,7 @@ impl TaskState {
             self.past.drain(..surplus);
         }
         (self.tended, self.running_since, self.ended) = (None, None, None);
+        self.inferred = None;
         (self.unfenced, self.forced) = (false, false);
         (self.pause_over, self.asked, self.deferred) = (false, 0, 0);
     }

@@ -56,6 +56,7 @@ pub static TABLE: Table = Table {
         at(&[PENDING, RETRYING], "pod_wanted", QUEUED),
         at(ANY, "pod_seen", QUEUED),
         at(ANY, "pod_created", SAME),
+        at(&[QUEUED, RUNNING], "end_inferred", SAME),
         at(&[QUEUED], "task_running", RUNNING),
         at(&[QUEUED, RUNNING], "attempt_failed", RETRYING),
         at(&[RETRYING], "attempt_fenced", SAME),

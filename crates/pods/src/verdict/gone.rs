@@ -59,7 +59,7 @@ pub fn verdict_of_deleted(
     match (gone, judge.look.deletion().is_some()) {
         (Gone::Event, false) => Departure::LeftSelector,
         (Gone::Absent, false) => Departure::Ask,
-        _ => Departure::Ended(ended(&judge, now, node)),
+        _ => Departure::Ended(ended(&judge, node)),
     }
 }
 
@@ -72,11 +72,11 @@ fn is_by_silence(verdict: &Verdict) -> bool {
         || matches!(verdict.cause, Some(Cause::StartTimeout | Cause::ScheduleTimeout))
 }
 
-fn ended(judge: &Judge<'_>, now: Timestamp, node: Option<&NodeView>) -> Verdict {
+fn ended(judge: &Judge<'_>, node: Option<&NodeView>) -> Verdict {
     let silent = node
         .is_some_and(|n| !n.exists || n.out_of_service || matches!(n.ready, NodeReady::Silent(_)))
         || node.is_none() && judge.look.unready_by_controller().is_some();
-    let since = judge.look.deletion().map(|d| d.began).or(Some(now));
+    let since = judge.look.deletion().map(|d| d.began);
     let told = judge.told().filter(|v| !(silent && v.cause == Some(Cause::EvictedTaint)));
     let mut verdict = told.unwrap_or_else(|| {
         let (row, mark) = match silent {
@@ -84,7 +84,10 @@ fn ended(judge: &Judge<'_>, now: Timestamp, node: Option<&NodeView>) -> Verdict 
             false => judge.deleted_by(id::DELETED),
         };
         let reason = if mark.is_empty() { judge.look.reason() } else { mark };
-        judge.ended(row, reason, judge.look.message(), since)
+        let mut verdict = judge.ended(row, reason, judge.look.message(), since);
+        // Nobody knows when it went; whoever misses it next would say another moment.
+        verdict.since = since;
+        verdict
     });
     verdict.disrupted = true;
     verdict

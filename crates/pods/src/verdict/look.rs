@@ -237,6 +237,14 @@ impl<'a> Look<'a> {
             .or_else(|| self.created())
     }
 
+    /// The last moment of which the object tells: what happens to it without a time of its own happened after that.
+    pub fn last_time(&self) -> Option<Timestamp> {
+        let conditions = self.status.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+        let changed = conditions.iter().filter_map(|c| at(&c.last_transition_time));
+        let ran = self.main_status().and_then(running_since);
+        changed.chain(ran).chain(self.began()).chain(self.created()).max()
+    }
+
     /// Since when a pod that has a node is being started.
     pub fn start_origin(&self) -> Option<Timestamp> {
         self.holds_since("PodScheduled").or_else(|| self.began()).or_else(|| self.created())

@@ -2,13 +2,14 @@
 
 use super::{
     stream::{EventView, first_event, lines},
-    task::{PodLook, TaskView, pod_look, task_view},
+    task::{PodLook, Proof, TaskView, pod_look, proof_in, task_view},
+    why::proven,
 };
 use crate::{
     desk::{
         asks::FORCE,
         letters::{DISCARDED, REPLAYED},
-        reports::LATE,
+        reports::{LATE, PROOF},
     },
     execute::STRAY,
     report::PodName,
@@ -63,6 +64,9 @@ pub struct AttemptView {
     pub ended: Option<Ended>,
     /// Details of it came after the end.
     pub filled_in: bool,
+    /// What somebody who saw the pod said about its end when another end was on record already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Proof>,
     /// Whether the pod is known to be over.
     pub pod_over: bool,
     /// How that became known, where it was not with the end.
@@ -182,7 +186,7 @@ impl TaskDetail {
             .said
             .body
             .inline()
-            .and_then(|bytes| serde_json::from_slice(bytes).ok())
+            .and_then(|bytes| tenure_kernel::stored::from_slice(bytes).ok())
             .unwrap_or_default();
         let who = evidence.said.who.clone();
         let (by, text) = match evidence.said.key.as_str() {
@@ -210,6 +214,14 @@ impl TaskDetail {
                         "a stray was found and deleted: pod {pod}, from attempt {attempt}, which nobody waited for any more"
                     ),
                 )
+            }
+            key if key.starts_with(LATE) && key.ends_with(PROOF) => {
+                let Some(proof) = proof_in(evidence) else { return };
+                let text = format!("{}; the status stays", proven(&proof));
+                if let Some(last) = self.attempts.last_mut() {
+                    last.proof = Some(proof);
+                }
+                ("collector", text)
             }
             key if key.starts_with(LATE) => {
                 let late = Ended {
@@ -312,6 +324,11 @@ fn told(event: &TaskEvent) -> (&'static str, Option<String>, String) {
             plain("collector", format!("attempt {attempt}: pod {} was seen", named(pod)))
         }
         TaskEvent::PodCreated { pod } => plain("executor", format!("pod {} exists", named(pod))),
+        TaskEvent::EndInferred { ended, .. } => {
+            let words = in_words(ended);
+            let text = format!("its pod ended without a witness ({words}); one is waited for");
+            plain("collector", text)
+        }
         TaskEvent::TaskRunning { node, .. } => {
             let on = node.as_ref().map(|n| format!(" on {n}")).unwrap_or_default();
             plain("collector", format!("its main container runs{on}"))

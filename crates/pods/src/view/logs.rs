@@ -34,6 +34,9 @@ pub struct LogPage {
     pub tail: Option<String>,
     /// Nothing more will come.
     pub over: bool,
+    /// Why the log cannot be read, or could not to its end. An empty text is not an empty log then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
 }
 
 /// The log of an attempt from a place on; `None` where no executor of ours has anything to do with it.
@@ -71,6 +74,7 @@ pub async fn logs(
             break;
         }
     }
+    page.trouble = state.log_trouble;
     page.over = state.over || head.class() == Class::Final;
     Ok(Some(page))
 }

@@ -17,5 +17,5 @@ pub mod why;
 pub use detail::{AttemptView, TaskDetail, TimelineEntry, detail};
 pub use logs::{LogPage, logs};
 pub use stream::{EventView, events};
-pub use task::{NextRule, PodLook, TaskView, task_view};
+pub use task::{NextRule, PodLook, Proof, TaskView, task_view};
 pub use why::why;

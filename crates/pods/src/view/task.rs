@@ -1,7 +1,11 @@
 //! Where a task stands, from its head and that of its pod.
 
 use crate::{
-    desk::state_of,
+    desk::{
+        HINT_RULE,
+        reports::{LATE, PROOF},
+        state_of,
+    },
     pod::{Pod, PodState},
     report::PodName,
     task::{
@@ -15,8 +19,8 @@ use crate::{
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tenure_kernel::{
-    error::StoreError, head::Head, ids::EntityId, machine::Machine as _, store::Store,
-    table::Class, time::Timestamp,
+    error::StoreError, evidence::Evidence, head::Head, ids::EntityId, machine::Machine as _,
+    store::Store, table::Class, time::Timestamp,
 };
 
 /// Where a task stands.
@@ -52,6 +56,12 @@ pub struct TaskView {
     pub running_since: Option<Timestamp>,
     /// How the last attempt that is over ended: status, cause, class, exit code, message, the rule that said so.
     pub ended: Option<Ended>,
+    /// What somebody who saw its pod said about its end when another end was on record already. The status stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proof: Option<Proof>,
+    /// How the attempt seems to have ended, while somebody who saw its pod is waited for (rule `task_witness`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inferred: Option<Ended>,
     /// The pod of the ended attempt may still run.
     pub pod_may_run: bool,
     /// What the next attempt waits for: `pause`, `old_pod`, `budget`, `start` (the budget has a place) or `other_pod` (made
@@ -85,6 +95,17 @@ pub struct TaskView {
     pub fault: Option<String>,
 }
 
+/// What was proven about an end after it was on record.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Proof {
+    /// How the pod ended.
+    pub ended: Ended,
+    /// Who saw it.
+    pub by: String,
+    /// When it was said.
+    pub at: Timestamp,
+}
+
 /// The attempt's pod as an executor's work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PodLook {
@@ -106,6 +127,15 @@ pub struct PodLook {
     /// Somebody wants it to be taken away by force.
     #[serde(default)]
     pub force_asked: bool,
+    /// What it waits for, in one word: `quota`, `forbidden`, `service_account`, `webhook`, …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
+    /// The same in the cluster's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_why: Option<String>,
+    /// What the API server warned of when it took the pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Bytes of its log that are kept.
     pub log_bytes: u64,
     /// The queue in which executors look for it.
@@ -142,6 +172,8 @@ pub fn from_head(head: &Head, state: TaskState) -> TaskView {
         attempts_max: state.retry.attempts,
         waits_for: waits_for(head.status.name(), &state, &next_rules).map(str::to_owned),
         pod_may_run: state.unfenced,
+        proof: None,
+        inferred: state.inferred.map(|i| i.ended),
         created_at: head.created_at,
         changed_at: head.changed_at,
         must_end_by: head.must_end_by,
@@ -195,7 +227,22 @@ pub async fn task_view(store: &Arc<dyn Store>, head: &Head) -> Result<TaskView, 
     if let Some(id) = tended.filter(|_| shown) {
         view.tended = pod_look(store, id).await?;
     }
+    // An end that a container proved by its exit code is not disproved.
+    let unproven = |e: &Ended| e.exit_code.is_none() || e.rule == HINT_RULE;
+    if view.is_final && view.ended.as_ref().is_some_and(unproven) {
+        view.proof = store.evidence(head.id).await?.iter().find_map(proof_in);
+    }
     Ok(view)
+}
+
+/// The proof of another end, if this evidence is one.
+pub(super) fn proof_in(evidence: &Evidence) -> Option<Proof> {
+    let key = &evidence.said.key;
+    if !(key.starts_with(LATE) && key.ends_with(PROOF)) {
+        return None;
+    }
+    let ended = tenure_kernel::stored::from_slice(evidence.said.body.inline()?).ok()?;
+    Some(Proof { ended, by: evidence.said.who.clone(), at: evidence.at })
 }
 
 /// An attempt's pod as an executor's work; `None` before its creation has been carried out.
@@ -211,6 +258,7 @@ pub async fn pod_look(store: &Arc<dyn Store>, id: EntityId) -> Result<Option<Pod
         }
         None => None,
     };
+    let (waits_for, waits_why) = state.waits.clone().filter(|_| !state.over).unzip();
     Ok(Some(PodLook {
         id,
         status: head.status.name().to_owned(),
@@ -220,6 +268,9 @@ pub async fn pod_look(store: &Arc<dyn Store>, id: EntityId) -> Result<Option<Pod
         over: state.over,
         told_to_go: head.class() != Class::Final && state.is_told_to_go(),
         force_asked: state.force.is_some(),
+        waits_for,
+        waits_why,
+        warnings: state.warnings.clone(),
         log_bytes: state.log_bytes,
         queue: head.queue.clone(),
     }))

@@ -1,6 +1,6 @@
 //! One sentence about a task: what it waits for, who has to act, and what happens if nobody does.
 
-use super::task::{NextRule, TaskView};
+use super::task::{NextRule, PodLook, Proof, TaskView};
 use crate::{
     pod::table::{TENDED, WANTED},
     task::{
@@ -8,6 +8,7 @@ use crate::{
         policy::NoRetry,
         table::{CANCELED, PENDING, QUEUED, RUNNING, SUCCEEDED},
     },
+    verdict::TaskStatus,
 };
 use std::time::Duration;
 use tenure_kernel::time::Timestamp;
@@ -37,8 +38,14 @@ fn ended(task: &TaskView) -> String {
         n => format!(" in attempt {n}"),
     };
     let how = task.ended.as_ref().map(in_words).unwrap_or_default();
+    let unseen = match task.ended.as_ref().is_some_and(|e| e.inferred) {
+        true => "; nobody saw its pod end: that was inferred from its absence",
+        false => "",
+    };
+    let proof = task.proof.as_ref().map(|p| format!("; {}, the status stays", proven(p)));
+    let later = format!("{unseen}{}", proof.unwrap_or_default());
     match task.status.as_str() {
-        SUCCEEDED => format!("Ended well after {took}{attempts}."),
+        SUCCEEDED => format!("Ended well after {took}{attempts}{later}."),
         CANCELED => {
             let ask = task.cancel.clone().unwrap_or_default();
             let by = ask.by.map(|by| format!(" by {by}")).unwrap_or_default();
@@ -47,7 +54,7 @@ fn ended(task: &TaskView) -> String {
                 true => "; its pod was asked to stop, and is not known to be over",
                 false => "",
             };
-            format!("Cancelled{by} after {took}{why}{left}.")
+            format!("Cancelled{by} after {took}{why}{left}{later}.")
         }
         _ => {
             let no = task.no_retry.map(|n| format!("; {}", n.words())).unwrap_or_default();
@@ -59,9 +66,21 @@ fn ended(task: &TaskView) -> String {
                 _ => "; `tenure task replay` orders it once more, `discard` puts it aside",
             };
             let how = how.trim_end_matches('.');
-            format!("Failed after {took}{attempts}: {how}{no}{do_next}.")
+            format!("Failed after {took}{attempts}: {how}{no}{later}{do_next}.")
         }
     }
+}
+
+/// What somebody proved after the end.
+pub(super) fn proven(proof: &Proof) -> String {
+    let Proof { ended, by, .. } = proof;
+    let status = ended.status.map_or("ended", TaskStatus::name);
+    let how = match (ended.cause, ended.exit_code) {
+        (Some(_), _) => format!(", {}", in_words(ended)),
+        (None, Some(code)) => format!(" (exit code {code})"),
+        (None, None) => String::new(),
+    };
+    format!("later {by} proved that its pod was {status}{how}")
 }
 
 fn open(task: &TaskView, now: Timestamp) -> String {
@@ -69,7 +88,14 @@ fn open(task: &TaskView, now: Timestamp) -> String {
     if let Some(ask) = &task.cancel {
         let by = ask.by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
         let pod = pod_name(task);
-        return format!("Being cancelled{by}: waits until {pod} is over");
+        let held_up = task.tended.as_ref().map(held_up).unwrap_or_default();
+        return format!("Being cancelled{by}: waits until {pod} is over{held_up}");
+    }
+    if task.inferred.is_some() {
+        let pod = pod_name(task);
+        return format!(
+            "{pod} is missing, and nobody has said how it ended: whoever saw it is waited for"
+        );
     }
     match task.status.as_str() {
         PENDING => format!(
@@ -105,9 +131,10 @@ fn queued(task: &TaskView, since: &str) -> String {
             pod.queue
         ),
         Some(pod) if pod.status == TENDED && !pod.made => format!(
-            "Executor {} is making pod {} (attempt {attempt}) {since}; the cluster may be short of quota, or not answer",
+            "Executor {} is making pod {} (attempt {attempt}) {since}{}",
             pod.executor.as_deref().unwrap_or("?"),
-            pod.name.as_deref().unwrap_or("of it")
+            pod.name.as_deref().unwrap_or("of it"),
+            held_up(pod)
         ),
         Some(pod) if pod.status == WANTED => format!(
             "Its pod {} exists, and the executor that followed it is gone: another takes over; the collector's word counts \
@@ -120,6 +147,24 @@ fn queued(task: &TaskView, since: &str) -> String {
             pod_name(task)
         ),
     }
+}
+
+/// Why the cluster does not do what an executor asks of it, and what to do about that.
+fn held_up(pod: &PodLook) -> String {
+    let (Some(what), Some(why)) = (&pod.waits_for, &pod.waits_why) else { return String::new() };
+    let fix = match what.as_str() {
+        "quota" => "it goes on when the namespace has room, or its quota is raised",
+        "forbidden" => {
+            "it goes on when the account of the executor has that right (docs/kubernetes.md)"
+        }
+        "unauthorized" => "it goes on when the API server knows the account of the executor",
+        "service_account" => "it goes on when the namespace has that service account",
+        "webhook" => "it goes on when that webhook answers",
+        "throttled" => "it goes on when the API server has time",
+        "late" => "it goes on when an earlier request can no longer arrive",
+        _ => "it goes on when the API server answers",
+    };
+    format!("; not done yet: {}; {fix}", why.trim_end_matches('.'))
 }
 
 fn retrying(task: &TaskView) -> String {
@@ -187,6 +232,7 @@ fn consequence(task: &TaskView, rule: &NextRule) -> String {
             "it is decided what becomes of it if its pod is still not known to be over".to_owned()
         }
         names::STOP => "it ends as CANCELED, whether or not its pod is over".to_owned(),
+        names::WITNESS => "its end is taken from its absence".to_owned(),
         names::NEXT_POD => "it fails if no other pod came".to_owned(),
         "must_end_by" => "it ends, whatever it waits for".to_owned(),
         other => format!("rule {other} looks at it"),

@@ -1,9 +1,14 @@
 //! The log of a pod is kept as it is written, once, and never fails a task.
 
 use crate::support::{World, new_task};
+use std::time::Duration;
 use tenure_kernel::ids::EntityId;
 use tenure_kubedouble::{Fault, On, Times};
-use tenure_pods::pod::{PodEvent, model::limits};
+use tenure_pods::{
+    execute::PodShop,
+    pod::{PodEvent, model::limits},
+    view::logs,
+};
 
 async fn running(world: &World) -> (EntityId, EntityId, String) {
     let task = world.task(new_task()).await;
@@ -60,6 +65,45 @@ async fn a_log_that_can_not_be_read_fails_nothing() {
     world.status(task, "SUCCEEDED").await;
     world.status(tended, "cleared").await;
     assert_eq!(world.log_of(tended).await, "");
+    // And nobody takes it for an empty one.
+    let page = logs(&world.store, task, 1, 1).await.unwrap().unwrap();
+    assert!(page.text.is_empty() && page.over, "{page:?}");
+    assert!(page.trouble.is_some_and(|why| why.contains("etcdserver: request timed out")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_follows_a_log_that_cannot_be_read_is_told_while_the_pod_runs() {
+    let world = World::new().await;
+    let on = On::verb("get", "pods/log");
+    let fault = world.cluster.fault(on, Fault::internal_error(), Times::Always);
+    let _executor = world.executor().await;
+    let (task, tended, pod) = running(&world).await;
+    world.cluster.log(&pod, "main", "one");
+    world.until_pod(tended, "its trouble is on record", |s| s.log_trouble.is_some()).await;
+    let page = logs(&world.store, task, 1, 1).await.unwrap().unwrap();
+    assert!(page.trouble.is_some() && !page.over);
+    world.cluster.clear_fault(fault);
+    world.until_pod(tended, "read after all", |s| s.log_bytes > 0 && s.log_trouble.is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_empty_log_that_could_not_be_read_for_a_while_is_an_empty_log() {
+    let world = World::new().await;
+    let on = On::verb("get", "pods/log");
+    let fault = world.cluster.fault(on, Fault::internal_error(), Times::Always);
+    let patient = |mut shop: PodShop| {
+        shop.patience.log_end = Duration::from_secs(600);
+        shop
+    };
+    let _executor = world.executor_with(patient).await;
+    let (task, tended, pod) = running(&world).await;
+    world.until_pod(tended, "its trouble is on record", |s| s.log_trouble.is_some()).await;
+    world.cluster.clear_fault(fault);
+    world.cluster.terminate(&pod, 0, "Completed", "");
+    world.until_pod(tended, "read to its end", |s| s.log_trouble.is_none()).await;
+    world.status(tended, "cleared").await;
+    let page = logs(&world.store, task, 1, 1).await.unwrap().unwrap();
+    assert!(page.text.is_empty() && page.over && page.trouble.is_none(), "{page:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,11 +2,14 @@
 
 use crate::support::{World, new_task};
 use serde_json::json;
-use tenure_kubedouble::{Fault, On, Refusal, Times};
+use tenure_engine::birth::create;
+use tenure_kernel::{machine::Decision, stream::Body};
+use tenure_kubedouble::{Fault, On, PodSecurity, Refusal, Times};
 use tenure_pods::{
-    pod::PodEvent,
+    pod::{Begun, NewPod, Pod, PodEvent, pod_name},
     task::{NewTask, TaskEvent, model::Times as TaskTimes, policy::RetryPolicy},
     verdict::Cause,
+    view::{detail, task_view, why},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,9 +81,141 @@ async fn a_quota_that_is_used_up_is_waited_for_and_said() {
     let notes: Vec<_> = world.pod_events(tended).await;
     let notes: Vec<_> = notes
         .iter()
-        .filter(|e| matches!(e, PodEvent::PodNoted { what } if what.contains("exceeded quota")))
+        .filter(|e| matches!(e, PodEvent::PodWaits { what, why } if what == "quota" && why.contains("exceeded quota")))
         .collect();
     assert_eq!(notes.len(), 1, "said once, however often it was tried");
+    assert_eq!(world.pod_state(tended).await.waits, None, "and it does not wait any more");
+}
+
+/// What a person is told, and not only the pod's own stream.
+#[tokio::test(flavor = "multi_thread")]
+async fn why_a_pod_is_not_made_is_said_with_what_to_do() {
+    let cases = [
+        (Fault::quota_exceeded(), "exceeded quota: compute", "its quota is raised"),
+        (
+            refused(
+                403,
+                "pods is forbidden: User \"x\" cannot create resource \"pods\" in API group \"\"",
+            ),
+            "User \"x\" cannot create resource",
+            "the account of the executor has that right",
+        ),
+        (
+            refused(
+                403,
+                "pods \"a\" is forbidden: error looking up service account a/b: serviceaccount \"b\" not found",
+            ),
+            "serviceaccount \"b\" not found",
+            "the namespace has that service account",
+        ),
+        (
+            refused(
+                500,
+                "Internal error occurred: failed calling webhook \"p.example\": connection refused",
+            ),
+            "failed calling webhook \"p.example\"",
+            "that webhook answers",
+        ),
+    ];
+    let world = World::new().await;
+    let _executor = world.executor().await;
+    for (fault, says, fix) in cases {
+        let fault = world.cluster.fault(On::create("pods"), fault, Times::Always);
+        let task = world.task(new_task()).await;
+        let tended = world.tended(task, 1);
+        world.until_pod(tended, "waits", |s| s.waits.is_some()).await;
+        let view = task_view(&world.store, &world.head(task).await.unwrap()).await.unwrap();
+        let words = why(&view, world.store.now().await.unwrap());
+        assert!(words.contains(says) && words.contains(fix), "{words}");
+        world.cluster.clear_fault(fault);
+    }
+}
+
+fn refused(code: u16, words: &str) -> Fault {
+    let reason = if code == 403 { "Forbidden" } else { "InternalError" };
+    Fault::Refuse(Refusal::new(code, reason, words))
+}
+
+/// A webhook is asked before anything is stored: there is no request that could still arrive.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_webhook_that_is_down_is_asked_again_at_once() {
+    let world = World::new().await;
+    let down = "Internal error occurred: failed calling webhook \"p.example\": connection refused";
+    world.cluster.fault(On::create("pods"), refused(500, down), Times::Next(2));
+    let _executor = world
+        .executor_with(|mut shop| {
+            shop.patience.late = std::time::Duration::from_secs(3_600);
+            shop
+        })
+        .await;
+    let task = world.task(new_task()).await;
+    world.running(task, 1).await;
+    assert_eq!(world.made().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_api_server_warns_of_is_shown() {
+    let world = World::new().await;
+    world.cluster.pod_security("default", PodSecurity::Warn);
+    let _executor = world.executor().await;
+    let task = world.task(new_task()).await;
+    world.running(task, 1).await;
+    let whole = detail(&world.store, &world.head(task).await.unwrap()).await.unwrap();
+    let warnings = whole.attempts[0].executor.as_ref().unwrap().warnings.clone();
+    let [warning] = &warnings[..] else { panic!("{warnings:?}") };
+    assert!(warning.starts_with("would violate PodSecurity \"restricted:latest\""), "{warning}");
+    assert!(warning.contains("runAsNonRoot != true (container \"main\" must"), "{warning}");
+}
+
+/// What an executor takes over is a record in the store. One that says more than its task is not believed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_names_another_place_than_its_task_makes_no_pod() {
+    for begun in [("kube-system", None), ("default", Some("stolen"))] {
+        let world = World::new().await;
+        let task = world.task(new_task()).await;
+        let tended = world.tended(task, 1);
+        let mut held = world.hold(tended).await;
+        let new = world.pod_state(tended).await.new.unwrap();
+        let (namespace, name) = begun;
+        let name = name.map_or_else(|| pod_name(&new), str::to_owned);
+        let forged = PodEvent::PodBegun(Begun { namespace: namespace.into(), name });
+        held.record::<Pod>(Decision::event(forged), &[]).await.unwrap();
+        held.release("done").await.unwrap();
+        let executor = world.executor().await;
+        world.status(task, "FAILED").await;
+        let ended = world.task_state(task).await.ended.unwrap();
+        assert_eq!(ended.cause, Some(Cause::Config));
+        assert!(ended.message.contains("another place than its task"), "{}", ended.message);
+        assert_eq!((world.made().len(), executor.shop().counts.created.get()), (0, 0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_borrows_the_task_of_another_tenant_is_not_made() {
+    let world = World::new().await;
+    let task = world.task(new_task()).await;
+    let new = NewPod {
+        task,
+        attempt: 1,
+        name: "work".into(),
+        workflow_id: "wf".into(),
+        tenant_id: "evil".into(),
+        label: None,
+        namespace: None,
+        cluster: "elsewhere".into(),
+        priority: 0,
+        must_end_in_ms: 60_000,
+    };
+    let body = Body::json(&new);
+    let forged = create(&world.node.pipeline, &world.machines, "pod", "evil", &body).await.unwrap();
+    let _executor = world.executor_of("elsewhere").await;
+    world.status(forged, "not_made").await;
+    assert!(world.made().is_empty());
+    let events = world.pod_events(forged).await;
+    let refused = events.iter().any(
+        |e| matches!(e, PodEvent::PodNotMade { why } if why.contains("belongs to another tenant")),
+    );
+    assert!(refused, "{events:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,9 +9,12 @@ use tenure_bell::InProcess;
 use tenure_edge::TokioRuntime;
 use tenure_engine::{
     birth::create,
+    claimer::Claimer,
     config::EngineConfig,
     node::{Node, Parts},
     pipeline::Pipeline,
+    session::Keeper,
+    worker::Held,
 };
 use tenure_jobs::{
     Job,
@@ -38,7 +41,7 @@ use tenure_kernel::{
 use tenure_kubedouble::Cluster;
 use tenure_pods::{
     execute::{Executor, ExecutorOptions, ExecutorState, LiveCluster, Patience, PodShop, Probe},
-    pod::{Pod, PodEvent, PodState},
+    pod::{Pod, PodEvent, PodState, queue_of},
     step::StepDefaults,
     task::{NewTask, Task, TaskEvent, TaskState, model::tended_id, policy::RetryPolicy},
     verdict::Policy,
@@ -213,6 +216,26 @@ impl World {
         Mortal::start(self, set).await
     }
 
+    /// The same, for pods of this cluster.
+    pub async fn executor_of(&self, cluster: &str) -> Mortal {
+        Mortal::start_for(self, cluster, |shop| shop).await
+    }
+
+    /// Somebody who can claim pods, and is no executor of ours.
+    pub async fn hold(&self, pod: EntityId) -> Held {
+        let config = Arc::new(config());
+        let pipeline = self.node.pipeline.clone();
+        let keeper = Keeper::open(pipeline, config, "forger", "worker", None).await.unwrap();
+        let mut claimer = Claimer::new(keeper.clone());
+        let claimed = self.place.find(async || {
+            let claimed = claimer.claim(&queue_of(""), 1, true).await.unwrap();
+            claimed.into_iter().next()
+        });
+        let held = Held::new(keeper, claimed.await.expect("a pod can be claimed"));
+        assert_eq!(held.id(), pod);
+        held
+    }
+
     pub async fn task(&self, new: NewTask) -> EntityId {
         let body = Body::json(&new);
         create(&self.node.pipeline, &self.machines, "task", "acme", &body).await.unwrap()
@@ -380,6 +403,14 @@ pub struct Mortal {
 
 impl Mortal {
     async fn start(world: &World, set: impl FnOnce(PodShop) -> PodShop + Send + 'static) -> Self {
+        Self::start_for(world, "", set).await
+    }
+
+    async fn start_for(
+        world: &World,
+        cluster: &str,
+        set: impl FnOnce(PodShop) -> PodShop + Send + 'static,
+    ) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -390,7 +421,7 @@ impl Mortal {
         let options = ExecutorOptions {
             name: "executor".into(),
             process: None,
-            cluster: String::new(),
+            cluster: cluster.to_owned(),
             slots: 100,
             drain: Duration::from_secs(5),
         };

@@ -95,7 +95,9 @@ fn a_place_of_a_task_that_was_ended_by_force_comes_back() {
 #[test]
 fn terms_that_can_not_be_are_refused_in_words() {
     let bad = BudgetTerms { burst: 0, ..BudgetTerms::default() };
-    assert!(bad.problem().is_some_and(|p| p.contains("at least 1")));
+    assert!(bad.problem().is_some_and(|p| p.contains("1 to 600000")));
+    let bad = BudgetTerms { burst: 2_147_483_648, ..BudgetTerms::default() };
+    assert!(bad.problem().is_some_and(|p| p.contains("1 to 600000")));
     let bad = BudgetTerms { in_flight: 1_000, ..BudgetTerms::default() };
     assert!(bad.problem().is_some_and(|p| p.contains("1 to 200")));
     assert_eq!(BudgetTerms::default().problem(), None);

@@ -521,3 +521,153 @@ fn the_time_of_an_attempt_counts_from_its_start_and_not_from_the_news_of_it() {
     assert_eq!(w.status(task), "RUNNING");
     w.check();
 }
+
+/// Its pod is missing, and whoever says so has not seen it end.
+fn missing(task: EntityId, uid: &str) -> Seen {
+    let mut seen = Seen::failed(task, 1, uid, Cause::DeletedExternally, CauseClass::Deleted);
+    (seen.0.gone, seen.0.inferred) = (true, true);
+    seen
+}
+
+#[test]
+fn an_end_that_nobody_saw_waits_for_a_witness() {
+    for oom in [false, true] {
+        let (mut w, task) = ordered(|_| {});
+        w.make(tended_id(task, 1), "u1");
+        w.saw(Seen::running(task, 1, "u1"));
+        w.saw(missing(task, "u1"));
+        assert_eq!(w.status(task), "RUNNING", "it may have ended well");
+        assert!(w.state(task).inferred.is_some());
+        w.pass(secs(29));
+        assert_eq!(w.status(task), "RUNNING");
+        match oom {
+            true => w.saw(Seen::failed(task, 1, "u1", Cause::Oom, CauseClass::Oom)),
+            false => w.saw(Seen::succeeded(task, 1, "u1")),
+        };
+        let ended = w.state(task).ended.expect("ended");
+        assert!(!ended.inferred && w.state(task).inferred.is_none());
+        assert_eq!(w.status(task), if oom { "RETRYING" } else { "SUCCEEDED" });
+        assert_eq!(ended.cause, oom.then_some(Cause::Oom));
+        w.check();
+    }
+}
+
+#[test]
+fn without_a_witness_its_absence_is_its_end() {
+    let (mut w, task) = ordered(|new| new.retry = RetryPolicy::never());
+    let held = w.make(tended_id(task, 1), "u1");
+    w.saw(Seen::running(task, 1, "u1"));
+    w.saw(missing(task, "u1"));
+    // The executor misses it too: that adds nothing.
+    w.clear(&held);
+    assert_eq!(w.status(task), "RUNNING");
+    w.pass(secs(31));
+    assert_eq!(w.status(task), "FAILED");
+    let ended = w.state(task).ended.expect("ended");
+    assert_eq!((ended.cause, ended.inferred), (Some(Cause::DeletedExternally), true));
+    assert!(!w.state(task).unfenced, "it is gone");
+    w.check();
+}
+
+#[test]
+fn an_executor_that_finds_its_pod_gone_has_not_seen_it_end() {
+    let mut w = World::new();
+    let task = w.task();
+    let held = w.make(tended_id(task, 1), "u1");
+    w.saw(Seen::running(task, 1, "u1"));
+    w.clear(&held);
+    assert_eq!(w.status(task), "RUNNING");
+    w.saw(Seen::succeeded(task, 1, "u1"));
+    assert_eq!(w.status(task), "SUCCEEDED");
+    w.check();
+}
+
+fn slow_to_retry(new: &mut NewTask) {
+    (new.retry.backoff_ms, new.retry.backoff_cap_ms) = (80_000_000, 80_000_000);
+}
+
+#[test]
+fn a_witness_that_comes_after_the_time_is_believed_while_no_other_pod_was_made() {
+    let (mut w, task) = ordered(slow_to_retry);
+    w.make(tended_id(task, 1), "u1");
+    w.saw(Seen::running(task, 1, "u1"));
+    w.saw(missing(task, "u1"));
+    w.pass(secs(31));
+    assert_eq!(w.status(task), "RETRYING");
+    let oom = Seen::failed(task, 1, "u1", Cause::Oom, CauseClass::Oom);
+    w.saw(oom);
+    let ended = w.state(task).ended.expect("ended");
+    assert_eq!((ended.cause, ended.inferred), (Some(Cause::Oom), false));
+    w.check();
+    let (mut w, task) = ordered(slow_to_retry);
+    w.make(tended_id(task, 1), "u1");
+    w.saw(missing(task, "u1"));
+    w.pass(secs(31));
+    w.saw(Seen::succeeded(task, 1, "u1"));
+    assert_eq!(w.status(task), "SUCCEEDED");
+    w.check();
+}
+
+#[test]
+fn a_cancel_does_not_wait_for_a_witness() {
+    for first in [true, false] {
+        let mut w = World::new();
+        let task = w.task();
+        w.make(tended_id(task, 1), "u1");
+        w.saw(Seen::running(task, 1, "u1"));
+        if first {
+            w.cancel(task);
+        }
+        w.saw(missing(task, "u1"));
+        if !first {
+            w.cancel(task);
+        }
+        assert_eq!(w.status(task), "CANCELED");
+        assert!(!w.state(task).unfenced);
+        w.check();
+    }
+}
+
+#[test]
+fn a_clock_of_the_attempt_does_not_blame_a_pod_that_is_missing() {
+    let (mut w, task) = ordered(|new| {
+        new.timeout_ms = Some(10_000);
+        new.retry = RetryPolicy::never();
+    });
+    w.make(tended_id(task, 1), "u1");
+    w.saw(Seen::running(task, 1, "u1"));
+    w.saw(missing(task, "u1"));
+    w.pass(secs(11));
+    let ended = w.state(task).ended.expect("ended");
+    assert_eq!((ended.cause, ended.inferred), (Some(Cause::DeletedExternally), true));
+    w.check();
+}
+
+#[test]
+fn what_a_collector_reports_takes_the_place_of_what_was_only_heard() {
+    let mut w = World::new();
+    let new = NewTask { template: json!(null), asker: None, ..w.new_task() };
+    let new = NewTask { retry: RetryPolicy::never(), ..new };
+    let task = w.order(new);
+    let hint = |mut seen: Seen| {
+        seen.0.verdict.rule = "channel".into();
+        seen.0.verdict.exit_code = None;
+        seen.0.over = false;
+        seen.0.pod.name = String::new();
+        seen.0.pod.namespace = String::new();
+        seen
+    };
+    w.saw(hint(Seen::running(task, 1, "u1")));
+    assert_eq!(w.state(task).pod.map(|p| p.name), Some(String::new()));
+    let mut seen = Seen::running(task, 1, "u1");
+    seen.0.verdict.since = Some(tenure_kernel::time::Timestamp::from_micros(1));
+    w.saw(seen);
+    assert!(w.state(task).pod.is_some_and(|p| !p.name.is_empty()), "now it is known which pod");
+    w.saw(hint(Seen::app_error(task, 1, "u1")));
+    assert_eq!(w.status(task), "RUNNING", "the report is waited for");
+    w.saw(Seen::app_error(task, 1, "u1"));
+    let state = w.state(task);
+    assert_eq!(w.status(task), "FAILED");
+    assert_eq!((state.ended.unwrap().rule.as_str(), state.unfenced), ("test", false));
+    w.check();
+}

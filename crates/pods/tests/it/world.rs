@@ -20,7 +20,7 @@ use tenure_kernel::{
 use tenure_pods::{
     budget::{Budget, BudgetState, budget_id},
     pod::{Pod, PodEvent, PodState, Says, decide::tell, name_of_attempt},
-    report::{POD_REPORT, PodName, Report},
+    report::{POD_REPORT, PodName, Report, task_of_label},
     task::{NewTask, Task, TaskEvent, model::Asker},
     verdict::{Cause, CauseClass, TaskStatus, Verdict},
 };
@@ -102,6 +102,7 @@ impl Seen {
             verdict,
             over: final_status,
             gone: false,
+            inferred: false,
             terminated_reason: None,
             result: None,
             seen_at: Timestamp::ZERO,
@@ -208,7 +209,7 @@ impl World {
     pub fn saw(&mut self, seen: Seen) -> MailAnswer {
         let Seen(report) = seen;
         let MailId(id) = report.mail_id();
-        let answer = self.mail(report.task(), &id, POD_REPORT, &report);
+        let answer = self.mail(task_of_label(&report.task_id), &id, POD_REPORT, &report);
         self.settle();
         answer
     }

@@ -276,3 +276,35 @@ pub async fn a_claim_brings_unread_mail(world: &World) {
     let mail: Vec<_> = answer.claimed[0].mail.iter().map(|m| (m.seq, m.id.0.as_str())).collect();
     assert_eq!(mail, [(2, "two"), (3, "three")]);
 }
+
+/// The entities of one claim bring a bounded number of mails with them, each the beginning of what it has; the rest is read
+/// by whoever holds it.
+pub async fn the_mail_of_one_claim_has_a_limit(world: &World) {
+    let half = limits::MAIL_PER_CLAIM_MAX / 2;
+    for (queue, more) in [("mailed/full", 0), ("mailed/over", 1)] {
+        let mut sent = 0;
+        for count in [half, limits::MAIL_PER_CLAIM_MAX - half + more] {
+            let id = world.specimen_in("made_queued", "t", queue, 0).await;
+            let ops: Vec<_> = (0..count).map(|n| world.mail(id, &n.to_string())).collect();
+            let ops = ops.into_iter().map(Op::Mail).collect();
+            super::world::settle_all(world.store().as_ref(), &world.rt, ops).await;
+            sent += count;
+        }
+        let session = world.session(LONG).await;
+        let mut planner = Planner::default();
+        planner.refresh(world.store().ready_groups(queue, None).await.expect("groups"));
+        let answer = claim(world, session, queue, &mut planner, 2).await;
+        assert_eq!(answer.claimed.len(), 2);
+        let (mut brought, mut read) = (0, 0);
+        for claimed in &answer.claimed {
+            let seqs: Vec<_> = claimed.mail.iter().map(|m| m.seq).collect();
+            let first: Vec<_> = (1..=seqs.len() as u64).collect();
+            assert_eq!(seqs, first);
+            let after = seqs.len() as u64;
+            let rest = world.store().mail(claimed.head.id, after, limits::MAIL_PER_CLAIM_MAX).await;
+            brought += seqs.len();
+            read += rest.expect("mail").len();
+        }
+        assert_eq!((brought, brought + read), (limits::MAIL_PER_CLAIM_MAX, sent));
+    }
+}

@@ -4,9 +4,12 @@ use super::world::{LONG, World, expect_now, judge};
 use std::time::Duration;
 use tenure_kernel::{
     commit::{CommitAnswer, Expect, MailStance, Refusal, TenureChange, UniqueKey},
+    evidence::{EvidenceAnswer, NewEvidence},
+    ids::{EntityId, MailId},
     limits,
+    mail::{MailAnswer, NewMail},
     outbox::Message,
-    store::{Answer, Op},
+    store::{Answer, KeyRange, Op},
     stream::{Body, Hash, NewEvent, rehash},
     table::{Class, kernel_events as ke},
     timers::TimerChange,
@@ -35,6 +38,33 @@ pub async fn what_is_born_held_has_the_head_that_its_holder_can_compute(world: &
     let note =
         world.says(id, Expect::Holder { epoch: first.epoch, version: first.version }, "noted");
     world.commit_ok(note).await;
+}
+
+/// A NUL in a name is refused by every store, in the same words, and leaves no trace. One database cannot keep it.
+pub async fn a_nul_in_a_name_is_refused(world: &World) {
+    let refused = |answer: CommitAnswer, what: &str| {
+        let CommitAnswer::Refused(why) = &answer else { panic!("{what}: {answer:?}") };
+        assert_eq!(why.to_string(), format!("the {what} has a NUL character: leave it out"));
+    };
+    for (what, tenant, queue) in [("tenant", "a\0b", "queue"), ("queue", "tenant", "a\0b")] {
+        let birth = world.birth_in("made_blocked", tenant, queue, 0);
+        let id = birth.entity;
+        refused(world.commit(birth).await, what);
+        assert!(world.store().head(id).await.unwrap().is_none());
+    }
+    let mut keyed = world.birth_in("made_blocked", "tenant", "queue", 0);
+    keyed.keys = vec![UniqueKey { key: "a\0b".into(), digest: Hash::of(b"") }];
+    refused(world.commit(keyed).await, "unique key");
+    let there = world.birth_in("made_blocked", "tenant", "queue", 0);
+    let to = there.entity;
+    world.commit_ok(there).await;
+    let (id, kind, body) = (MailId("a\0b".into()), "note".into(), Body::Inline(Vec::new()));
+    let answer = world.one(Op::Mail(NewMail { to, id, kind, body: body.clone() })).await;
+    assert!(matches!(answer, Answer::Mail(MailAnswer::Refused(_))), "{answer:?}");
+    let (key, who) = ("a\0b".to_owned(), "ann".to_owned());
+    let evidence = NewEvidence { entity: to, key, epoch: 0, call: 0, who, body };
+    let answer = world.one(Op::Evidence(evidence)).await;
+    assert!(matches!(answer, Answer::Evidence(EvidenceAnswer::Refused(_))), "{answer:?}");
 }
 
 /// Everything in a commit reads back with equal bytes, and its chain can be recomputed from them.
@@ -227,6 +257,31 @@ pub async fn a_taken_key_names_its_entity_and_says_whether_the_input_was_the_sam
     late.keys = vec![key(b"one")];
     let answer = world.commit(late).await;
     assert_eq!(answer, CommitAnswer::Exists { entity: first.entity, same: true });
+}
+
+/// Keys are found by range, whatever the language of the database: in the order of their bytes, from either end, up to the limit.
+pub async fn keys_are_found_by_range_in_the_order_of_their_bytes(world: &World) {
+    let names = ["a", "a/B", "a/b", "a/b/1", "a/b/2", "a/b/3", "a/b0", "a/ä", "b"];
+    let mut entities = Vec::new();
+    for name in names {
+        let mut birth = world.birth("made_queued");
+        birth.keys = vec![UniqueKey { key: name.into(), digest: Hash::of(b"k") }];
+        entities.push(birth.entity);
+        world.commit_ok(birth).await;
+    }
+    let found = async |from: &str, to: &str, highest_first: bool, limit: usize| {
+        let range = KeyRange { from: from.into(), to: to.into(), highest_first };
+        world.store().keys(range, limit).await.expect("keys")
+    };
+    let rows = |numbers: &[usize]| -> Vec<(String, EntityId)> {
+        numbers.iter().map(|n| (names[*n].to_owned(), entities[*n])).collect()
+    };
+    assert_eq!(found("a/b/", "a/b0", false, 10).await, rows(&[3, 4, 5]));
+    assert_eq!(found("a/b/", "a/b0", true, 2).await, rows(&[5, 4]), "from the other end");
+    assert_eq!(found("a/b/", "a/b/3", true, 10).await, rows(&[4, 3]), "the end is not part of it");
+    assert_eq!(found("a/b", "a/b\u{1}", true, 10).await, rows(&[2]), "one alone");
+    assert_eq!(found("a", "b", false, 10).await, rows(&[0, 1, 2, 3, 4, 5, 6, 7]), "by bytes");
+    assert_eq!(found("c", "d", false, 10).await, []);
 }
 
 /// Two births with one key in one batch, and on several handles at once: one wins.

@@ -129,6 +129,34 @@ pub async fn mail_and_evidence_keep_their_limits(world: &World) {
     assert_eq!(said[0].said, evidence(limits::EVIDENCE_KEY_BYTES_MAX));
 }
 
+/// An entity takes evidence up to its limit, and refuses what comes after; the same again is still a duplicate.
+pub async fn evidence_about_one_entity_has_a_limit(world: &World) {
+    let (id, other) = (world.specimen("made_blocked").await, world.specimen("made_blocked").await);
+    let evidence = |entity, call: usize| {
+        let call = u32::try_from(call).expect("it fits");
+        let (key, who) = ("k".to_owned(), "w".to_owned());
+        Op::Evidence(NewEvidence { entity, key, epoch: 0, call, who, body: Body::json(&call) })
+    };
+    let recorded = Answer::Evidence(EvidenceAnswer::Recorded { mailed: true });
+    let calls: Vec<usize> = (0..limits::EVIDENCE_MAX - 1).collect();
+    for calls in calls.chunks(limits::BATCH_OPS_MAX) {
+        let ops = calls.iter().map(|call| evidence(id, *call)).collect();
+        let answers = settle_all(world.store().as_ref(), &world.rt, ops).await;
+        assert!(answers.iter().all(|a| *a == recorded), "{answers:?}");
+    }
+    // The last one that fits, and the first that does not, in one batch.
+    let (last, past) = (limits::EVIDENCE_MAX - 1, limits::EVIDENCE_MAX);
+    let ops = vec![evidence(id, last), evidence(id, past), evidence(other, past)];
+    let answers = settle_all(world.store().as_ref(), &world.rt, ops).await;
+    let (what, actual, limit) = ("pieces of evidence", past + 1, limits::EVIDENCE_MAX);
+    let refused = EvidenceAnswer::Refused(Refusal::Limit { what, actual, limit });
+    assert_eq!(answers, [recorded.clone(), Answer::Evidence(refused.clone()), recorded]);
+    assert_eq!(world.one(evidence(id, past)).await, Answer::Evidence(refused));
+    assert_eq!(world.one(evidence(id, 0)).await, Answer::Evidence(EvidenceAnswer::Duplicate));
+    let kept = world.store().evidence(id).await.expect("evidence");
+    assert_eq!(kept.len(), limits::EVIDENCE_MAX);
+}
+
 /// A thousand mails from eight senders, each sent twice: places are dense and nothing is lost.
 pub async fn a_thousand_mails_from_eight_senders_are_all_there_once(world: &World) {
     const SENDERS: usize = 8;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A case may use everything in its [`World`] and assumes that the database is its own. After each
-//! case the whole store is read and checked ([`crate::checkers`]). What a case can not reach through
+//! case the whole store is read and checked ([`tenure_engine::checkers`]). What a case can not reach through
 //! the kernel (that the database *itself* refuses an open head without a deadline, a change to a final
 //! one, or a version that is not dense) each store proves beside the suite with SQL of its own.
 
@@ -39,9 +39,12 @@ pub type CaseFn = for<'a> fn(&'a World) -> BoxFuture<'a, ()>;
 pub async fn run(world: World, name: &str, case: CaseFn) {
     case(&world).await;
     let machines = crate::machines::machines();
-    let problems =
-        crate::checkers::check_everything(world.store().as_ref(), &machines, &world.judge.tables)
-            .await;
+    let problems = tenure_engine::checkers::check_everything(
+        world.store().as_ref(),
+        &machines,
+        &world.judge.tables,
+    )
+    .await;
     assert!(problems.is_empty(), "after {name}: {}", problems.join("\n"));
 }
 
@@ -68,7 +71,9 @@ macro_rules! with_conformance_cases {
             claims: blocked_resting_final_and_held_are_never_claimed;
             claims: claimers_of_one_queue_never_share_an_entity;
             claims: a_claim_brings_unread_mail;
+            claims: the_mail_of_one_claim_has_a_limit;
             commits: what_is_committed_reads_back_with_equal_bytes_and_chain;
+            commits: a_nul_in_a_name_is_refused;
             commits: what_is_born_held_has_the_head_that_its_holder_can_compute;
             commits: an_open_entity_without_a_deadline_is_refused;
             commits: a_final_entity_never_changes;
@@ -76,6 +81,7 @@ macro_rules! with_conformance_cases {
             commits: a_repeated_commit_id_gets_the_first_answer;
             commits: a_taken_key_names_its_entity_and_says_whether_the_input_was_the_same;
             commits: of_many_births_with_one_key_one_wins;
+            commits: keys_are_found_by_range_in_the_order_of_their_bytes;
             commits: moments_are_exact_to_the_microsecond;
             commits: names_and_bodies_come_back_at_their_limits;
             due: due_gives_the_longest_due_first_within_lanes_and_limit;
@@ -96,6 +102,7 @@ macro_rules! with_conformance_cases {
             mail: mail_in_the_batch_of_a_park_wakes_the_parked;
             mail: mail_is_idempotent_and_answers_final_and_unknown;
             mail: mail_and_evidence_keep_their_limits;
+            mail: evidence_about_one_entity_has_a_limit;
             mail: a_thousand_mails_from_eight_senders_are_all_there_once;
             mail: a_park_and_a_mail_that_race_never_leave_mail_asleep;
             outbox: messages_leave_in_order_per_source;
@@ -110,6 +117,9 @@ macro_rules! with_conformance_cases {
             races: a_claim_between_look_and_write_refuses_the_write;
             races: a_paused_writer_is_refused_in_every_way_after_a_takeover;
             races: a_delivery_under_a_lost_lane_is_refused;
+            retention: blobs_that_nothing_names_leave_in_rounds;
+            retention: the_values_of_an_entity_leave_with_it_however_many_others_there_are;
+            retention: what_a_tenant_uses_is_counted;
             retention: a_blob_lives_as_long_as_an_entity_names_it;
             retention: a_blob_keeps_its_limit;
             retention: only_final_entities_older_than_the_moment_leave;

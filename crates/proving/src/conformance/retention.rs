@@ -11,6 +11,7 @@ use tenure_kernel::{
     limits,
     mail::NewMail,
     outbox::{Carrier, Delivery, DeliveryAnswer, Handover, Message},
+    quota::TenantCount,
     rules::{Tallies, Tally},
     sessions::lane_id,
     stream::{Body, Hash, NewEvent},
@@ -50,6 +51,102 @@ pub async fn a_blob_lives_as_long_as_an_entity_names_it(world: &World) {
     assert_eq!((gone.entities, gone.blobs), (1, 1));
     assert_eq!(world.store().blob(digest).await, Ok(None));
     assert_eq!(world.store().blob(Hash::of(b"never")).await, Ok(None));
+}
+
+/// Blobs that no commit ever named leave, however many there are, in rounds that are bounded; those that are named stay.
+pub async fn blobs_that_nothing_names_leave_in_rounds(world: &World) {
+    let blob = |n: u8| vec![n; limits::BODY_INLINE_BYTES_MAX + 1];
+    let many = 3 * limits::BLOBS_PER_RETIRED;
+    let mut digests = Vec::new();
+    for n in 0..many {
+        digests.push(world.store().put_blob(blob(n as u8)).await.expect("put"));
+    }
+    let kept = digests[many / 2];
+    let mut birth = world.birth("made_queued");
+    let body = Body::Blob { digest: kept, len: blob(0).len() as u64 };
+    birth.events.push(NewEvent::new("noted", body));
+    world.commit_ok(birth).await;
+    world.until_after(world.now().await).await;
+    let mut left = Vec::new();
+    // One more round than needed: a round may end in the middle of the list.
+    for _ in 0..5 {
+        let gone = world.store().retire(world.now().await, 1).await.expect("retire");
+        left.push(gone.blobs);
+    }
+    assert_eq!(left.iter().sum::<u64>(), many as u64 - 1, "{left:?}");
+    for digest in digests {
+        let there = world.store().blob(digest).await.expect("read").is_some();
+        assert_eq!(there, digest == kept);
+    }
+}
+
+/// The values of an entity leave in the call that removes it: nobody looks for them among those of all others.
+pub async fn the_values_of_an_entity_leave_with_it_however_many_others_there_are(world: &World) {
+    let blob = |n: u8| vec![n; limits::BODY_INLINE_BYTES_MAX + 1];
+    let named = async |numbers: std::ops::Range<u8>| {
+        let mut birth = world.birth("made_queued");
+        for n in numbers {
+            let digest = world.store().put_blob(blob(n)).await.expect("put");
+            let body = Body::Blob { digest, len: blob(n).len() as u64 };
+            birth.events.push(NewEvent::new("noted", body));
+        }
+        let id = birth.entity;
+        world.commit_ok(birth).await;
+        id
+    };
+    // Ten of the values are named by both.
+    let (over, open) = (named(0..30).await, named(20..80).await);
+    world.end(over).await;
+    world.until_after(world.now().await).await;
+    let gone = world.store().retire(world.now().await, 1).await.expect("retire");
+    assert_eq!((gone.entities, gone.blobs), (1, 20));
+    for n in 0..80 {
+        let there = world.store().blob(Hash::of(&blob(n))).await.expect("read").is_some();
+        assert_eq!(there, n >= 20, "{n}");
+    }
+    world.verify(open).await;
+}
+
+/// What tenants use: open entities by kind, and bytes of everything that an entity has.
+pub async fn what_a_tenant_uses_is_counted(world: &World) {
+    let before = world.store().open_by_tenant().await.expect("count");
+    let mut birth = world.birth("made_blocked");
+    let big = vec![3u8; limits::BODY_INLINE_BYTES_MAX + 1];
+    let digest = world.store().put_blob(big.clone()).await.expect("put");
+    birth.events.push(NewEvent::new("noted", Body::Blob { digest, len: big.len() as u64 }));
+    let id = birth.entity;
+    world.commit_ok(birth).await;
+    let head = world.head(id).await;
+    let open = |counts: &[TenantCount]| {
+        let mine = counts.iter().filter(|c| c.tenant == head.tenant && c.kind == head.kind());
+        mine.map(|c| c.count).sum::<u64>()
+    };
+    let counts = world.store().open_by_tenant().await.expect("count");
+    assert_eq!(open(&counts), open(&before) + 1);
+    let size = async || {
+        let (mut sizes, mut after) = (Vec::new(), None);
+        loop {
+            let page = world.store().sizes(after, 1).await.expect("sizes");
+            let Some(last) = page.last() else { break };
+            assert!(after.is_none_or(|after| after < last.id), "in the order of ids");
+            after = Some(last.id);
+            sizes.extend(page);
+        }
+        let mine: Vec<_> = sizes.into_iter().filter(|s| s.id == id).collect();
+        assert_eq!(mine.len(), 1, "each entity once");
+        assert_eq!(mine[0].tenant, head.tenant);
+        mine[0].bytes
+    };
+    let first = size().await;
+    assert!(first > big.len() as u64 && first < 2 * big.len() as u64, "{first}");
+    let mail = NewMail { body: Body::Inline(vec![b'x'; 5_000]), ..world.mail(id, "large") };
+    world.send(mail).await;
+    let second = size().await;
+    assert!((first + 5_000..first + 6_000).contains(&second), "{first} {second}");
+    world.end(id).await;
+    let counts = world.store().open_by_tenant().await.expect("count");
+    assert_eq!(open(&counts), open(&before), "what has ended is not open");
+    assert!(size().await >= second, "and is stored until it is retired");
 }
 
 /// The largest blob fits; one byte more does not.

@@ -144,6 +144,7 @@ impl Machine for Errand {
     type State = State;
     type Event = Event;
     const TABLE: &'static Table = &TABLE;
+    const CREATED_BY: &'static [&'static str] = &["worker"];
 
     fn name(event: &Event) -> &'static str {
         match event {

@@ -1,8 +1,9 @@
 //! A world in a pocket: the smallest store, one thread, and a due loop and a deliverer of a few lines
 //! each, driven step by step in an order drawn from a seed. For the random walks of this folder.
 
-use crate::{checkers::check_head, dice::Dice, model::Model};
+use crate::{dice::Dice, model::Model};
 use std::{collections::BTreeMap, time::Duration};
+use tenure_engine::checkers::check_head;
 use tenure_kernel::{
     commit::{Birth, Commit, CommitAnswer, Expect, TenureChange},
     head::{Head, lane_of},

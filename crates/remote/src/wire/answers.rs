@@ -229,6 +229,8 @@ pub enum Refusal {
         /// How much it may be.
         limit: usize,
     },
+    /// The rule of its kind does not let this entity be created.
+    NotAdmitted(String),
     /// The database refused the row.
     Constraint(String),
 }
@@ -250,6 +252,7 @@ impl Refusal {
             k::Refusal::Limit { what, actual, limit } => {
                 Refusal::Limit { what: (*what).into(), actual: *actual, limit: *limit }
             }
+            k::Refusal::NotAdmitted(why) => Refusal::NotAdmitted(why.clone()),
             k::Refusal::Constraint(why) => Refusal::Constraint(why.clone()),
         }
     }
@@ -270,6 +273,7 @@ impl Refusal {
             Refusal::Limit { what, actual, limit } => {
                 k::Refusal::Limit { what: words.keep(&what), actual, limit }
             }
+            Refusal::NotAdmitted(why) => k::Refusal::NotAdmitted(why),
             Refusal::Constraint(why) => k::Refusal::Constraint(why),
         }
     }

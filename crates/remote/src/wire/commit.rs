@@ -424,7 +424,7 @@ impl Message {
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UniqueKey {
-    /// `kind/tenant/key`.
+    /// `kind/length of the tenant's name/tenant/key`.
     pub key: String,
     /// Digest of what was submitted.
     pub digest: Digest,

@@ -2,7 +2,11 @@
 
 use super::Words;
 use serde::{Deserialize, Serialize};
-use tenure_kernel::{error::StoreError, feed};
+use tenure_kernel::{
+    error::StoreError,
+    feed,
+    quota::{QuotaExceeded, QuotaPart},
+};
 use utoipa::ToSchema;
 
 /// Why a store did not do what it was asked.
@@ -44,6 +48,19 @@ pub enum StoreFault {
     },
     /// Not allowed.
     Refused(String),
+    /// A tenant has as much as it may.
+    Quota {
+        /// `open`, `bytes` or `per_second`.
+        part: String,
+        /// Whose.
+        tenant: String,
+        /// How much there is.
+        used: u64,
+        /// How much there may be.
+        limit: u64,
+        /// When another try is worth it.
+        retry_after_s: u64,
+    },
     /// The feed can not be continued.
     FeedLost {
         /// By retention; else the store has another life.
@@ -71,7 +88,16 @@ impl StoreFault {
             StoreError::Limit { what, actual, limit } => {
                 StoreFault::Limit { what: (*what).to_owned(), actual: *actual, limit: *limit }
             }
-            StoreError::Refused(why) => StoreFault::Refused(why.clone()),
+            StoreError::BadSchema(why) | StoreError::Refused(why) => {
+                StoreFault::Refused(why.clone())
+            }
+            StoreError::Quota(e) => StoreFault::Quota {
+                part: e.part.as_str().to_owned(),
+                tenant: e.tenant.clone(),
+                used: e.used,
+                limit: e.limit,
+                retry_after_s: e.retry_after_s,
+            },
             StoreError::FeedLost(lost) => {
                 let (by_retention, restart) = match lost {
                     feed::Lost::OtherIncarnation { restart } => (false, restart),
@@ -96,6 +122,11 @@ impl StoreFault {
                 StoreError::Limit { what: words.keep(&what), actual, limit }
             }
             StoreFault::Refused(why) => StoreError::Refused(why),
+            StoreFault::Quota { part, tenant, used, limit, retry_after_s } => {
+                let known = QuotaPart::ALL.into_iter().find(|p| p.as_str() == part);
+                let part = known.unwrap_or(QuotaPart::Open);
+                StoreError::Quota(QuotaExceeded { part, tenant, used, limit, retry_after_s })
+            }
             StoreFault::FeedLost { by_retention, restart } => {
                 let restart = restart.parse().unwrap_or(feed::Cursor::START);
                 StoreError::FeedLost(match by_retention {

@@ -40,7 +40,7 @@ pub(super) fn answered(answer: Answer) -> Response {
 /// The result of a tool.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct NewResult {
+pub(crate) struct NewResult {
     /// The wait it answers, as the turn names it.
     wait: Option<String>,
     /// Or the id that the model gave the call.
@@ -77,7 +77,7 @@ pub(super) struct NewResult {
         (status = 413, body = ProblemDocument),
     )
 )]
-pub(super) async fn result(
+pub(crate) async fn result(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<EntityId>,
@@ -141,7 +141,7 @@ pub(super) async fn progress(
 /// Why it is stopped.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct NewStop {
+pub(crate) struct NewStop {
     /// As the sender knew it; one from the future is refused.
     turn_epoch: Option<u64>,
     /// Why, for people.
@@ -159,7 +159,7 @@ pub(super) struct NewStop {
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
-pub(super) async fn stop(
+pub(crate) async fn stop(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<EntityId>,
@@ -174,7 +174,7 @@ pub(super) async fn stop(
 /// How a person ends it.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct NewFinish {
+pub(crate) struct NewFinish {
     /// `success`, `partial` or `failed` (without a word).
     #[schema(value_type = String)]
     status: EndStatus,
@@ -196,7 +196,7 @@ pub(super) struct NewFinish {
         (status = 422, body = ProblemDocument),
     )
 )]
-pub(super) async fn force_finish(
+pub(crate) async fn force_finish(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<EntityId>,
@@ -211,7 +211,7 @@ pub(super) async fn force_finish(
 /// What is not waited for any longer.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct NewResume {
+pub(crate) struct NewResume {
     /// Only this wait; all open ones without it.
     wait: Option<String>,
     /// Why, for people.
@@ -229,7 +229,7 @@ pub(super) struct NewResume {
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
-pub(super) async fn resume(
+pub(crate) async fn resume(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<EntityId>,

@@ -15,6 +15,17 @@ pub(super) struct AgentDocument {
     profile: Value,
 }
 
+/// An agent as it was set.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct SetAgentDocument {
+    #[serde(flatten)]
+    agent: AgentDocument,
+    /// What the profile names that is not there: flows and tools that no worker ever registered, and agents. Missing where
+    /// there is nothing of the kind.
+    warnings: Option<Vec<String>>,
+}
+
 /// A turn in line.
 #[derive(ToSchema)]
 #[allow(dead_code, reason = "only its schema is used")]
@@ -443,6 +454,10 @@ pub(super) struct InboxItemDocument {
     status: String,
     /// When it came, or was last dealt with.
     at: i64,
+    /// When a worker took it, or it was read; `null` again once nobody has it.
+    processed_at: Option<i64>,
+    /// When nothing was left to be done with it.
+    archived_at: Option<i64>,
     /// The sender's own name for it.
     correlation_id: Option<String>,
     /// The wait that it answers.

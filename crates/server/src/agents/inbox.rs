@@ -29,8 +29,7 @@ use tenure_agents::{
     turn::{Turn, TurnState},
     view::{
         Item, ItemStatus,
-        inbox::{items, turn_item},
-        turn_view,
+        inbox::{items, whole},
     },
 };
 use tenure_kernel::{head::Head, ids::EntityId, store::HeadFilter};
@@ -46,6 +45,7 @@ pub(super) struct Which {
     /// Where the page before ended: its `next`.
     before: Option<String>,
     /// Of how many turns, 1 to 200; 50 without it.
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
     /// The tenant, for callers whose key has none.
     tenant: Option<String>,
@@ -66,8 +66,7 @@ fn wanted(text: Option<&str>) -> Result<Vec<ItemStatus>, Problem> {
 /// The items of a turn, itself among them.
 async fn gather(app: &App, head: &Head, wanted: &[ItemStatus]) -> Result<Vec<Item>, Problem> {
     let store = app.pipeline().store();
-    let mut found = vec![turn_item(&turn_view(store, head).await?)];
-    found.extend(items(store, head).await?);
+    let mut found = whole(store, head).await?;
     found.retain(|i| wanted.is_empty() || wanted.contains(&i.status));
     Ok(found)
 }
@@ -198,7 +197,7 @@ pub(super) async fn of_turn(
 /// How a dead letter is dealt with.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Deal {
+pub(crate) struct Deal {
     /// Of `requeue`: the wait that it is to answer now.
     wait: Option<String>,
     /// Who asks, for people.
@@ -217,7 +216,7 @@ pub(super) struct Deal {
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
-pub(super) async fn requeue(
+pub(crate) async fn requeue(
     State(app): State<App>,
     caller: Caller,
     JobAnd(id, item): JobAnd,
@@ -240,7 +239,7 @@ pub(super) async fn requeue(
         (status = 404, body = ProblemDocument),
     )
 )]
-pub(super) async fn skip(
+pub(crate) async fn skip(
     State(app): State<App>,
     caller: Caller,
     JobAnd(id, item): JobAnd,

@@ -11,12 +11,12 @@
 //!
 //! The two rules of jobs hold here too: 2xx means durable, and what belongs to another tenant is not there.
 
-mod asks;
+pub(crate) mod asks;
 mod documents;
-mod inbox;
+pub(crate) mod inbox;
 mod refused;
-mod roster;
-mod send;
+pub(crate) mod roster;
+pub(crate) mod send;
 mod turns;
 mod watchdog;
 
@@ -24,7 +24,10 @@ pub(crate) use roster::some;
 
 use crate::{ApiCode, App, Problem};
 use axum::{extract::DefaultBodyLimit, http::StatusCode};
-use tenure_agents::{desk::Desk, limits::MESSAGE_BYTES_MAX};
+use tenure_agents::{
+    desk::Desk,
+    limits::{MESSAGE_BYTES_MAX, PROFILE_BYTES_MAX},
+};
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// The routes of agents; none on a server without them.
@@ -34,13 +37,17 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
     }
     OpenApiRouter::new()
         .routes(routes!(roster::list))
-        .routes(routes!(roster::show, roster::set, roster::remove))
         .routes(routes!(roster::pause))
         .routes(routes!(roster::resume))
         .merge(
             OpenApiRouter::new()
+                .routes(routes!(roster::show, roster::set, roster::remove))
+                // A profile, and what may be said to an agent, have limits of their own, whatever that of other requests is.
+                .layer(DefaultBodyLimit::max(2 * PROFILE_BYTES_MAX)),
+        )
+        .merge(
+            OpenApiRouter::new()
                 .routes(routes!(send::send))
-                // What may be said to an agent has its own limit, which is larger than that of other requests.
                 .layer(DefaultBodyLimit::max(2 * MESSAGE_BYTES_MAX)),
         )
         .routes(routes!(inbox::of_agent))

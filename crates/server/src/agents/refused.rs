@@ -33,7 +33,7 @@ impl From<DeskError> for Problem {
             DeskError::TurnOver { turn, status, kept } => conflict(ApiCode::TurnOver, &e)
                 .field("id")
                 .with("turn", turn.to_string())
-                .with("status", status.clone())
+                .with("turn_status", status.clone())
                 .with("kept", *kept)
                 .fix("final is final; send the agent a new turn if there is more to do"),
             DeskError::Useless { code, open, .. } => {
@@ -53,7 +53,7 @@ impl From<DeskError> for Problem {
             }
             DeskError::NotNow { status, .. } => conflict(ApiCode::NotNow, &e)
                 .field("id")
-                .with("status", status.clone())
+                .with("turn_status", status.clone())
                 .fix("`why` of the turn says where it stands and what moves it"),
             DeskError::NoItem { .. } => Problem::not_found("such dead letter")
                 .field("item")

@@ -3,7 +3,7 @@
 
 use super::{
     desk,
-    documents::{AgentDocument, AgentsDocument},
+    documents::{AgentDocument, AgentsDocument, SetAgentDocument},
 };
 use crate::{
     App, Caller, Problem,
@@ -13,19 +13,23 @@ use crate::{
         catalogue::Name,
         find::who,
         owned::listed,
-        submit::tenant,
+        submit::{new_tenant, tenant},
     },
     keys::Scope,
     paging::{LIMIT_MAX, id, limit, page},
     problem::ProblemDocument,
+    turns::tools::missing,
 };
 use axum::{extract::State, http::StatusCode};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tenure_agents::{
     agent::{Agent, Spec},
     desk::agents::listing,
-    drive::load::agent,
+    drive::{
+        load::agent,
+        profile::{self, Run},
+    },
     view::{AgentView, agent_view},
 };
 use tenure_kernel::{
@@ -61,16 +65,16 @@ pub(super) struct NewAgent {
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub(super) struct Whose {
+pub(crate) struct Whose {
     /// The tenant, for callers whose key has none.
-    pub(super) tenant: Option<String>,
+    pub(crate) tenant: Option<String>,
 }
 
 /// Who asks, and whose it is.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = AgentAsk)]
-pub(super) struct Ask {
+pub(crate) struct Ask {
     /// The tenant, for callers whose key has none.
     tenant: Option<String>,
     /// Who asks, for people.
@@ -87,7 +91,7 @@ pub(super) async fn shown(app: &App, tenant: &str, name: &str) -> Result<AgentVi
     put, path = "/v1/agents/{name}", tag = "agents", request_body = NewAgent,
     params(("name" = String, Path, description = "Its name: letters, digits, _ and -.")),
     responses(
-        (status = 200, description = "Set; or so already.", body = AgentDocument),
+        (status = 200, description = "Set; or so already.", body = SetAgentDocument),
         (status = 413, body = ProblemDocument), (status = 422, body = ProblemDocument),
     )
 )]
@@ -96,9 +100,9 @@ pub(super) async fn set(
     caller: Caller,
     Named(Name(name)): Named<Name>,
     Json(new): Json<NewAgent>,
-) -> Result<axum::Json<AgentView>, Problem> {
+) -> Result<axum::Json<SetAnswer>, Problem> {
     caller.need(Scope::Write)?;
-    let tenant = tenant(&caller, new.tenant)?;
+    let tenant = new_tenant(&caller, new.tenant)?;
     let was = match new.keep {
         true => agent(app.pipeline().store(), &tenant, &name).await?.map(|a| a.spec),
         false => None,
@@ -120,8 +124,46 @@ pub(super) async fn set(
         profile: if new.profile.is_null() { was.profile } else { new.profile },
         name: name.clone(),
     };
+    let profile = spec.profile.clone();
     desk(&app)?.set_agent(&tenant, spec, Some(who(&caller, new.by))).await?;
-    Ok(axum::Json(shown(&app, &tenant, &name).await?))
+    let warnings = warnings(&app, &tenant, &profile).await?;
+    Ok(axum::Json(SetAnswer { agent: shown(&app, &tenant, &name).await?, warnings }))
+}
+
+/// An agent as it was set, and what will not work as things are.
+#[derive(Debug, Serialize)]
+pub(super) struct SetAnswer {
+    #[serde(flatten)]
+    agent: AgentView,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+/// What a profile names that is not there, each with its place. It may be set before the worker or the agent that it names, so
+/// this refuses nothing; a model that calls such a tool is told the same at once.
+async fn warnings(app: &App, tenant: &str, profile: &Value) -> Result<Vec<String>, Problem> {
+    let store = app.pipeline().store();
+    // It was judged when it was set.
+    let Ok(profile) = profile::recorded(profile) else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    let mut named = Vec::new();
+    for (n, tool) in profile.tools.iter().enumerate() {
+        match &tool.run {
+            Run::Agent(other) => named.push((format!("tools[{n}].run"), other)),
+            run => {
+                let wrong = missing(store, tenant, run).await?;
+                found.extend(wrong.map(|w| format!("tools[{n}].run: {}", w.message)));
+            }
+        }
+    }
+    let others = profile.delegates.iter().enumerate().filter(|(_, d)| *d != "*");
+    named.extend(others.map(|(n, other)| (format!("delegates[{n}]"), other)));
+    for (place, other) in named {
+        if agent(store, tenant, other).await?.is_none() {
+            found.push(format!("{place}: there is no agent {other:?}"));
+        }
+    }
+    Ok(found)
 }
 
 /// One agent: where it stands, its active turn, its line, its last turns.
@@ -151,6 +193,7 @@ pub(super) struct Which {
     /// Where the page before ended: its `next`.
     after: Option<String>,
     /// How many, 1 to 200; 50 without it.
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
     /// The tenant, for callers whose key has none.
     tenant: Option<String>,
@@ -170,7 +213,9 @@ pub(crate) async fn some(
     };
     let (found, next) = page(filter, limit, fetch, read).await?;
     let mut agents = Vec::with_capacity(found.len());
-    for (head, state) in found {
+    for (head, mut state) in found {
+        // A list has no profiles: large ones are not read.
+        state.profile_at = None;
         agents.push(AgentView { profile: None, ..agent_view(store, &head, state).await? });
     }
     agents.sort_by(|a, b| (&a.tenant, &a.name).cmp(&(&b.tenant, &b.name)));
@@ -209,7 +254,7 @@ pub(super) async fn list(
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
-pub(super) async fn remove(
+pub(crate) async fn remove(
     State(app): State<App>,
     caller: Caller,
     Named(Name(name)): Named<Name>,
@@ -227,7 +272,7 @@ pub(super) async fn remove(
     params(("name" = String, Path, description = "Its name.")),
     responses((status = 200, body = AgentDocument), (status = 404, body = ProblemDocument))
 )]
-pub(super) async fn pause(
+pub(crate) async fn pause(
     State(app): State<App>,
     caller: Caller,
     Named(Name(name)): Named<Name>,
@@ -245,7 +290,7 @@ pub(super) async fn pause(
     params(("name" = String, Path, description = "Its name.")),
     responses((status = 200, body = AgentDocument), (status = 404, body = ProblemDocument))
 )]
-pub(super) async fn resume(
+pub(crate) async fn resume(
     State(app): State<App>,
     caller: Caller,
     Named(Name(name)): Named<Name>,

@@ -5,10 +5,11 @@ use crate::{
     App, Caller, Problem,
     extract::{Named, Params},
     jobs::{
+        blocks::refuse_blocked,
         body::Json,
         catalogue::Name,
         find::who,
-        submit::{Waiting, idempotency_key, must_end_in, tenant},
+        submit::{Waiting, idempotency_key, must_end_in, new_tenant},
     },
     keys::Scope,
     problem::ProblemDocument,
@@ -21,12 +22,13 @@ use axum::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tenure_agents::{desk::Sending, turn::model::Sort};
+use tenure_kernel::blocks::BlockKind;
 use utoipa::ToSchema;
 
 /// Work for an agent.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct NewTurn {
+pub(crate) struct NewTurn {
     /// What is said to the agent, as one text; or `messages`.
     message: Option<String>,
     /// Messages as a model reads them (`role`, `content`), the last one being the task.
@@ -45,6 +47,7 @@ pub(super) struct NewTurn {
     /// It ends within so many seconds, whatever happens.
     must_end_in_seconds: Option<u64>,
     /// Higher is sooner, among those that wait for the same workers.
+    #[schema(minimum = -32768, maximum = 32767)]
     priority: i16,
     /// W3C trace context; the header `traceparent` without it.
     trace: Option<String>,
@@ -69,9 +72,10 @@ pub(super) struct NewTurn {
         (status = 404, description = "No such agent.", body = ProblemDocument),
         (status = 409, description = "The agent was removed, is busy, its line is full; or the correlation id belongs to something else.", body = ProblemDocument),
         (status = 413, body = ProblemDocument), (status = 422, body = ProblemDocument),
+        (status = 423, description = "An operator has blocked it.", body = ProblemDocument),
     )
 )]
-pub(super) async fn send(
+pub(crate) async fn send(
     State(app): State<App>,
     caller: Caller,
     Named(Name(name)): Named<Name>,
@@ -81,7 +85,8 @@ pub(super) async fn send(
 ) -> Result<Response, Problem> {
     caller.need(Scope::Write)?;
     let wait = waiting.duration()?;
-    let tenant = tenant(&caller, new.tenant)?;
+    let tenant = new_tenant(&caller, new.tenant)?;
+    refuse_blocked(&app, |blocks| blocks.get(BlockKind::Tenant, &tenant)).await?;
     let mut messages = new.messages;
     if let Some(text) = new.message {
         if !messages.is_empty() {

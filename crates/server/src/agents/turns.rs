@@ -17,7 +17,7 @@ use crate::{
         wait::until_over,
     },
     keys::Scope,
-    paging::{bad, between, limit, newest},
+    paging::{bad, between, end, ends, limit, newest_where},
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State, http::HeaderMap, response::Response};
@@ -114,9 +114,12 @@ pub(super) struct Which {
     dead: Option<bool>,
     /// Only those whose id begins so.
     id: Option<String>,
+    /// Only those whose id ends so.
+    id_end: Option<String>,
     /// Where the page before ended: its `next`.
     before: Option<String>,
     /// How many, 1 to 200; 50 without it.
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
     /// The tenant, for callers whose key has none.
     tenant: Option<String>,
@@ -157,6 +160,7 @@ pub(super) async fn list(
     caller.need(Scope::Read)?;
     let limit = limit(which.limit)?;
     let (after, before) = between(which.id.as_deref(), which.before.as_deref())?;
+    let end = end(which.id_end.as_deref())?;
     let filter = HeadFilter {
         statuses: statuses(which.status.as_deref())?,
         tenant: listed(&caller, which.tenant)?,
@@ -165,8 +169,10 @@ pub(super) async fn list(
         ..HeadFilter::default()
     };
     let (agent, dead) = (which.agent, which.dead == Some(true));
-    let (heads, next) = newest::<Turn>(&app, filter, limit, |state| {
-        agent.as_ref().is_none_or(|a| state.agent_name == *a) && (!dead || state.dead > 0)
+    let (heads, next) = newest_where::<Turn>(&app, filter, limit, |head, state| {
+        agent.as_ref().is_none_or(|a| state.agent_name == *a)
+            && (!dead || state.dead > 0)
+            && ends(head.id, end.as_ref())
     })
     .await?;
     let store = app.pipeline().store();

@@ -32,6 +32,7 @@ pub(super) struct Which {
     /// Only what would happen now.
     now: Option<bool>,
     /// How many turns, 1 to 200; 50 without it.
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
     /// The tenant, for callers whose key has none.
     tenant: Option<String>,

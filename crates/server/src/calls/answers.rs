@@ -149,7 +149,7 @@ fn answer(call: EntityId, field: &str, heard: Heard) -> Result<Json<Accepted>, P
                 format!("this session has call {call} no longer: it is {status}, at epoch {epoch}");
             Err(Problem::new(StatusCode::CONFLICT, Code::StaleAttempt, detail)
                 .field("epoch")
-                .with("status", status)
+                .with("call_status", status)
                 .with("kept", if kept { "evidence" } else { "nothing" })
                 .fix("stop working on it; what was said is kept as evidence where it can settle the call"))
         }

@@ -219,7 +219,7 @@ async fn look(
             taken = at.counter().take(pipeline, session, &tools, max, |t| caller.sees(t)).await;
         }
         for call in taken.iter().flatten() {
-            at.identities().remember(&call.head);
+            at.identities().remember(&at, &call.head);
         }
         taken.map(|taken| Undelivered {
             pipeline: pipeline.clone(),

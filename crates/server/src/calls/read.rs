@@ -29,6 +29,7 @@ pub(super) struct Which {
     /// Only these statuses, with commas between them.
     status: Option<String>,
     /// How many, 1 to 200; 50 without it.
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
     /// Only calls after this one: `next` of the page before.
     after: Option<String>,

@@ -16,6 +16,7 @@ use tenure_jobs::{
     catalogue::{CallTerms, CallTool, register_calls},
 };
 use tenure_kernel::{ids::EntityId, limits as kernel_limits, sessions::Hold};
+use tenure_schema::{Schema, SchemaError};
 use tenure_steps::{canonical, tool::Class};
 use utoipa::ToSchema;
 
@@ -130,6 +131,15 @@ fn offers(tools: Vec<ToolOffer>) -> Result<Vec<CallTool>, Problem> {
         }
         if tool.timeout_ms == Some(0) {
             return bad("timeout_ms", "no call is over at once".into(), "give more than 0");
+        }
+        let schemas =
+            [("input_schema", &tool.input_schema), ("output_schema", &tool.output_schema)];
+        for (field, schema) in schemas {
+            // What is no schema at all refuses nothing where values are checked.
+            match schema.as_ref().map(Schema::new) {
+                None | Some(Ok(_) | Err(SchemaError::Invalid(_))) => {}
+                Some(Err(e)) => return bad(field, format!("{}: {e}", tool.name), e.fix()),
+            }
         }
         offers.push(CallTool {
             name: tool.name,

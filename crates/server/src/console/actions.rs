@@ -1,47 +1,31 @@
-//! What the buttons do. Each is one call of what the API calls; an answer that is no success comes back on the
-//! page, above the job as it is now.
+//! What the buttons do: what the API does (see `api`). An answer that is no success comes back on the page, above the job as
+//! it is now.
 
 use super::{
+    api::{Fields, at_once, made},
     cache::Console,
     guard::{Presser, said},
     job::Shown,
     one::{Entity as _, pressed},
 };
-use crate::{App, Caller, Problem};
+use crate::{
+    App, Caller, Problem,
+    extract::Named,
+    jobs::{
+        asks,
+        body::{Json, Maybe},
+        submit,
+    },
+};
 use axum::{
     Extension,
     body::Bytes,
     extract::{Path, State},
+    http::HeaderMap,
     response::Response,
 };
-use serde_json::{Value, json};
-use std::{collections::HashMap, sync::Arc};
-use tenure_jobs::{
-    ask::{self, ResolveAsk, SignalAsk},
-    decide::AskMail,
-};
+use std::sync::Arc;
 use tenure_kernel::ids::EntityId;
-use tenure_steps::events::{StepId, Verdict, WaitOutcome};
-
-/// The fields of a form.
-struct Fields(HashMap<String, String>);
-
-impl Fields {
-    fn text(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(|v| v.trim()).filter(|v| !v.is_empty())
-    }
-
-    fn need(&self, name: &str) -> Result<String, Problem> {
-        let text = self.text(name).map(str::to_owned);
-        text.ok_or_else(|| Problem::bad_field(name, format!("the {name} is missing")))
-    }
-
-    fn json(&self, name: &str) -> Result<Value, Problem> {
-        let Some(text) = self.text(name) else { return Ok(Value::Null) };
-        serde_json::from_str(text)
-            .map_err(|e| Problem::bad_field(name, format!("the {name} is not JSON: {e}")))
-    }
-}
 
 /// What a page says after a press that was a success.
 pub(super) fn said_of(word: &str) -> Option<&'static str> {
@@ -68,8 +52,7 @@ pub(super) async fn act(
     let Ok(id) = id.parse::<EntityId>() else {
         return said(&Problem::not_found(format!("job {id:?}")));
     };
-    let fields = form_urlencoded::parse(&body).into_owned().collect();
-    let done = carry_out(&app, &caller, id, &action, &Fields(fields)).await;
+    let done = carry_out(&app, &caller, id, &action, &Fields::read(&body)).await;
     let to = done.map(|job| format!("/jobs/{job}?did={action}"));
     pressed(&caller, to, Shown::read(&app, &console, &caller, id)).await
 }
@@ -82,68 +65,50 @@ async fn carry_out(
     action: &str,
     fields: &Fields,
 ) -> Result<EntityId, Problem> {
-    let (pipeline, tenant) = (app.pipeline(), caller.tenant.as_deref());
-    let by = Some(match caller.key {
-        Some(key) => format!("key {key}"),
-        None => "console".to_owned(),
-    });
-    let mail = AskMail { by: by.clone(), why: fields.text("why").map(str::to_owned) };
-    match action {
+    let (state, caller, named) = (State(app.clone()), caller.clone(), Named(id));
+    let answer = match action {
         "answer" => {
-            let outcome = match fields.text("outcome") {
-                Some("approved") => WaitOutcome::Approved,
-                Some("rejected") => WaitOutcome::Rejected,
+            let decision = Json(fields.body(&["key", "comment"]).read()?);
+            match fields.text("outcome") {
+                Some("approved") => asks::approve(state, caller, named, decision).await?,
+                Some("rejected") => asks::reject(state, caller, named, decision).await?,
                 _ => return Err(Problem::bad_field("outcome", "approve or reject, nothing else")),
-            };
-            let comment = fields.text("comment").map(|c| json!({ "comment": c }));
-            let payload = comment.unwrap_or(Value::Null);
-            let ask = SignalAsk { key: fields.need("key")?, outcome, payload, by, early: false };
-            ask::signal(pipeline, id, tenant, ask).await?;
+            }
         }
         "signal" => {
-            let (outcome, payload) = (WaitOutcome::Signalled, fields.json("payload")?);
-            let ask = SignalAsk { key: fields.need("key")?, outcome, payload, by, early: false };
-            ask::signal(pipeline, id, tenant, ask).await?;
+            let signal = fields.body(&["key"]).with_some("payload", fields.json("payload")?);
+            asks::signal(state, caller, named, HeaderMap::new(), Json(signal.read()?)).await?
         }
-        "cancel" => drop(ask::cancel(pipeline, id, tenant, mail).await?),
-        "pause" => drop(ask::pause(pipeline, id, tenant, mail).await?),
-        "resume" => drop(ask::resume(pipeline, id, tenant, mail).await?),
+        "cancel" => {
+            asks::cancel(state, caller, named, Maybe(fields.body(&["why"]).read()?)).await?
+        }
+        "pause" => asks::pause(state, caller, named, Maybe(fields.body(&["why"]).read()?)).await?,
+        "resume" => {
+            asks::resume(state, caller, named, Maybe(fields.body(&["why"]).read()?)).await?
+        }
         "resolve" => {
-            let verdict = match fields.text("verdict") {
-                Some("happened") => Verdict::Happened,
-                Some("did_not_happen") => Verdict::DidNotHappen,
-                Some("abandoned") => Verdict::Abandoned,
-                _ => {
-                    let why = "it happened, it did not, or it is given up";
-                    return Err(Problem::bad_field("verdict", why));
-                }
-            };
-            let step = StepId(fields.need("step")?);
-            let result = match verdict {
-                Verdict::Happened => fields.json("result")?,
-                _ => Value::Null,
-            };
-            let note = fields.text("note").map(str::to_owned);
-            let ask = ResolveAsk { step, verdict, result, by, note };
-            ask::resolve(pipeline, id, tenant, ask).await?;
+            let mut said = fields.body(&["step", "verdict", "note"]);
+            if fields.text("verdict") == Some("happened") {
+                said = said.with_some("result", fields.json("result")?);
+            }
+            let said = said.with("correct", fields.is_ticked("correct"));
+            asks::resolve(state, caller, named, Json(said.read()?)).await?
         }
-        "retry" => return retry(app, caller, id, fields.text("step"), by).await,
+        "retry" => {
+            let ask = fields.body(&["step"]).with("repeat", fields.is_ticked("repeat"));
+            let headers = HeaderMap::new();
+            match fields.text("step") {
+                Some(_) => {
+                    let fork = Json(ask.read()?);
+                    submit::fork(state, caller, named, at_once(), headers, fork).await?
+                }
+                None => {
+                    let retry = Maybe(ask.read()?);
+                    submit::retry(state, caller, named, at_once(), headers, retry).await?
+                }
+            }
+        }
         other => return Err(Problem::not_found(format!("action {other:?}"))),
-    }
-    Ok(id)
-}
-
-async fn retry(
-    app: &App,
-    caller: &Caller,
-    id: EntityId,
-    step: Option<&str>,
-    by: Option<String>,
-) -> Result<EntityId, Problem> {
-    let absent = || Problem::not_found(format!("job {id}"));
-    let head = app.pipeline().store().head(id).await?;
-    head.filter(|h| caller.sees(&h.tenant)).ok_or_else(absent)?;
-    // Pages are only served where there are jobs.
-    let desk = app.jobs().ok_or_else(absent)?;
-    Ok(desk.submitter().fork(id, step.map(|s| StepId(s.to_owned())), None, by).await?.id)
+    };
+    Ok(made(&answer).unwrap_or(id))
 }

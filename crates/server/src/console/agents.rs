@@ -1,6 +1,7 @@
 //! Agents: all of them, and one with its inbox, its line and its last turns.
 
 use super::{
+    api::{Fields, at_once},
     cache::{Console, Glance},
     guard::{Presser, Viewer, said},
     layout::{Page, Place, workers},
@@ -8,25 +9,32 @@ use super::{
     text::{age, excerpt, pill, value},
     turn::turn_link,
 };
-use crate::{App, Caller, Problem, agents::some, extract::Params, jobs::submit::TENANT};
+use crate::{
+    App, Caller, Problem,
+    agents::{
+        roster::{self, Whose as ApiWhose},
+        send, some,
+    },
+    extract::{Named, Params},
+    jobs::{
+        body::{Json, Maybe},
+        catalogue::Name,
+        submit::TENANT,
+    },
+};
 use axum::{
     Extension,
     body::Bytes,
     extract::{Path, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::Response,
 };
 use maud::{Markup, html};
 use serde::Deserialize;
-use serde_json::json;
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 use tenure_agents::{
-    desk::{Desk, Sending, agents::listing},
-    view::{
-        AgentView, Item, ItemStatus, agent_view,
-        inbox::{items, turn_item},
-        turn_view,
-    },
+    desk::{Desk, agents::listing},
+    view::{AgentView, Item, ItemStatus, agent_view, inbox::whole},
 };
 use tenure_kernel::time::Timestamp;
 
@@ -206,8 +214,7 @@ pub(super) async fn read(
     let mut found = Vec::new();
     for turn in turns {
         if let Some(head) = store.head(turn).await? {
-            found.push(turn_item(&turn_view(store, &head).await?));
-            found.extend(items(store, &head).await?);
+            found.extend(whole(store, &head).await?);
         }
     }
     found.sort_by_key(|i| std::cmp::Reverse(i.at));
@@ -367,20 +374,11 @@ pub(super) async fn act(
     Path((name, action)): Path<(String, String)>,
     body: Bytes,
 ) -> Response {
-    let fields: HashMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
-    let whose = fields.get("tenant").cloned().unwrap_or_default();
-    let tenant = tenant_of(&caller, &whose);
+    let fields = Fields::read(&body);
+    let tenant = tenant_of(&caller, fields.text("tenant").unwrap_or_default());
     let done = carry_out(&app, &caller, &tenant, &name, &action, &fields).await;
     let to = done.map(|()| format!("{}&did={action}", agent_path(&tenant, &name)));
     pressed(&caller, to, read(&app, &console, &caller, &tenant, &name)).await
-}
-
-/// Who pressed.
-pub(super) fn presser(caller: &Caller) -> Option<String> {
-    Some(match caller.key {
-        Some(key) => format!("key {key}"),
-        None => "console".to_owned(),
-    })
 }
 
 async fn carry_out(
@@ -389,20 +387,27 @@ async fn carry_out(
     tenant: &str,
     name: &str,
     action: &str,
-    fields: &HashMap<String, String>,
+    fields: &Fields,
 ) -> Result<(), Problem> {
-    let (desk, by) = (desk(app)?, presser(caller));
+    let (state, named) = (State(app.clone()), Named(Name(name.to_owned())));
+    // A caller of one tenant may not name any.
+    let tenant = caller.tenant.is_none().then_some(tenant);
+    let caller = caller.clone();
+    let ask = || Ok::<_, Problem>(Maybe(fields.body(&[]).with_some("tenant", tenant).read()?));
     match action {
-        "pause" => drop(desk.pause_agent(tenant, name, by).await?),
-        "resume" => drop(desk.resume_agent(tenant, name, by).await?),
-        "remove" => drop(desk.remove_agent(tenant, name, by).await?),
+        "pause" => drop(roster::pause(state, caller, named, ask()?).await?),
+        "resume" => drop(roster::resume(state, caller, named, ask()?).await?),
+        "remove" => {
+            let whose = Params(ApiWhose { tenant: tenant.map(str::to_owned) });
+            roster::remove(state, caller, named, whose).await?;
+        }
         "send" => {
-            let text = fields.get("message").map(|m| m.trim()).filter(|m| !m.is_empty());
-            let text =
-                text.ok_or_else(|| Problem::bad_field("message", "there is nothing to say"))?;
-            let messages = vec![json!({ "role": "user", "content": text })];
-            let (tenant, agent) = (tenant.to_owned(), name.to_owned());
-            desk.send(Sending { tenant, agent, messages, by, ..Sending::default() }).await?;
+            if fields.text("message").is_none() {
+                return Err(Problem::bad_field("message", "there is nothing to say"));
+            }
+            let turn = fields.body(&["message"]).with_some("tenant", tenant);
+            let (headers, turn) = (HeaderMap::new(), Json(turn.read()?));
+            send::send(state, caller, named, at_once(), headers, turn).await?;
         }
         other => return Err(Problem::not_found(format!("action {other:?}"))),
     }

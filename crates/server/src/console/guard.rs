@@ -1,26 +1,37 @@
 //! Who looks, and whether a press of a button came from our own page.
 //!
-//! Pages take the key that the API takes. A browser can not send it in a header, so signing in puts it into a
-//! cookie: `HttpOnly`, so no script reads it; `SameSite=Strict`, so no other site makes a browser send it; until
-//! the browser closes. Only the console reads this cookie. The API does not, so a page elsewhere can never use it
-//! there.
+//! Pages take the key that the API takes. A browser can not send it in a header, so signing in with a key opens a session
+//! ([`crate::console_sessions`]), whose secret is in a cookie: `HttpOnly`, so no script reads it; `SameSite=Strict`, so no other site makes a
+//! browser send it; `Secure` over TLS; until the browser closes. Only the console reads this cookie. The API does not, so a
+//! page elsewhere can never use it there.
 //!
 //! A form is accepted only from our own pages: the browser says where it was (`Sec-Fetch-Site`, or `Origin`), and
 //! no page can forge that. This holds without a key too: on a loopback address everybody on the machine may
 //! press, and every web page open on it may try.
 
 use super::layout::{self, Page, Place};
-use crate::{App, Caller, Problem, keys::Scope, problem::ApiCode};
+use crate::{
+    App, Caller, Problem,
+    audit::{Act, LookedUp},
+    auth::{self, Origin},
+    console_sessions::{self, Opener},
+    keys::{self, Scope},
+    problem::ApiCode,
+};
 use axum::{
     body::Bytes,
-    extract::{FromRequestParts, State},
+    extract::{FromRequest as _, FromRequestParts, Request, State},
     http::{HeaderMap, HeaderValue, StatusCode, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use maud::html;
 use tenure_kernel::time::Timestamp;
 
-const COOKIE: &str = "tenure_key";
+/// The largest form of a sign-in: it comes from somebody who is not known yet.
+pub(super) const SIGN_IN_BYTES_MAX: usize = 8 * 1024;
+const COOKIE: &str = "tenure_session";
+/// The cookie of 0.1, which held the key itself. It is removed wherever it is seen.
+const OLD_COOKIE: &str = "tenure_key";
 
 /// Somebody who may look.
 pub(super) struct Viewer(pub Caller);
@@ -32,7 +43,7 @@ impl FromRequestParts<App> for Viewer {
     type Rejection = Response;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Response> {
-        let caller = caller(&parts.headers, app).await.map_err(refused)?;
+        let caller = caller(parts, app).await.map_err(refused)?;
         caller.need(Scope::Read).map_err(refused)?;
         Ok(Viewer(caller))
     }
@@ -43,34 +54,43 @@ impl FromRequestParts<App> for Presser {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Response> {
         own_page(&parts.headers).map_err(refused)?;
-        let caller = caller(&parts.headers, app).await.map_err(refused)?;
+        let caller = caller(parts, app).await.map_err(refused)?;
         caller.need(Scope::Read).and_then(|()| caller.need(Scope::Write)).map_err(refused)?;
         Ok(Presser(caller))
     }
 }
 
-/// By header, by cookie, or as somebody on this machine. A cookie that is not valid counts for nothing: browsers
-/// send it to every port of a host.
-async fn caller(headers: &HeaderMap, app: &App) -> Result<Caller, Problem> {
-    let plain =
-        |headers: HeaderMap| async move { app.auth().caller(&headers, app.pipeline()).await };
-    if !headers.contains_key(header::AUTHORIZATION)
-        && let Some(key) = cookie(headers)
-        && let Ok(value) = HeaderValue::from_str(&format!("Bearer {key}"))
-    {
-        let mut with_key = headers.clone();
-        with_key.insert(header::AUTHORIZATION, value);
-        if let Ok(caller) = plain(with_key).await {
-            return Ok(caller);
-        }
-    }
-    plain(headers.clone()).await
+/// By header, by cookie, or as somebody on this machine. A cookie that is not valid counts for nothing where nobody has to
+/// sign in: browsers send it to every port of a host.
+pub(crate) async fn caller(parts: &Parts, app: &App) -> Result<Caller, Problem> {
+    let caller = match LookedUp::of(parts) {
+        Some(caller) => caller?,
+        None => caller_of(parts, app).await?,
+    };
+    auth::note_authenticated(parts, &caller)?;
+    Ok(caller)
 }
 
-fn cookie(headers: &HeaderMap) -> Option<&str> {
+async fn caller_of(parts: &Parts, app: &App) -> Result<Caller, Problem> {
+    let (headers, origin) = (&parts.headers, Origin::of(parts));
+    if !headers.contains_key(header::AUTHORIZATION)
+        && let Some(cookie) = cookie(headers)
+        && let Ok(caller) = app.signed_in(cookie, origin).await
+    {
+        return Ok(caller);
+    }
+    app.caller(headers, origin).await
+}
+
+/// What the cookie of the console holds.
+pub(crate) fn cookie(headers: &HeaderMap) -> Option<&str> {
+    cookie_of(headers, COOKIE)
+}
+
+fn cookie_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let all = headers.get_all(header::COOKIE).into_iter().filter_map(|v| v.to_str().ok());
     all.flat_map(|v| v.split(';'))
-        .find_map(|pair| pair.trim().strip_prefix(COOKIE)?.strip_prefix('='))
+        .find_map(|pair| pair.trim().strip_prefix(name)?.strip_prefix('='))
 }
 
 /// Refuses what another site made a browser send.
@@ -119,7 +139,7 @@ fn sign_in_with(status: StatusCode, why: Option<&str>) -> Response {
                     p { label for="key" { "API key" } br; input id="key" name="key" type="password" autocomplete="current-password" required size="48" placeholder="tnr_…"; }
                     button.go { "Sign in" }
                 }
-                p.small.dim { "The key stays in this browser until it closes, in a cookie that scripts can not read. `tenure key create` makes one." }
+                p.small.dim { "The key is not kept in the browser: it gets a session that ends when the browser closes, with the key, or after twelve hours. `tenure key create` makes a key." }
             }
         }
     };
@@ -129,38 +149,88 @@ fn sign_in_with(status: StatusCode, why: Option<&str>) -> Response {
 }
 
 /// `POST /console/sign-in`.
-pub(super) async fn sign_in(State(app): State<App>, headers: HeaderMap, body: Bytes) -> Response {
-    if let Err(problem) = own_page(&headers) {
+pub(super) async fn sign_in(State(app): State<App>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    if let Err(problem) = own_page(&parts.headers) {
         return said(&problem);
     }
+    let (origin, secure) = (Origin::of(&parts), auth::is_encrypted(&parts));
+    let body = match Bytes::from_request(Request::from_parts(parts, body), &app).await {
+        Ok(body) => body,
+        Err(rejection) => return rejection.into_response(),
+    };
     let mut fields = form_urlencoded::parse(&body);
     let key = fields.find(|(name, _)| name == "key").map(|(_, key)| key.trim().to_owned());
-    let key = key.unwrap_or_default();
-    let mut with_key = HeaderMap::new();
-    let value = HeaderValue::from_str(&format!("Bearer {key}"));
-    let Ok(value) = value else {
-        return sign_in_with(StatusCode::UNAUTHORIZED, Some("this is not a key"));
-    };
-    with_key.insert(header::AUTHORIZATION, value);
-    // A valid key has no character that could end a cookie: what is set here was just found valid.
-    match app.auth().caller(&with_key, app.pipeline()).await {
-        Ok(_) => set_cookie(&format!("{COOKIE}={key}; Path=/; HttpOnly; SameSite=Strict")),
+    match open(&app, &key.unwrap_or_default(), origin).await {
+        Ok(session) => set_cookie(&cookie_with(&session, secure)),
         Err(problem) => sign_in_with(problem.status(), Some(problem.detail())),
     }
 }
 
-/// `POST /console/sign-out`.
-pub(super) async fn sign_out(headers: HeaderMap) -> Response {
-    match own_page(&headers) {
-        Ok(()) => set_cookie(&format!("{COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0")),
-        Err(problem) => said(&problem),
-    }
+/// Opens a session for a key that is valid. The sign-in is on record before the session can be used.
+async fn open(app: &App, key: &str, origin: Origin) -> Result<String, Problem> {
+    let mut headers = HeaderMap::new();
+    let not_a_key =
+        || Problem::new(StatusCode::UNAUTHORIZED, ApiCode::Unauthenticated, "this is not a key");
+    let value = HeaderValue::from_str(&format!("Bearer {key}")).map_err(|_| not_a_key())?;
+    headers.insert(header::AUTHORIZATION, value);
+    let caller = app.caller(&headers, origin).await?;
+    let secret = keys::split(key).ok_or_else(not_a_key)?.1.to_owned();
+    let key = caller.key.ok_or_else(not_a_key)?;
+    let act = Act {
+        key: Some(key),
+        from: origin.address().map(|address| address.to_string()),
+        ..Act::new("console.sign_in", format!("key {key}")).tenant(caller.tenant.clone())
+    };
+    let acting = app.clone();
+    let session = app.to_the_end(async move {
+        let Caller { tenant, expires_at, .. } = caller;
+        let by = Opener { key, secret: &secret, tenant, expires_at };
+        acting.audit().carry_out(act, console_sessions::open(acting.pipeline(), by)).await
+    });
+    Ok(session.await??)
 }
 
+/// `POST /console/sign-out`.
+pub(super) async fn sign_out(State(app): State<App>, request: Request) -> Response {
+    let (parts, _) = request.into_parts();
+    if let Err(problem) = own_page(&parts.headers) {
+        return said(&problem);
+    }
+    let (origin, cookie) = (Origin::of(&parts), cookie(&parts.headers));
+    if let Some(cookie) = cookie
+        && let Some((session, _)) = console_sessions::split(cookie)
+        && let Ok(caller) = app.signed_in(cookie, origin).await
+    {
+        let by = caller.key.map_or_else(String::new, |key| format!("key {key}"));
+        let act = Act { key: caller.key, ..Act::new("console.sign_out", by) };
+        let acting = app.clone();
+        let ended = app.to_the_end(async move {
+            let end = console_sessions::end(acting.pipeline(), session, "signed out");
+            let ended = acting.audit().carry_out(act.tenant(caller.tenant), end).await;
+            acting.end_refused_requests(session).await;
+            ended
+        });
+        if let Err(e) = ended.await.flatten() {
+            return said(&e.into());
+        }
+    }
+    set_cookie(&format!("{}; Max-Age=0", cookie_with("", auth::is_encrypted(&parts))))
+}
+
+fn cookie_with(session: &str, secure: bool) -> String {
+    let secure = if secure { "; Secure" } else { "" };
+    format!("{COOKIE}={session}; Path=/; HttpOnly; SameSite=Strict{secure}")
+}
+
+/// Sets the cookie, and removes the one of 0.1, which held a key.
 fn set_cookie(cookie: &str) -> Response {
     let mut response = see_other("/jobs");
-    if let Ok(value) = HeaderValue::from_str(cookie) {
-        response.headers_mut().insert(header::SET_COOKIE, value);
+    let old = format!("{OLD_COOKIE}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0");
+    for cookie in [cookie, &old] {
+        if let Ok(value) = HeaderValue::from_str(cookie) {
+            response.headers_mut().append(header::SET_COOKIE, value);
+        }
     }
     response
 }
@@ -199,9 +269,27 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_found_among_other_cookies() {
-        let headers = with(&[("cookie", "a=b; tenure_key=tnr_1_2; tenure_keyx=3")]);
-        assert_eq!(cookie(&headers), Some("tnr_1_2"));
-        assert_eq!(cookie(&with(&[("cookie", "xtenure_key=1")])), None);
+    fn the_session_is_found_among_other_cookies() {
+        let headers = with(&[("cookie", "a=b; tenure_session=tns_1_2; tenure_sessionx=3")]);
+        assert_eq!(cookie(&headers), Some("tns_1_2"));
+        for other in ["xtenure_session=1", "tenure_key=tnr_1_2"] {
+            assert_eq!(cookie(&with(&[("cookie", other)])), None);
+        }
+    }
+
+    #[test]
+    fn the_cookie_is_secure_where_a_proxy_says_that_the_browser_came_over_tls() {
+        let parts = |proto: Option<&str>| {
+            let mut request = Request::new(axum::body::Body::empty());
+            if let Some(proto) = proto {
+                let value = HeaderValue::from_str(proto).unwrap();
+                request.headers_mut().insert("x-forwarded-proto", value);
+            }
+            request.into_parts().0
+        };
+        assert!(auth::is_encrypted(&parts(Some("https"))));
+        assert!(!auth::is_encrypted(&parts(None)) && !auth::is_encrypted(&parts(Some("http"))));
+        assert!(cookie_with("x", true).ends_with("; HttpOnly; SameSite=Strict; Secure"));
+        assert!(!cookie_with("x", false).contains("Secure"));
     }
 }

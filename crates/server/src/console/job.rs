@@ -29,6 +29,8 @@ pub(super) struct Shown {
     look: Look,
     /// What waits for it is a turn of an agent, not a job.
     of_a_turn: bool,
+    /// What tools return of which a person may say that they were called.
+    outputs: moves::Outputs,
 }
 
 /// What a page shows beside the job itself.
@@ -61,7 +63,7 @@ impl One for Shown {
     fn parts(&self) -> Parts {
         let detail = &self.detail;
         let mut parts = drawn(self);
-        let moves = moves::all(detail, self.look.may_press).into_string();
+        let moves = moves::all(detail, &self.outputs, self.look.may_press).into_string();
         parts.insert(1, ("moves", moves));
         parts.push(("steps", tables::steps(detail, self.look.now).into_string()));
         parts.push(("values", values(&detail.job).into_string()));
@@ -86,7 +88,14 @@ impl Entity for Shown {
             None => None,
         };
         let of_a_turn = parent.is_some_and(|h| h.kind() == tenure_agents::turn::table::TABLE.kind);
-        Ok(Shown { detail, look: Look::at(app, console, caller).await?, of_a_turn })
+        let mut outputs = moves::Outputs::new();
+        for tool in moves::doubtful(&detail) {
+            let tenant = &detail.job.tenant;
+            let schema = tenure_jobs::catalogue::output_schema(store, tenant, &tool, false).await?;
+            outputs.insert(tool, schema);
+        }
+        let look = Look::at(app, console, caller).await?;
+        Ok(Shown { detail, look, of_a_turn, outputs })
     }
 
     fn look_again(&mut self, look: Look) {

@@ -4,7 +4,7 @@
 //! a job's data looks like, and nothing is fetched from anywhere.
 
 use super::cache::Glance;
-use crate::Caller;
+use crate::{Caller, keys::Scope};
 use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{Html, IntoResponse, Response},
@@ -27,6 +27,7 @@ pub(super) enum Place {
     Lines,
     Workers,
     Flows,
+    Audit,
     Nowhere,
 }
 
@@ -75,6 +76,9 @@ impl Page<'_> {
                         nav aria-label="Main" {
                             @for (place, path, name) in PLACES {
                                 a href=(path) aria-current=[(*place == self.place).then_some("page")] { (name) }
+                            }
+                            @if self.caller.is_some_and(|c| c.may(Scope::Admin)) {
+                                a href="/audit" aria-current=[(self.place == Place::Audit).then_some("page")] { "Audit" }
                             }
                         }
                         div.state { (self.state()) }

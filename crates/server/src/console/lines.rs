@@ -1,21 +1,28 @@
-//! Lines: where jobs wait for their turn or their time. Schedules, gates and rate limits, and who waits at each.
+//! Lines: where jobs wait for their turn or their time. Schedules, gates and rate limits, and who waits at each; and what tenants
+//! use of their quotas.
 
 use super::{
+    api::Fields,
     cache::Console,
     guard::{Presser, Viewer, said, see_other},
     layout::{Page, Place},
     text::{age, job_link, moment, span},
 };
-use crate::{App, Caller, Problem};
+use crate::{
+    App, Caller, Problem,
+    extract::Named,
+    jobs::{body::Maybe, catalogue::Name, schedules},
+};
 use axum::{
     Extension,
     body::Bytes,
     extract::{Path, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::Response,
 };
 use maud::{Markup, html};
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
+use tenure_engine::quota::Usage;
 use tenure_jobs::{
     gate::{Gate, GateState},
     shared::{
@@ -27,8 +34,10 @@ use tenure_jobs::{
     },
 };
 use tenure_kernel::{
+    blocks::{Block, BlockKind, BlockList},
     error::StoreError,
     machine::{Machine as _, decode_state},
+    quota::QuotaPart,
     store::HeadFilter,
     time::Timestamp,
 };
@@ -58,19 +67,27 @@ pub(super) async fn page(
         let gates = gates(&app, &caller).await?;
         schedules.truncate(ROWS_MAX);
         limits.truncate(ROWS_MAX);
+        let mut quotas = match app.pipeline().quotas() {
+            Some(quotas) => quotas.usage(mine).await?,
+            None => Vec::new(),
+        };
+        quotas.truncate(ROWS_MAX);
         let now = app.pipeline().store().now().await?;
-        Ok::<_, StoreError>((glance, schedules, gates, limits, now))
+        let blocks = app.pipeline().blocks().current(app.pipeline()).await?;
+        Ok::<_, StoreError>((glance, schedules, gates, limits, quotas, blocks, now))
     };
-    let (glance, schedules, gates, limits, now) = match read.await {
+    let (glance, schedules, gates, limits, quotas, blocks, now) = match read.await {
         Ok(read) => read,
         Err(e) => return said(&e.into()),
     };
     let body = html! {
         h1 { "Lines" }
         p.small.dim { "Where jobs wait for their time or their turn. What a single job waits for is on its own page." }
+        (self::blocks(&blocks, &caller))
         (self::schedules(&schedules, now))
         (self::gates_table(&gates, now))
         (self::limits(&limits))
+        (self::quotas(&quotas))
     };
     Page {
         title: "Lines".into(),
@@ -101,6 +118,29 @@ async fn gates(app: &App, caller: &Caller) -> Result<Vec<ShownGate>, StoreError>
     // Where somebody waits comes first.
     gates.sort_by_key(|g| std::cmp::Reverse(g.state.waiting()));
     Ok(gates)
+}
+
+/// What an operator has blocked. A tenant sees the block of itself, and those of flows and tools.
+fn blocks(blocks: &BlockList, caller: &Caller) -> Markup {
+    let is_shown = |b: &&Block| match (&caller.tenant, b.kind) {
+        (Some(mine), BlockKind::Tenant) => b.name == *mine,
+        _ => true,
+    };
+    let shown: Vec<&Block> = blocks.all().iter().filter(is_shown).collect();
+    html! {
+        @if !shown.is_empty() { div.card id="blocks" {
+            div.cap { h2 { "Blocked" } }
+            div.scroll { table {
+                thead { tr { th { "What" } th { "Name" } th { "Since" } th { "Why" } } }
+                tbody { @for block in shown { tr {
+                    td { (block.kind) }
+                    td { strong { (block.name) } }
+                    td.nowrap { (moment(block.since)) }
+                    td { (block.why) }
+                } } }
+            } }
+        } }
+    }
 }
 
 fn schedules(schedules: &[ScheduleView], now: Timestamp) -> Markup {
@@ -205,6 +245,36 @@ fn limits(limits: &[LimitView]) -> Markup {
     }
 }
 
+/// Shown where there are any: a server without quotas has nothing to say about them.
+fn quotas(quotas: &[Usage]) -> Markup {
+    html! {
+        @if !quotas.is_empty() { div.card id="quotas" {
+            div.cap { h2 { "Quotas" } }
+            div.scroll { table {
+                thead { tr { th { "Tenant" } th { "Of what" } th { "Used" } th { "Quota" } th { "Refused here" } } }
+                tbody { @for quota in quotas { (self::quota(quota)) } }
+            } }
+        } }
+    }
+}
+
+fn quota(quota: &Usage) -> Markup {
+    let what = match quota.part {
+        QuotaPart::Open => "open jobs, turns and tasks",
+        QuotaPart::Bytes => "bytes stored",
+        QuotaPart::PerSecond => "submissions in a second",
+    };
+    html! {
+        tr {
+            td { span.tag { (quota.tenant) } }
+            td { (what) }
+            td { @match quota.used { Some(used) => { (used) } None => { span.dim { "–" } } } }
+            td { (quota.limit) }
+            td { (quota.refused) }
+        }
+    }
+}
+
 fn limit(limit: &LimitView) -> Markup {
     let spec = &limit.spec;
     let wait = Duration::from_millis(limit.wait_ms);
@@ -231,26 +301,32 @@ pub(super) async fn act(
     Path(action): Path<String>,
     body: Bytes,
 ) -> Response {
-    let fields: HashMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
-    let field = |name: &str| fields.get(name).cloned().unwrap_or_default();
-    let (name, tenant) = (field("name"), field("tenant"));
-    if !caller.sees(&tenant) {
-        return said(&Problem::not_found(format!("schedule {name:?}")));
+    match carry_out(&app, caller, &action, &Fields::read(&body)).await {
+        Ok(()) => see_other("/lines"),
+        Err(problem) => said(&problem),
     }
-    let schedules = Schedules(app.pipeline().clone());
-    let by = Some(match caller.key {
-        Some(key) => format!("key {key}"),
-        None => "console".to_owned(),
-    });
-    let done = match action.as_str() {
-        "pause" => schedules.pause(&tenant, &name, by).await.map(|_| "/lines".to_owned()),
-        "resume" => schedules.resume(&tenant, &name, by).await.map(|_| "/lines".to_owned()),
+}
+
+async fn carry_out(
+    app: &App,
+    caller: Caller,
+    action: &str,
+    fields: &Fields,
+) -> Result<(), Problem> {
+    let (name, tenant) = (fields.text("name").unwrap_or_default(), fields.text("tenant"));
+    if !caller.sees(tenant.unwrap_or_default()) {
+        return Err(Problem::not_found(format!("schedule {name:?}")));
+    }
+    let (state, named) = (State(app.clone()), Named(Name(name.to_owned())));
+    // A caller of one tenant may not name any.
+    let tenant = tenant.filter(|_| caller.tenant.is_none());
+    let ask = Maybe(fields.body(&[]).with_some("tenant", tenant).read()?);
+    match action {
+        "pause" => drop(schedules::pause(state, caller, named, ask).await?),
+        "resume" => drop(schedules::resume(state, caller, named, ask).await?),
         // The job is there with the next round of the outbox; its page says so until then.
-        "fire" => schedules.fire(&tenant, &name, None, by).await.map(|_| "/lines".to_owned()),
-        other => return said(&Problem::not_found(format!("action {other:?}"))),
-    };
-    match done {
-        Ok(page) => see_other(&page),
-        Err(e) => said(&e.into()),
+        "fire" => drop(schedules::fire(state, caller, named, HeaderMap::new(), ask).await?),
+        other => return Err(Problem::not_found(format!("action {other:?}"))),
     }
+    Ok(())
 }

@@ -100,7 +100,7 @@ pub(super) async fn read(
     'pages: loop {
         let heads = store.heads(filter.clone(), ROWS + 1).await?;
         for head in heads.iter().take(ROWS) {
-            let job = view::of_head(head)?;
+            let job = view::listed(head);
             looked_at += 1;
             if filters.flow.is_empty() || job.flow == filters.flow {
                 jobs.push(named(job, &glance));

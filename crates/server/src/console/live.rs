@@ -11,7 +11,7 @@ use super::{
     tasks,
 };
 use crate::{
-    App, Caller, Problem,
+    ApiCode, App, Caller, Problem,
     extract::{Named, Params},
 };
 use axum::{
@@ -194,8 +194,12 @@ fn whole(one: &impl One) -> Parts {
 }
 
 fn watch(eyes: Eyes, subject: impl Subject + 'static) -> Response {
-    let Ok(permit) = eyes.console.streams.clone().try_acquire_owned() else {
-        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    let Some(permit) = eyes.console.stream(eyes.caller.tenant.as_deref()) else {
+        let detail = "this tenant has as many live pages open as one tenant may";
+        return Problem::new(StatusCode::TOO_MANY_REQUESTS, ApiCode::TooManyStreams, detail)
+            .fix("close some; the page itself can still be loaded")
+            .retry_after_s(PERIOD.as_secs())
+            .into_response();
     };
     let (sent, looks, silent) = (HashMap::new(), 0, 0);
     let subject = Box::new(subject);

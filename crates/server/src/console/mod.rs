@@ -16,6 +16,7 @@
 //! | [`tasks`], [`task`] | tasks with the budgets of their tenants, one task with its attempts |
 //! | [`lines`] | schedules, gates, rate limits |
 //! | [`places`] | workers, flows |
+//! | [`audit`] | administrative acts |
 //!
 //! **Invariants.** Whatever a job says is hostile: it reaches a page only through the escaping of `maud`, and is
 //! cut to a named length first. No page reads without a bound. A button is a form that works without a script,
@@ -23,6 +24,8 @@
 
 mod actions;
 mod agents;
+mod api;
+mod audit;
 mod axis;
 mod cache;
 mod guard;
@@ -41,9 +44,12 @@ mod tasks;
 mod text;
 mod turn;
 
+pub(crate) use guard::{caller, cookie};
+
 use crate::App;
 use axum::{
     Extension,
+    extract::DefaultBodyLimit,
     middleware::map_response,
     routing::{get, post},
 };
@@ -76,11 +82,15 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .route("/console/live/tasks/{id}", get(live::one::<task::Shown>))
         .route("/lines", get(lines::page))
         .route("/lines/schedules/{action}", post(lines::act))
+        .route("/audit", get(audit::page))
         .route("/workers", get(places::workers))
         .route("/flows", get(places::flows))
         .route("/console/live/jobs", get(live::jobs))
         .route("/console/live/jobs/{id}", get(live::one::<job::Shown>))
-        .route("/console/sign-in", get(guard::sign_in_page).post(guard::sign_in))
+        .route("/console/sign-in", {
+            let small = DefaultBodyLimit::max(guard::SIGN_IN_BYTES_MAX);
+            get(guard::sign_in_page).post(guard::sign_in).layer(small)
+        })
         .route("/console/sign-out", post(guard::sign_out))
         .layer(Extension(Arc::new(cache::Console::default())))
         .layer(map_response(layout::harmless))

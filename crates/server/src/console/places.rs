@@ -36,7 +36,7 @@ pub(super) async fn workers(
             @if glance.sessions.is_empty() { div.empty { "Nobody is alive. " code { "tenure worker" } " starts one." } }
             @else { div.scroll { table {
                 thead { tr { th { "Name" } th { "Role" } th { "Heard" } th { "Lease" } th { "Holds" } } }
-                tbody { @for session in &glance.sessions { (self::session(session, now, caller.tenant.is_none())) } }
+                tbody { @for session in &glance.sessions { (self::session(session, now)) } }
             } } }
         }
         p.small.dim { "A session that is not heard for its lease is over: what it held is taken over by others." }
@@ -53,8 +53,8 @@ pub(super) async fn workers(
     .respond(StatusCode::OK)
 }
 
-/// What somebody holds is shown to those who see all tenants: a hold does not say whose it is.
-fn session(session: &Session, now: Timestamp, holds: bool) -> Markup {
+/// A session names only holds that the viewer may see: see [`crate::jobs::sessions::visible`].
+fn session(session: &Session, now: Timestamp) -> Markup {
     html! {
         tr {
             td { strong { (session.name) } div.small.dim.mono { (session.id) } }
@@ -63,7 +63,7 @@ fn session(session: &Session, now: Timestamp, holds: bool) -> Markup {
             td.nowrap { (span(session.lease)) span.dim { ", " (span(session.expires_at.since(now))) " left" } }
             td {
                 (session.holds.len())
-                @if holds && session.role == "worker" {
+                @if session.role == "worker" {
                     @for hold in session.holds.iter().take(HOLDS_MAX) { " " (job_link(hold.entity)) }
                     @if session.holds.len() > HOLDS_MAX { span.dim { " and " (session.holds.len() - HOLDS_MAX) " more" } }
                 }

@@ -1,7 +1,7 @@
 //! One task: why it is where it is, every attempt with its pod and its verdict, what its container wrote.
 
 use super::{
-    agents::presser,
+    api::{Fields, at_once, made},
     cache::Console,
     guard::{Presser, Viewer, said},
     layout::Place,
@@ -14,24 +14,23 @@ use super::{
 use crate::{
     App, Caller, Problem,
     extract::{Named, Params},
-    tasks::{TaskName, desk},
+    jobs::body::Maybe,
+    tasks::{TaskName, asks, desk},
 };
 use axum::{
     Extension,
     body::Bytes,
     extract::{Path, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::Response,
 };
 use maud::{Markup, html};
 use serde::Deserialize;
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 use tenure_kernel::{ids::EntityId, time::Timestamp};
 use tenure_pods::{
-    pod::ForceAsk,
     task::{
-        decide::RetryNow,
-        model::{CancelAsk, Ended},
+        model::Ended,
         table::{CANCELED, FAILED, QUEUED, RETRYING, RUNNING},
     },
     verdict::Cause,
@@ -166,7 +165,11 @@ pub(super) async fn page(
     asked: Result<Params<Asked>, Problem>,
 ) -> Response {
     let id = match id {
-        Ok(Named(TaskName(id))) => id,
+        Ok(Named(name)) => name.of(&app, &caller).await,
+        Err(problem) => Err(problem),
+    };
+    let id = match id {
+        Ok(id) => id,
         Err(problem) => return said(&problem),
     };
     let shown = match Shown::read(&app, &console, &caller, id).await {
@@ -426,41 +429,35 @@ pub(super) async fn act(
     let Ok(id) = id.parse::<EntityId>() else {
         return said(&Problem::not_found(format!("task {id:?}")));
     };
-    let fields: HashMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
-    let done = carry_out(&app, &caller, id, &action, &fields).await;
-    let to = done.map(|to| format!("/tasks/{to}?did={action}"));
+    let done = carry_out(&app, &caller, id, &action, &Fields::read(&body)).await;
+    let to = done.map(|answer| format!("/tasks/{}?did={action}", made(&answer).unwrap_or(id)));
     pressed(&caller, to, Shown::read(&app, &console, &caller, id)).await
 }
 
-/// Where to go from there.
 async fn carry_out(
     app: &App,
     caller: &Caller,
     id: EntityId,
     action: &str,
-    fields: &HashMap<String, String>,
-) -> Result<EntityId, Problem> {
-    let (desk, tenant, by) = (desk(app)?, caller.tenant.as_deref(), presser(caller));
-    let text = |name: &str| fields.get(name).map(|v| v.trim()).filter(|v| !v.is_empty());
+    fields: &Fields,
+) -> Result<Response, Problem> {
+    let (state, caller, named) = (State(app.clone()), caller.clone(), Named(TaskName::of_id(id)));
+    let why = || fields.body(&["why"]);
     match action {
-        "cancel" => {
-            let ask = CancelAsk { by, why: text("why").map(str::to_owned) };
-            desk.cancel(tenant, id, ask).await?;
-        }
+        "cancel" => asks::cancel(state, caller, named, Maybe(why().read()?)).await,
         "retry" => {
-            let fenced = text("fenced") == Some("true");
-            desk.retry_now(tenant, id, RetryNow { by, fenced }).await?;
+            let retry = fields.body(&[]).with("fenced", fields.is_ticked("fenced"));
+            asks::retry(state, caller, named, Maybe(retry.read()?)).await
         }
         "force-delete" => {
-            let attempt = text("attempt").map(|n| {
-                n.parse().map_err(|_| Problem::bad_field("attempt", "the attempt is no number"))
-            });
-            let ask = ForceAsk { by, why: text("why").unwrap_or_default().to_owned() };
-            desk.force_delete(tenant, id, attempt.transpose()?, ask).await?;
+            let ask = why().with_some("attempt", fields.number("attempt")?);
+            asks::force_delete(state, caller, named, Maybe(ask.read()?)).await
         }
-        "replay" => return Ok(desk.replay(tenant, id, None, by.as_deref()).await?.task),
-        "discard" => drop(desk.discard(tenant, id, None, by.as_deref()).await?),
-        other => return Err(Problem::not_found(format!("action {other:?}"))),
+        "replay" => {
+            let (headers, replay) = (HeaderMap::new(), Maybe(fields.body(&[]).read()?));
+            asks::replay(state, caller, named, at_once(), headers, replay).await
+        }
+        "discard" => asks::discard(state, caller, named, Maybe(why().read()?)).await,
+        other => Err(Problem::not_found(format!("action {other:?}"))),
     }
-    Ok(id)
 }

@@ -1,14 +1,21 @@
 //! Tasks, the newest first, and what the retries of their tenants may cost.
 
 use super::{
-    agents::presser,
+    api::Fields,
     cache::{COUNTED_MAX, Console, Glance},
     guard::{Presser, Viewer, said, see_other},
     layout::{Page, Place, workers},
     task::{cause, task_link},
     text::{age, excerpt, for_a_page, pill},
 };
-use crate::{App, Caller, Problem, extract::Params, keys::Scope, paging::newest, tasks::desk};
+use crate::{
+    App, Caller, Problem,
+    extract::{Named, Params},
+    jobs::{body::Json, catalogue::Name},
+    keys::Scope,
+    paging::newest,
+    tasks::{budgets, desk},
+};
 use axum::{
     Extension,
     body::Bytes,
@@ -18,10 +25,9 @@ use axum::{
 };
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 use tenure_kernel::{ids::EntityId, store::HeadFilter, time::Timestamp};
 use tenure_pods::{
-    budget::BudgetTerms,
     desk::{BudgetView, letters},
     task::{Task, TaskState},
     verdict::Cause,
@@ -296,36 +302,18 @@ pub(super) async fn set_budget(
     Path(tenant): Path<String>,
     body: Bytes,
 ) -> Response {
-    let fields: HashMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
-    match budget(&app, &caller, &tenant, &fields).await {
+    match budget(&app, caller, tenant, &Fields::read(&body)).await {
         Ok(()) => see_other("/tasks"),
         Err(problem) => said(&problem),
     }
 }
 
-async fn budget(
-    app: &App,
-    caller: &Caller,
-    tenant: &str,
-    fields: &HashMap<String, String>,
-) -> Result<(), Problem> {
-    caller.need(Scope::Admin)?;
-    if caller.tenant.is_some() {
-        return Err(Problem::not_found("budget that this key may set"));
-    }
-    let now = desk(app)?.budget(tenant).await?;
-    let number = |name: &'static str, otherwise: u32| match fields.get(name).map(|v| v.trim()) {
-        None | Some("") => Ok(otherwise),
-        Some(text) => text
-            .parse()
-            .map_err(|_| Problem::bad_field(name, format!("{name} = {text:?} is no number"))),
-    };
-    let terms = BudgetTerms {
-        per_minute: number("per_minute", now.per_minute)?,
-        burst: number("burst", now.burst)?,
-        in_flight: number("in_flight", now.in_flight_max)?,
-    };
-    let by = presser(caller).unwrap_or_default();
-    desk(app)?.set_budget(tenant, terms, by).await?;
-    Ok(())
+async fn budget(app: &App, caller: Caller, tenant: String, fields: &Fields) -> Result<(), Problem> {
+    let terms = fields
+        .body(&[])
+        .with_some("per_minute", fields.number("per_minute")?)
+        .with_some("burst", fields.number("burst")?)
+        .with_some("in_flight", fields.number("in_flight")?);
+    let (state, named) = (State(app.clone()), Named(Name(tenant)));
+    budgets::set(state, caller, named, Json(terms.read()?)).await.map(drop)
 }

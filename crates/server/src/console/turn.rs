@@ -1,7 +1,8 @@
 //! One turn: why it is where it is, what it waits for, what the model said, which tools it called, which rules fired.
 
 use super::{
-    agents::{agent_path, item_row, presser},
+    agents::{agent_path, item_row},
+    api::Fields,
     cache::Console,
     guard::{Presser, Viewer, said},
     layout::Place,
@@ -13,27 +14,28 @@ use super::{
 };
 use crate::{
     App, Caller, Problem,
+    agents::{asks, inbox},
     extract::{Named, Params},
+    jobs::body::{JobAnd, Json, Maybe},
 };
 use axum::{
     Extension,
     body::Bytes,
     extract::{Path, State},
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::Response,
 };
 use maud::{Markup, html};
 use serde::Deserialize;
 use serde_json::Value;
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 use tenure_agents::{
-    desk::{Desk, letters::Requeue},
+    desk::Desk,
     turn::model::TurnEnd,
     view::{
         self, CallView, Item, ItemStatus, StepView, TimelineEntry, TurnDetail, TurnView,
         inbox::items,
     },
-    words::{EndStatus, ForceFinish, ResumeNow, Stop, ToolResult},
 };
 use tenure_kernel::{ids::EntityId, time::Timestamp};
 
@@ -407,9 +409,8 @@ pub(super) async fn act(
         return said(&Problem::not_found(format!("turn {id:?}")));
     };
     let item = which.map(|Params(w)| w.item).unwrap_or_default();
-    let fields: HashMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
-    let done = carry_out(&app, &caller, id, &action, &item, &fields).await;
-    let to = done.map(|()| format!("/turns/{id}?did={action}"));
+    let done = carry_out(&app, &caller, id, &action, item, &Fields::read(&body)).await;
+    let to = done.map(|_| format!("/turns/{id}?did={action}"));
     pressed(&caller, to, Shown::read(&app, &console, &caller, id)).await
 }
 
@@ -418,47 +419,31 @@ async fn carry_out(
     caller: &Caller,
     id: EntityId,
     action: &str,
-    item: &str,
-    fields: &HashMap<String, String>,
-) -> Result<(), Problem> {
-    let (desk, tenant, by) = (desk(app)?, caller.tenant.as_deref(), presser(caller));
-    let text = |name: &str| fields.get(name).map(|v| v.trim()).filter(|v| !v.is_empty());
-    let json = |name: &'static str| match text(name) {
-        None => Ok(Value::Null),
-        Some(text) => serde_json::from_str(text)
-            .map_err(|e| Problem::bad_field(name, format!("the {name} is not JSON: {e}"))),
-    };
+    item: String,
+    fields: &Fields,
+) -> Result<Response, Problem> {
+    let (state, caller, named) = (State(app.clone()), caller.clone(), Named(id));
     match action {
-        "stop" => {
-            let said = Stop { turn_epoch: None, why: text("why").map(str::to_owned), by };
-            desk.stop(tenant, id, said).await?;
-        }
-        "resume" => {
-            let said = ResumeNow { by, ..ResumeNow::default() };
-            desk.resume_now(tenant, id, said).await?;
-        }
+        "stop" => asks::stop(state, caller, named, Maybe(fields.body(&["why"]).read()?)).await,
+        "resume" => asks::resume(state, caller, named, Maybe(fields.body(&["why"]).read()?)).await,
         "finish" => {
-            let status = match text("status") {
-                Some("success") => EndStatus::Success,
-                Some("partial") => EndStatus::Partial,
-                _ => EndStatus::Failed,
-            };
-            let said = ForceFinish { status, deliverable: json("deliverable")?, why: None, by };
-            desk.force_finish(tenant, id, said).await?;
+            let deliverable = fields.json("deliverable")?;
+            let finish = fields.body(&["status"]).with_some("deliverable", deliverable);
+            asks::force_finish(state, caller, named, Json(finish.read()?)).await
         }
         "result" => {
-            let wait = text("wait").map(str::to_owned);
-            let said = ToolResult { wait, result: json("result")?, by, ..ToolResult::default() };
-            desk.result(tenant, id, said, None).await?;
+            let result = fields.body(&["wait"]).with_some("result", fields.json("result")?);
+            let headers = HeaderMap::new();
+            asks::result(state, caller, named, headers, Json(result.read()?)).await
         }
         "requeue" => {
-            let how = Requeue { wait: text("wait").map(str::to_owned), by };
-            desk.requeue(tenant, id, item, how).await?;
+            let deal = Maybe(fields.body(&["wait"]).read()?);
+            inbox::requeue(state, caller, JobAnd(id, item), deal).await
         }
         "skip" => {
-            desk.skip(tenant, id, item, by).await?;
+            let deal = Maybe(fields.body(&[]).read()?);
+            inbox::skip(state, caller, JobAnd(id, item), deal).await
         }
-        other => return Err(Problem::not_found(format!("action {other:?}"))),
+        other => Err(Problem::not_found(format!("action {other:?}"))),
     }
-    Ok(())
 }

@@ -5,11 +5,14 @@ use super::{
     body::{Foreign, JobAnd, Json, Maybe, required},
     documents::{AskedDocument, SignalledDocument},
     find::who,
+    submit::idempotency_key,
 };
-use crate::{App, Caller, Problem, extract::Named, keys::Scope, problem::ProblemDocument};
+use crate::{
+    App, Caller, Problem, extract::Named, keys::Scope, problem::ProblemDocument, webhooks::Webhook,
+};
 use axum::{
     extract::State,
-    http::StatusCode,
+    http::{HeaderMap, StatusCode},
     response::{IntoResponse, Response},
 };
 use serde::Deserialize;
@@ -18,7 +21,7 @@ use tenure_jobs::{
     ask::{self, AskAnswer, AskError, ResolveAnswer, ResolveAsk, SignalAnswer, SignalAsk},
     decide::AskMail,
 };
-use tenure_kernel::ids::EntityId;
+use tenure_kernel::{ids::EntityId, stream::Hash};
 use tenure_steps::{
     canonical::present,
     events::{StepId, Verdict, WaitOutcome},
@@ -28,7 +31,7 @@ use utoipa::ToSchema;
 /// A signal.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Signal {
+pub(crate) struct Signal {
     /// The correlation key of the wait.
     #[schema(required)]
     pub(super) key: Option<String>,
@@ -43,7 +46,7 @@ pub(super) struct Signal {
 /// A person's yes or no.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Decision {
+pub(crate) struct Decision {
     /// The key of the question.
     #[schema(required)]
     key: Option<String>,
@@ -57,7 +60,7 @@ pub(super) struct Decision {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = JobAsk)]
-pub(super) struct Ask {
+pub(crate) struct Ask {
     /// Why, for people.
     why: Option<String>,
     /// Who asks, for people.
@@ -67,7 +70,7 @@ pub(super) struct Ask {
 /// What became of an effect that nobody knows about.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Resolve {
+pub(crate) struct Resolve {
     /// Which step.
     #[schema(required)]
     step: Option<String>,
@@ -81,6 +84,9 @@ pub(super) struct Resolve {
     note: Option<String>,
     /// Who says so, for people.
     by: Option<String>,
+    /// Takes the place of what a person has said about the step before: of a job in attention, as long as no step has used it;
+    /// of one that is over, for its retry and its forks.
+    correct: bool,
 }
 
 /// Sends one, and says what became of it.
@@ -90,62 +96,121 @@ pub(super) async fn send(
     id: EntityId,
     ask: SignalAsk,
 ) -> Result<Response, Problem> {
+    deliver(app, caller, id, ask, None).await
+}
+
+/// The same; under the id of a delivery, if there is one.
+async fn deliver(
+    app: &App,
+    caller: &Caller,
+    id: EntityId,
+    ask: SignalAsk,
+    delivery: Option<Hash>,
+) -> Result<Response, Problem> {
     caller.need(Scope::Write)?;
+    // A yes or no lets work end, which makes room.
+    if ask.outcome == WaitOutcome::Signalled {
+        app.admit_bytes(caller, ask.payload.to_string().len()).await?;
+    }
     let key = ask.key.clone();
-    let answer = ask::signal(app.pipeline(), id, caller.tenant.as_deref(), ask).await?;
+    let (pipeline, tenant) = (app.pipeline(), caller.tenant.as_deref());
+    let answer = match delivery {
+        Some(delivery) => ask::signal_once(pipeline, id, tenant, ask, delivery).await?,
+        None => ask::signal(pipeline, id, tenant, ask).await?,
+    };
     let status = match answer {
         SignalAnswer::Completed | SignalAnswer::Duplicate => StatusCode::OK,
-        SignalAnswer::Kept => StatusCode::ACCEPTED,
+        SignalAnswer::Kept | SignalAnswer::Unread => StatusCode::ACCEPTED,
     };
     let body = json!({ "job": id, "key": key, "outcome": answer });
     Ok((status, axum::Json(body)).into_response())
 }
 
-/// Completes a wait, or is kept for one that is not open yet. The same key again changes nothing.
+/// Completes a wait, or is kept for one that is not open yet. The same key again changes nothing, unless the signal has an
+/// `Idempotency-Key`: then it completes the oldest open wait of the name, once.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/signal", tag = "jobs", request_body = Signal,
-    params(("id" = String, Path, description = "The job.")),
+    params(
+        ("id" = String, Path, description = "The job."),
+        ("Idempotency-Key" = Option<String>, Header, description = "The id of this signal. A flow that waits for one name in a loop is sent each signal under an id of its own.")
+    ),
     responses(
-        (status = 200, description = "Completes an open wait, or was there before.", body = SignalledDocument),
-        (status = 202, description = "Kept for a wait that is not open yet.", body = SignalledDocument),
+        (status = 200, description = "It completed an open wait, or was there before.", body = SignalledDocument),
+        (status = 202, description = "Kept for a wait that is not open yet; or not read yet (`unread`).", body = SignalledDocument),
         (status = 404, body = ProblemDocument),
-        (status = 409, description = "Nobody waits for the key (`open_keys`), or the job is over.", body = ProblemDocument),
+        (status = 409, description = "Nobody waits for the key (`open_keys`), the wait ended before the signal was read (`too_late`), or the job is over.", body = ProblemDocument),
         (status = 413, body = ProblemDocument), (status = 422, body = ProblemDocument),
     )
 )]
-pub(super) async fn signal(
+pub(crate) async fn signal(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<EntityId>,
+    headers: HeaderMap,
     Json(signal): Json<Signal>,
 ) -> Result<Response, Problem> {
     let Signal { key, payload, early, by } = signal;
     let (key, by) = (required("key", key)?, Some(who(&caller, by)));
+    let delivery = idempotency_key(&headers, None)?;
+    let delivery = delivery.map(|d| Hash::of(format!("signal\0{key}\0{d}").as_bytes()));
     let ask = SignalAsk { key, outcome: WaitOutcome::Signalled, payload, by, early };
-    send(&app, &caller, id, ask).await
+    deliver(&app, &caller, id, ask, delivery).await
 }
 
-/// A signal whose whole body is its payload: JSON as it is, other text as a string.
+/// A signal whose whole body is its payload: JSON as it is, other text as a string. Where the job's tenant has a secret for
+/// webhooks (`webhooks.secrets`), it has to be signed, and needs no API key.
 #[utoipa::path(
     post, path = "/v1/webhooks/{id}/{key}", tag = "jobs", request_body = Value,
     params(
         ("id" = String, Path, description = "The job."),
-        ("key" = String, Path, description = "The correlation key.")
+        ("key" = String, Path, description = "The correlation key."),
+        ("Tenure-Signature" = Option<String>, Header, description = "`t=SECONDS,v1=HEX`: see docs/security.md.")
     ),
     responses(
         (status = 200, body = SignalledDocument), (status = 202, body = SignalledDocument),
+        (status = 401, description = "No key, or a signature that does not fit.", body = ProblemDocument),
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
-pub(super) async fn webhook(
+pub(crate) async fn webhook(
     State(app): State<App>,
-    caller: Caller,
     JobAnd(id, key): JobAnd,
-    Foreign(payload): Foreign,
+    foreign: Foreign,
 ) -> Result<Response, Problem> {
+    let (caller, delivery) = sender(&app, id, &key, &foreign).await?;
+    let payload = foreign.payload;
     let by = Some(who(&caller, Some("webhook".into())));
     let ask = SignalAsk { key, outcome: WaitOutcome::Signalled, payload, by, early: false };
-    send(&app, &caller, id, ask).await
+    deliver(&app, &caller, id, ask, delivery).await
+}
+
+/// Who sends a webhook: whoever signed it for the job's tenant, or a caller with a key where nothing has to be signed. What is
+/// signed has an id, under which it counts once.
+async fn sender(
+    app: &App,
+    job: EntityId,
+    key: &str,
+    foreign: &Foreign,
+) -> Result<(Caller, Option<Hash>), Problem> {
+    let secrets = &app.options().webhooks;
+    let signature = foreign.signature.as_deref();
+    let store = app.pipeline().store();
+    let head = store.head(job).await?;
+    let tenant = head.map(|head| head.tenant).filter(|tenant| secrets.protect(tenant));
+    match (&tenant, &foreign.caller) {
+        // As without a signature: nobody would look at it.
+        (None, Ok(caller)) => Ok((caller.clone(), None)),
+        // What a key does not see is not there.
+        (Some(tenant), Ok(caller)) if caller.key.is_some() && !caller.sees(tenant) => {
+            Ok((caller.clone(), None))
+        }
+        (tenant, _) => {
+            let webhook = Webhook { job, key, body: &foreign.bytes, signature };
+            let delivery = secrets.check(tenant.as_deref(), &webhook, store.now().await?)?;
+            let (tenant, scopes) = (tenant.clone(), vec![Scope::Write]);
+            Ok((Caller { tenant, scopes, key: None, expires_at: None }, Some(delivery)))
+        }
+    }
 }
 
 async fn decide(
@@ -170,7 +235,7 @@ async fn decide(
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
-pub(super) async fn approve(
+pub(crate) async fn approve(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<EntityId>,
@@ -188,7 +253,7 @@ pub(super) async fn approve(
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
-pub(super) async fn reject(
+pub(crate) async fn reject(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<EntityId>,
@@ -220,7 +285,7 @@ fn asked(id: EntityId, answer: Result<AskAnswer, AskError>) -> Result<Response, 
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
-pub(super) async fn cancel(
+pub(crate) async fn cancel(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<EntityId>,
@@ -240,7 +305,7 @@ pub(super) async fn cancel(
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
-pub(super) async fn pause(
+pub(crate) async fn pause(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<EntityId>,
@@ -260,7 +325,7 @@ pub(super) async fn pause(
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
-pub(super) async fn resume(
+pub(crate) async fn resume(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<EntityId>,
@@ -280,7 +345,7 @@ pub(super) async fn resume(
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
-pub(super) async fn discard(
+pub(crate) async fn discard(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<EntityId>,
@@ -309,7 +374,8 @@ pub(super) fn verdict(word: &str, result: Option<Value>) -> Result<(Verdict, Val
     }
 }
 
-/// Says what became of an effect that nobody knows about; the job goes on from it.
+/// Says what became of an effect that nobody knows about; the job goes on from it. With `correct`, takes back what a person has
+/// said about it.
 #[utoipa::path(
     post, path = "/v1/jobs/{id}/resolve", tag = "jobs", request_body = Resolve,
     params(("id" = String, Path, description = "The job.")),
@@ -317,11 +383,11 @@ pub(super) fn verdict(word: &str, result: Option<Value>) -> Result<(Verdict, Val
         (status = 202, description = "Durable; the job follows.", body = AskedDocument),
         (status = 200, description = "Said before, or kept beside the history of a job that is over.", body = AskedDocument),
         (status = 404, body = ProblemDocument),
-        (status = 409, description = "Nothing about this step is unknown.", body = ProblemDocument),
-        (status = 422, body = ProblemDocument),
+        (status = 409, description = "Nothing about this step is unknown; or it cannot be corrected (`correct`).", body = ProblemDocument),
+        (status = 422, description = "The result does not fit the output schema of the tool (`violations`).", body = ProblemDocument),
     )
 )]
-pub(super) async fn resolve(
+pub(crate) async fn resolve(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<EntityId>,
@@ -331,10 +397,11 @@ pub(super) async fn resolve(
     let step = StepId(required("step", said.step)?);
     let (verdict, result) = verdict(&required("verdict", said.verdict)?, said.result)?;
     let by = Some(who(&caller, said.by));
-    let ask = ResolveAsk { step: step.clone(), verdict, result, by, note: said.note };
+    let (note, correct) = (said.note, said.correct);
+    let ask = ResolveAsk { step: step.clone(), verdict, result, by, note, correct };
     let answer = ask::resolve(app.pipeline(), id, caller.tenant.as_deref(), ask).await?;
     let status = match answer {
-        ResolveAnswer::Accepted => StatusCode::ACCEPTED,
+        ResolveAnswer::Accepted | ResolveAnswer::Corrected => StatusCode::ACCEPTED,
         ResolveAnswer::Duplicate | ResolveAnswer::RecordedAfterTheEnd => StatusCode::OK,
     };
     let body = json!({ "job": id, "step": step, "outcome": answer });

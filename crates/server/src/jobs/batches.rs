@@ -1,7 +1,18 @@
 //! Submissions that are collected: `batch` and `debounce` of `POST /v1/jobs`, and what became of them.
 
-use super::{documents::BatchDocument, find, submit};
-use crate::{App, Caller, Problem, extract::Named, keys::Scope, problem::ProblemDocument};
+use super::{
+    documents::{BatchDocument, BatchPageDocument},
+    find,
+    owned::listed,
+    submit,
+};
+use crate::{
+    App, Caller, Problem,
+    extract::{Named, Params},
+    keys::Scope,
+    paging,
+    problem::ProblemDocument,
+};
 use axum::{
     extract::State,
     http::{StatusCode, header},
@@ -12,14 +23,14 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tenure_jobs::{
     shared::batch::{
-        Mode,
+        Batch, Mode,
         desk::{self, BatchError, BatchView, Batches, is_too_large},
         model::{Item, Wanted},
     },
     submit::Submission,
 };
-use tenure_kernel::ids::EntityId;
-use utoipa::ToSchema;
+use tenure_kernel::{ids::EntityId, store::HeadFilter};
+use utoipa::{IntoParams, ToSchema};
 
 /// Collected until enough are there: one job gets all of them, as `{"items": […]}`.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
@@ -103,6 +114,11 @@ pub(super) async fn collect(
         return Err(Problem::bad_field("wait", "which job it becomes is not known yet")
             .fix("leave wait out, and look at GET /v1/batches/{id}"));
     }
+    if !submission.terms.labels.is_empty() {
+        let detail =
+            "what is collected becomes a job together with others, which may have other labels";
+        return Err(Problem::bad_field("labels", detail).fix("leave labels out"));
+    }
     let submitter = super::desk(app)?.submitter();
     let (must_end_in, takeovers_max) = submitter.defaults();
     let must_end_in = submission.must_end_in.unwrap_or(must_end_in);
@@ -131,6 +147,56 @@ pub(super) async fn collect(
     let status = if added.existed { StatusCode::OK } else { StatusCode::ACCEPTED };
     let location = [(header::LOCATION, format!("/v1/batches/{}", added.batch))];
     Ok((status, location, axum::Json(added)).into_response())
+}
+
+/// Which batches.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(super) struct Which {
+    /// Only of this flow.
+    flow: Option<String>,
+    /// Only of this tenant, for callers whose key has none.
+    tenant: Option<String>,
+    /// Only batches before this one: `next` of the page before.
+    before: Option<String>,
+    /// How many, 1 to 200; 50 without it.
+    #[param(minimum = 1, maximum = 200)]
+    limit: Option<usize>,
+}
+
+/// A page.
+#[derive(Serialize)]
+pub(super) struct Page {
+    batches: Vec<BatchView>,
+    next: Option<EntityId>,
+}
+
+/// Batches, the newest first. A page may be short and not be the last: go on while there is `next`.
+#[utoipa::path(
+    get, path = "/v1/batches", tag = "jobs", params(Which),
+    responses((status = 200, body = BatchPageDocument), (status = 400, body = ProblemDocument))
+)]
+pub(super) async fn list(
+    State(app): State<App>,
+    caller: Caller,
+    Params(which): Params<Which>,
+) -> Result<axum::Json<Page>, Problem> {
+    caller.need(Scope::Read)?;
+    let limit = paging::limit(which.limit)?;
+    let filter = HeadFilter {
+        tenant: listed(&caller, which.tenant)?,
+        before: paging::cursor(which.before.as_deref())?,
+        ..HeadFilter::default()
+    };
+    let flow = which.flow;
+    let (heads, next) = paging::newest::<Batch>(&app, filter, limit, |state| {
+        flow.as_ref().is_none_or(|flow| state.flow == *flow)
+    })
+    .await?;
+    // One that cannot be read does not hide the others.
+    let batches = heads.iter().filter_map(|(head, _)| desk::view(head).ok()).collect();
+    Ok(axum::Json(Page { batches, next }))
 }
 
 /// What became of a batch: what is open, and the last jobs.

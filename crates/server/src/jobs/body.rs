@@ -3,11 +3,13 @@
 //! and whatever a web page could send unasked is refused when it comes from another page.
 
 use crate::{
-    App, Problem,
+    App, Caller, Problem,
     extract::{self, Body},
     problem::ApiCode,
+    webhooks::SIGNATURE,
 };
 use axum::{
+    body::Bytes,
     extract::{FromRequest, FromRequestParts, Path, Request},
     http::{HeaderMap, StatusCode, header, request::Parts},
 };
@@ -37,10 +39,10 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for Maybe<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        if request.headers().contains_key(header::CONTENT_TYPE) {
-            return Json::from_request(request, app).await.map(|Json(value)| Maybe(value));
+        match request.headers().contains_key(header::CONTENT_TYPE) {
+            true => extract::need_json(request.headers())?,
+            false => from_this_site(request.headers())?,
         }
-        from_this_site(request.headers())?;
         let bytes = extract::raw(request, app).await.map_err(|p| with_limit(p, app))?;
         match bytes.is_empty() {
             true => Ok(Maybe(T::default())),
@@ -50,27 +52,50 @@ impl<T: DeserializeOwned + Default> FromRequest<App> for Maybe<T> {
 }
 
 /// Whatever somebody else's program sends: JSON as it is, other text as a string, nothing as `null`.
-pub(crate) struct Foreign(pub Value);
+pub(crate) struct Foreign {
+    /// What it means.
+    pub(crate) payload: Value,
+    /// As it came.
+    pub(crate) bytes: Bytes,
+    /// The header with which its sender proves that it is from them.
+    pub(crate) signature: Option<String>,
+    /// Who sends it, by their key.
+    pub(crate) caller: Result<Caller, Problem>,
+}
 
 impl FromRequest<App> for Foreign {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
         from_this_site(request.headers())?;
+        let (mut parts, body) = request.into_parts();
+        let caller = Caller::from_request_parts(&mut parts, app).await;
+        let request = Request::from_parts(parts, body);
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok());
         let json = kind.is_some_and(|k| k.to_ascii_lowercase().contains("json"));
+        let signature = request.headers().get(SIGNATURE).and_then(|v| v.to_str().ok());
+        let signature = signature.map(str::to_owned);
+        // The body of somebody unknown is read only if it may be signed.
+        if signature.is_none() || !app.options().webhooks.any() {
+            caller.as_ref().map_err(Problem::clone)?;
+        }
         let bytes = extract::raw(request, app).await.map_err(|p| with_limit(p, app))?;
-        if bytes.is_empty() {
-            return Ok(Foreign(Value::Null));
-        }
-        if json {
-            return extract::parse(&bytes).map(Foreign);
-        }
-        match std::str::from_utf8(&bytes) {
-            Ok(text) => Ok(Foreign(Value::String(text.to_owned()))),
-            Err(e) => Err(Problem::bad_field("body", format!("the body is not text: {e}"))
-                .fix("send JSON or UTF-8 text")),
-        }
+        let payload = match bytes.is_empty() {
+            true => Value::Null,
+            false => meaning(&bytes, json)?,
+        };
+        Ok(Foreign { payload, bytes, signature, caller })
+    }
+}
+
+fn meaning(bytes: &[u8], json: bool) -> Result<Value, Problem> {
+    if json {
+        return extract::parse(bytes);
+    }
+    match std::str::from_utf8(bytes) {
+        Ok(text) => Ok(Value::String(text.to_owned())),
+        Err(e) => Err(Problem::bad_field("body", format!("the body is not text: {e}"))
+            .fix("send JSON or UTF-8 text")),
     }
 }
 

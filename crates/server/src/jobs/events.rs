@@ -41,6 +41,7 @@ pub(crate) struct Stretch {
     /// From this version on; 1 without it.
     from: Option<u64>,
     /// How many, 1 to 1000; 200 without it. A live stream has no limit.
+    #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 

@@ -6,7 +6,7 @@ use super::{
     documents::{GateDocument, GateSetDocument, GatesDocument},
     find::who,
     owned::{Listing, Whose, listed, operators},
-    submit::tenant,
+    submit::{new_tenant, tenant},
 };
 use crate::{
     App, Caller, Problem,
@@ -25,7 +25,7 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields, default)]
 pub(super) struct NewGate {
     /// Jobs at once, 1 to 150. A smaller limit takes nothing away; grants wait until enough have ended.
-    #[schema(required)]
+    #[schema(required, minimum = 1, maximum = 150)]
     limit: Option<u32>,
     /// Whose gate; only for callers whose key has no tenant.
     tenant: Option<String>,
@@ -65,7 +65,7 @@ pub(super) async fn set(
     Json(new): Json<NewGate>,
 ) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Write)?;
-    let tenant = tenant(&caller, new.tenant)?;
+    let tenant = new_tenant(&caller, new.tenant)?;
     let limit = required("limit", new.limit)?;
     let by_operator = caller.tenant.is_none();
     gates(&app).set(&tenant, &name, limit, &who(&caller, new.by), by_operator).await?;

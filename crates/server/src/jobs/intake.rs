@@ -15,9 +15,11 @@ use tenure_jobs::{
     terms::{GateWish, START_IN_MS_MAX},
 };
 use tenure_kernel::{
+    depth::{self, BadJson},
     error::StoreError,
     ids::EntityId,
     limits::{NAME_BYTES_MAX, clip},
+    tenant::{FORM, is_name},
 };
 
 /// What an application asked for.
@@ -77,11 +79,11 @@ pub async fn take_in(app: &App, id: EntityId, wish: &Wish) -> Result<Taken, Stor
 
 /// What can be kept of a wish, whatever it says.
 fn bare(wish: &Wish) -> Submission {
-    let input = wish.input.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let input = wish.input.as_deref().and_then(|text| depth::read_input(text.as_bytes()).ok());
     let options = wish.options.as_deref();
-    let asked: Option<Value> = options.and_then(|text| serde_json::from_str(text).ok());
+    let asked: Option<Value> = options.and_then(|text| depth::read_input(text.as_bytes()).ok());
     let asked = asked.and_then(|o| o["tenant"].as_str().map(str::to_owned));
-    let tenant = wish.bound.clone().or(asked.filter(|t| is_tenant(t)));
+    let tenant = wish.bound.clone().or(asked.filter(|t| is_name(t)));
     Submission {
         flow: clip(wish.flow.as_deref().unwrap_or(""), FLOW_BYTES_MAX).to_owned(),
         input: input.unwrap_or_default(),
@@ -93,10 +95,6 @@ fn bare(wish: &Wish) -> Submission {
 
 /// A flow and its version are the name of a queue.
 const FLOW_BYTES_MAX: usize = NAME_BYTES_MAX - 16;
-
-fn is_tenant(name: &str) -> bool {
-    !name.is_empty() && !name.contains('/') && name.len() <= NAME_BYTES_MAX
-}
 
 fn read(wish: &Wish) -> Result<Submission, Wrong> {
     let bad = |what: String| Wrong("bad_options", what);
@@ -116,11 +114,13 @@ fn read(wish: &Wish) -> Result<Submission, Wrong> {
         .as_deref()
         .ok_or_else(|| bad(format!("options: they have more than {OPTIONS_BYTES_MAX} bytes")))?;
     // As a map and not at once: a list would be taken for the fields in their order.
-    let unread = |e: serde_json::Error| {
+    let unread = |e: BadJson| {
         bad(format!("options: {e}; give an object with the fields of the documentation"))
     };
-    let options: serde_json::Map<String, Value> = serde_json::from_str(options).map_err(unread)?;
-    let options: Options = serde_json::from_value(Value::Object(options)).map_err(unread)?;
+    let options: serde_json::Map<String, Value> =
+        depth::read_input(options.as_bytes()).map_err(unread)?;
+    let options: Options =
+        serde_json::from_value(Value::Object(options)).map_err(|e| unread(e.into()))?;
     let tenant = match (&wish.bound, options.tenant) {
         (Some(mine), Some(other)) if *mine != other => {
             return Err(bad(format!(
@@ -128,8 +128,10 @@ fn read(wish: &Wish) -> Result<Submission, Wrong> {
             )));
         }
         (Some(mine), _) => mine.clone(),
-        (None, Some(other)) if !is_tenant(&other) => {
-            return Err(bad(format!("options.tenant = {other:?} is no name of a tenant")));
+        (None, Some(other)) if !is_name(&other) => {
+            return Err(bad(format!(
+                "options.tenant = {other:?} is no name of a tenant: give {FORM}"
+            )));
         }
         (None, wanted) => wanted.unwrap_or_else(|| TENANT.to_owned()),
     };
@@ -145,14 +147,14 @@ fn read(wish: &Wish) -> Result<Submission, Wrong> {
     let input = wish.input.as_deref().ok_or_else(|| {
         Wrong("payload_too_large", "the input is larger than server.payload_bytes_max".to_owned())
     })?;
-    let input = serde_json::from_str(input)
-        .map_err(|e| Wrong("bad_json", format!("the input can not be read: {e}")))?;
+    let input = depth::read_input(input.as_bytes())
+        .map_err(|e| Wrong("bad_json", format!("the input cannot be read: {e}")))?;
     let terms = Terms {
         start_in_ms: start.map(|s| s * 1_000),
         gate: options.gate.map(|gate| Box::new(gate.into())),
         queue: options.queue,
         needs: options.needs,
-        tell: None,
+        ..Terms::default()
     };
     let terms = terms.of_tenant(&tenant).map_err(|e| bad(format!("options.{e}")))?;
     let by =

@@ -6,7 +6,7 @@ use super::{
     documents::{LimitDocument, LimitWaitingDocument, LimitsDocument},
     find::who,
     owned::{Whose, listed, operators},
-    submit::tenant,
+    submit::{new_tenant, tenant},
 };
 use crate::{
     App, Caller, Problem,
@@ -23,6 +23,7 @@ use tenure_jobs::shared::limit::{
     model::{EACH, EVERYBODY},
     waiting::Waiting,
 };
+use tenure_kernel::tenant::is_name;
 use utoipa::ToSchema;
 
 /// How often a tool may be called.
@@ -33,8 +34,10 @@ pub(super) struct NewLimit {
     #[schema(required)]
     rate: Option<String>,
     /// So many at once after a silence; 1 without a word.
+    #[schema(minimum = 1, maximum = 1000000)]
     burst: Option<u32>,
     /// The most tokens that a worker takes at once; what a second allows without a word.
+    #[schema(minimum = 1, maximum = 1000000)]
     block: Option<u32>,
     /// Whose calls; `*` for all together, `*/each` for each tenant by itself. Both need a key without a tenant.
     tenant: Option<String>,
@@ -67,7 +70,23 @@ fn whose(caller: &Caller, wanted: Option<String>) -> Result<String, Problem> {
                 .field("tenant")
                 .fix("use a key without a tenant"))
         }
+        // A key of an earlier version may be bound to one of these words.
+        (Some(mine), _) if !is_name(mine) => {
+            let detail = format!("the key is for {mine:?}, which cannot be the name of a tenant");
+            Err(Problem::new(StatusCode::FORBIDDEN, ApiCode::Forbidden, detail)
+                .field("Authorization")
+                .fix("use a key that is bound to another tenant"))
+        }
         (_, wanted) => tenant(caller, wanted),
+    }
+}
+
+/// The same for a limit that is set.
+fn whose_new(caller: &Caller, wanted: Option<String>) -> Result<String, Problem> {
+    let whose = whose(caller, wanted)?;
+    match [EVERYBODY, EACH].contains(&whose.as_str()) {
+        true => Ok(whose),
+        false => new_tenant(caller, Some(whose)),
     }
 }
 
@@ -92,7 +111,7 @@ pub(super) async fn set(
     Json(new): Json<NewLimit>,
 ) -> Result<axum::Json<LimitView>, Problem> {
     caller.need(Scope::Write)?;
-    let tenant = whose(&caller, new.tenant)?;
+    let tenant = whose_new(&caller, new.tenant)?;
     let (count, per_ms) = rate(&required("rate", new.rate)?)?;
     let spec = Spec {
         tool: tool.clone(),

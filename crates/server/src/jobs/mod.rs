@@ -16,13 +16,15 @@
 //! | `export` | everything of it in one signed file |
 //! | `plans` | `POST /v1/plans/check` |
 //! | `catalogue`, `sessions`, `queues` | `/v1/flows`, `/v1/tools`, `/v1/workers`, `/v1/queues` |
+//! | `blocks` | `/v1/blocks`: what an operator keeps from running |
 //! | `schedules`, `calendars`, `limits`, `gates` | `/v1/schedules`, `POST /v1/calendars/preview`, `/v1/limits`, `/v1/gates` |
 //! | `intake` | no path: what applications ask for in the database itself |
 //! | `aliases` | the paths of the systems that came before |
 
 mod aliases;
-mod asks;
+pub(crate) mod asks;
 mod batches;
+pub(crate) mod blocks;
 pub(crate) mod body;
 mod bulk;
 mod calendars;
@@ -41,9 +43,9 @@ mod plans;
 mod queues;
 mod read;
 mod refused;
-mod schedules;
+pub(crate) mod schedules;
 mod schema;
-mod sessions;
+pub(crate) mod sessions;
 pub(crate) mod submit;
 pub(crate) mod wait;
 
@@ -89,7 +91,10 @@ pub(crate) fn routes(app: &App) -> OpenApiRouter<App> {
         .routes(routes!(catalogue::tools))
         .routes(routes!(catalogue::tool))
         .routes(routes!(sessions::workers))
+        .routes(routes!(batches::list))
         .routes(routes!(batches::batch))
+        .routes(routes!(blocks::list))
+        .routes(routes!(blocks::set, blocks::remove))
         .routes(routes!(limits::list))
         .routes(routes!(limits::show, limits::set, limits::remove))
         .routes(routes!(limits::waiting))
@@ -113,4 +118,12 @@ fn desk(app: &App) -> Result<&Desk, Problem> {
             .field("path")
             .fix("start it with `tenure server` or `tenure up`")
     })
+}
+
+/// A moment in RFC 3339.
+pub(crate) fn moment(
+    field: &'static str,
+    text: String,
+) -> Result<tenure_kernel::time::Timestamp, crate::Problem> {
+    schedules::Moment::Text(text).read(field)
 }

@@ -27,6 +27,7 @@ pub(super) struct Listing {
     /// Goes on behind this one: `next` of the page before.
     after: Option<String>,
     /// How many, 1 to 200; 200 without it.
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
 }
 

@@ -9,6 +9,8 @@ use tenure_jobs::{
     catalogue,
     plan::{self, Library, Problem as Wrong, Strict},
 };
+use tenure_kernel::runtime::compute;
+use tenure_schema::DEADLINE;
 use utoipa::ToSchema;
 
 /// Problems whose words stand in the detail.
@@ -29,8 +31,12 @@ pub(super) async fn check_strict(
     input: &Value,
 ) -> Result<(), Problem> {
     let library = library(app, tenant).await?;
-    let read = plan::check(plan, Some(&library)).map_err(|found| refusal(&found))?;
-    let wrong = plan::check::check_input(&read, input);
+    let (plan, input) = (plan.clone(), input.clone());
+    let wrong = beside(app, tenant, move || {
+        let read = plan::check(&plan, Some(&library))?;
+        Ok(plan::check::check_input(&read, &input))
+    });
+    let wrong = wrong.await?.map_err(|found: Vec<Wrong>| refusal(&found))?;
     let Some(first) = wrong.first() else { return Ok(()) };
     let found: Vec<Value> =
         wrong.iter().map(|p| serde_json::json!({"at": p.at, "says": p.what})).collect();
@@ -44,6 +50,21 @@ pub(super) async fn check_strict(
 /// What is registered.
 async fn library(app: &App, tenant: &str) -> Result<Library, Problem> {
     Ok(Library::of(catalogue::list(app.pipeline().store(), Some(tenant)).await?))
+}
+
+/// Looks at a plan of a tenant on a thread that serves nobody else.
+async fn beside<T: Send + 'static>(
+    app: &App,
+    tenant: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    compute(app.pipeline().rt(), tenant, DEADLINE, work).await.ok_or_else(|| {
+        let detail = format!("the plan was not checked within {} s", DEADLINE.as_secs());
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, ApiCode::PlanInvalid, detail)
+            .field("plan")
+            .fix("try again; split a large plan in jobs")
+            .retry_after_s(1)
+    })
 }
 
 fn refusal(found: &[Wrong]) -> Problem {
@@ -91,9 +112,10 @@ pub(super) async fn check_plan(
     caller.need(Scope::Read)?;
     let tenant = tenant(&caller, whose.tenant)?;
     let library = library(&app, &tenant).await?;
-    let (problems, not_checked) = match plan::check(&plan, Some(&library)) {
+    let looked = beside(&app, &tenant, move || match plan::check(&plan, Some(&library)) {
         Ok(plan) => (Vec::new(), plan::check::unchecked(&plan, &library)),
         Err(problems) => (problems, Vec::new()),
-    };
+    });
+    let (problems, not_checked) = looked.await?;
     Ok(Json(Checked { ok: problems.is_empty(), problems, not_checked }))
 }

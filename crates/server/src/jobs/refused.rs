@@ -6,8 +6,10 @@ use crate::{
     problem::{ApiCode, Problem as P},
 };
 use axum::http::StatusCode;
+use serde_json::{Value, json};
 use tenure_jobs::{ask::AskError, drive::LoadError, submit::SubmitError};
 use tenure_kernel::error::{Code, StoreError};
+use tenure_schema::NotChecked;
 
 /// Which field of a request it was that is too large.
 fn field_of(what: &str) -> &'static str {
@@ -28,12 +30,20 @@ impl From<AskError> for Problem {
             AskError::Finished { job, status } => conflict(ApiCode::JobFinished, &e)
                 .field("id")
                 .with("job", job.to_string())
-                .with("status", status.clone())
-                .fix("a job that is over can be retried or forked, which makes a new one"),
+                .with("job_status", status.clone())
+                .fix(match status.as_str() {
+                    "completed" => "fork it from a step, or submit it anew: both make a new job",
+                    _ => "retry it, or fork it from a step: both make a new job",
+                }),
             AskError::NobodyWaits { open, .. } => conflict(ApiCode::NobodyWaits, &e)
                 .field("key")
                 .with("open_keys", open.clone())
                 .fix("use one of open_keys; or early: true, if the wait comes later"),
+            AskError::TooLate { job, key } => conflict(ApiCode::TooLate, &e)
+                .field("key")
+                .with("job", job.to_string())
+                .with("key", key.clone())
+                .fix("look at what the job did instead; a fork from before the wait runs the work again"),
             AskError::TooLarge { what, name, found, max } => {
                 P::new(StatusCode::PAYLOAD_TOO_LARGE, ApiCode::PayloadTooLarge, e.to_string())
                     .field(field_of(what))
@@ -52,12 +62,42 @@ impl From<AskError> for Problem {
             AskError::NotUnknown { step, .. } => conflict(ApiCode::EffectKnown, &e)
                 .field("step")
                 .with("step", step.0.clone())
-                .fix("only a step whose effect is unknown can be resolved"),
+                .fix("what a person has said about it can be corrected: `correct: true`, or `--correct`"),
+            AskError::BadResult { violations, .. } => {
+                let place = violations.first().map(|v| v.at.as_str()).unwrap_or_default();
+                let found: Vec<Value> = violations
+                    .iter()
+                    .map(|v| json!({ "at": v.at, "says": v.says, "schema": v.schema }))
+                    .collect();
+                let status = StatusCode::UNPROCESSABLE_ENTITY;
+                P::new(status, ApiCode::SchemaViolation, e.to_string())
+                    .field(format!("result{place}"))
+                    .with("violations", found)
+                    .fix("send what the tool would have returned; GET /v1/tools shows its schema")
+            }
+            AskError::NotChecked { why, .. } => {
+                let (status, wait) = match why {
+                    NotChecked::TooCostly => (StatusCode::UNPROCESSABLE_ENTITY, None),
+                    NotChecked::Late => (StatusCode::SERVICE_UNAVAILABLE, Some(1)),
+                };
+                let problem = P::new(status, ApiCode::SchemaViolation, e.to_string())
+                    .field("result")
+                    .fix("send a smaller result, or make the schema of the tool simpler");
+                match wait {
+                    Some(seconds) => problem.retry_after_s(seconds),
+                    None => problem,
+                }
+            }
+            AskError::NotCorrectable { step, fix, .. } => conflict(ApiCode::EffectKnown, &e)
+                .field("step")
+                .with("step", step.0.clone())
+                .fix(fix.clone()),
             AskError::NothingToPause { status, .. }
             | AskError::NothingToResume { status, .. }
-            | AskError::NotFailed { status, .. } => {
-                conflict(ApiCode::NotNow, &e).field("id").with("status", status.clone()).fix(look)
-            }
+            | AskError::NotFailed { status, .. } => conflict(ApiCode::NotNow, &e)
+                .field("id")
+                .with("job_status", status.clone())
+                .fix(look),
             AskError::Refused(_) => {
                 P::new(StatusCode::CONFLICT, Code::Refused, e.to_string()).field("id").fix(look)
             }
@@ -97,8 +137,8 @@ impl From<SubmitError> for Problem {
                 .field("step")
                 .fix("GET /v1/jobs/{id}/steps lists the steps of a job"),
             SubmitError::WouldRepeat(_) => conflict(ApiCode::NotNow, &e).field("step").fix(
-                "settle what nobody knows (POST /v1/jobs/{id}/resolve), or say from which step to go on \
-                 (POST /v1/jobs/{id}/fork)",
+                "settle what nobody knows (POST /v1/jobs/{id}/resolve), say from which step to go on \
+                 (POST /v1/jobs/{id}/fork), or ask for it with `repeat: true`",
             ),
             SubmitError::TriedAgain { retry, .. } => conflict(ApiCode::NotNow, &e)
                 .field("id")

@@ -7,7 +7,7 @@ use super::{
     documents::{ScheduleDocument, ScheduleFiredDocument, SchedulesDocument},
     find::who,
     owned::{Listing, Whose, listed},
-    submit::{TermsOf, check_submission, idempotency_key, must_end_in, tenant},
+    submit::{TermsOf, check_submission, idempotency_key, must_end_in, new_tenant, tenant},
 };
 use crate::{
     App, Caller, Problem,
@@ -57,6 +57,7 @@ pub(super) struct NewSchedule {
     /// The input of every job.
     input: Value,
     /// Higher is sooner.
+    #[schema(minimum = -32768, maximum = 32767)]
     priority: i16,
     /// Every job ends within so many seconds.
     must_end_in_seconds: Option<u64>,
@@ -116,7 +117,7 @@ pub(super) struct Shown {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 #[schema(as = ScheduleAsk)]
-pub(super) struct Ask {
+pub(crate) struct Ask {
     /// The tenant, for callers whose key has none.
     tenant: Option<String>,
     /// Who asks, for people.
@@ -179,7 +180,7 @@ pub(super) async fn set(
 ) -> Result<axum::Json<Value>, Problem> {
     caller.need(Scope::Write)?;
     let desk = super::desk(&app)?;
-    let tenant = tenant(&caller, new.tenant)?;
+    let tenant = new_tenant(&caller, new.tenant)?;
     let flow = required("flow", new.flow)?;
     let version = check_submission(&app, desk, &tenant, &flow, new.version, &new.input).await?;
     let terms = Terms::from(new.terms).of_tenant(&tenant).map_err(|bad| {
@@ -276,7 +277,7 @@ pub(super) async fn remove(
     params(("name" = String, Path, description = "Its name.")),
     responses((status = 200, body = ScheduleDocument), (status = 404, body = ProblemDocument))
 )]
-pub(super) async fn pause(
+pub(crate) async fn pause(
     State(app): State<App>,
     caller: Caller,
     Named(Name(name)): Named<Name>,
@@ -294,7 +295,7 @@ pub(super) async fn pause(
     params(("name" = String, Path, description = "Its name.")),
     responses((status = 200, body = ScheduleDocument), (status = 404, body = ProblemDocument))
 )]
-pub(super) async fn resume(
+pub(crate) async fn resume(
     State(app): State<App>,
     caller: Caller,
     Named(Name(name)): Named<Name>,
@@ -319,7 +320,7 @@ pub(super) async fn resume(
         (status = 409, description = "Its jobs may not overlap, and 16 are open.", body = ProblemDocument)
     )
 )]
-pub(super) async fn fire(
+pub(crate) async fn fire(
     State(app): State<App>,
     caller: Caller,
     Named(Name(name)): Named<Name>,

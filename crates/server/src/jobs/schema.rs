@@ -3,48 +3,48 @@
 
 use crate::{Problem, problem::ApiCode};
 use axum::http::StatusCode;
-use jsonschema::Validator;
 use serde_json::{Value, json};
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex, PoisonError},
 };
-use tenure_kernel::limits::clip;
+use tenure_kernel::runtime::{Rt, compute};
+use tenure_schema::{DEADLINE, NotChecked, Schema};
 
 /// Schemas that are kept ready; then the memory starts over.
 const READY_MAX: usize = 256;
 /// Violations that are named.
 const VIOLATIONS_MAX: usize = 20;
-/// How much is said about one: it repeats what was sent.
-const SAYS_BYTES_MAX: usize = 300;
 
 /// Schemas that were compiled before: compiling costs more than checking.
 #[derive(Default)]
-pub(super) struct Schemas(Mutex<HashMap<(String, u32), Ready>>);
+pub(super) struct Schemas(Arc<Mutex<HashMap<(String, u32), Ready>>>);
 
 struct Ready {
     /// A worker may register another schema under the same version.
-    schema: Value,
-    validator: Option<Arc<Validator>>,
+    source: Value,
+    schema: Option<Schema>,
 }
 
 impl Schemas {
     /// Refuses an input that does not fit.
-    pub(super) fn check(
+    pub(super) async fn check(
         &self,
+        rt: &Rt,
+        tenant: &str,
         flow: &str,
         version: u32,
         schema: &Value,
         input: &Value,
     ) -> Result<(), Problem> {
-        let Some(validator) = self.validator(flow, version, schema) else { return Ok(()) };
-        let found = validator.iter_errors(input).take(VIOLATIONS_MAX);
+        let Some(schema) = self.schema(rt, tenant, flow, version, schema).await? else {
+            return Ok(());
+        };
+        let found = schema.check_beside(rt, tenant, input, VIOLATIONS_MAX).await;
+        let found = found.map_err(|e| not_checked(flow, version, e))?;
         let found: Vec<Value> = found
-            .map(|e| {
-                let (at, says) = (e.instance_path().to_string(), e.to_string());
-                let schema_at = e.schema_path().to_string();
-                json!({ "at": at, "says": clip(&says, SAYS_BYTES_MAX), "schema": schema_at })
-            })
+            .into_iter()
+            .map(|v| json!({ "at": v.at, "says": v.says, "schema": v.schema }))
             .collect();
         match found.first() {
             None => Ok(()),
@@ -52,28 +52,60 @@ impl Schemas {
         }
     }
 
-    fn validator(&self, flow: &str, version: u32, schema: &Value) -> Option<Arc<Validator>> {
-        if !schema.is_object() {
-            return None;
+    async fn schema(
+        &self,
+        rt: &Rt,
+        tenant: &str,
+        flow: &str,
+        version: u32,
+        source: &Value,
+    ) -> Result<Option<Schema>, Problem> {
+        if !source.is_object() {
+            return Ok(None);
         }
-        // Nothing panics under this lock that would leave the map half written.
-        let mut ready = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let name = (flow.to_owned(), version);
-        if let Some(known) = ready.get(&name).filter(|r| r.schema == *schema) {
-            return known.validator.clone();
+        let lock = |all: &Arc<Mutex<HashMap<_, Ready>>>| {
+            // Nothing panics under this lock that would leave the map half written.
+            let all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            all.get(&name).filter(|r| r.source == *source).map(|r| r.schema.clone())
+        };
+        if let Some(known) = lock(&self.0) {
+            return Ok(known);
         }
-        let validator = match jsonschema::validator_for(schema) {
-            Ok(validator) => Some(Arc::new(validator)),
-            Err(e) => {
+        let (source, again) = (source.clone(), source.clone());
+        let compiled = compute(rt, tenant, DEADLINE, move || Schema::stored(&source)).await;
+        let schema = match compiled {
+            None => return Err(not_checked(flow, version, NotChecked::Late)),
+            Some(Ok(schema)) => Some(schema),
+            Some(Err(e)) => {
                 tracing::warn!(flow, version, "its schema can not be used: {e}");
                 None
             }
         };
+        if let Some(unchecked) = schema.as_ref().map(Schema::unchecked).filter(|u| !u.is_empty()) {
+            tracing::warn!(flow, version, ?unchecked, "patterns with look-around are not checked");
+        }
+        let mut ready = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if ready.len() >= READY_MAX {
             ready.clear();
         }
-        ready.insert(name, Ready { schema: schema.clone(), validator: validator.clone() });
-        validator
+        ready.insert(name, Ready { source: again, schema: schema.clone() });
+        Ok(schema)
+    }
+}
+
+fn not_checked(flow: &str, version: u32, why: NotChecked) -> Problem {
+    let detail = format!("the input of {flow}@{version} was not checked: {why}");
+    let (status, fix) = match why {
+        NotChecked::TooCostly => {
+            (StatusCode::UNPROCESSABLE_ENTITY, "send a smaller input, or make the schema simpler")
+        }
+        NotChecked::Late => (StatusCode::SERVICE_UNAVAILABLE, "try again"),
+    };
+    let problem = Problem::new(status, ApiCode::SchemaViolation, detail).field("input").fix(fix);
+    match why {
+        NotChecked::TooCostly => problem,
+        NotChecked::Late => problem.retry_after_s(1),
     }
 }
 
@@ -95,9 +127,40 @@ fn violation(flow: &str, version: u32, first: &Value, found: &[Value]) -> Proble
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{
+        future::Future,
+        task::{Context, Poll, Waker},
+        time::Duration,
+    };
+    use tenure_kernel::runtime::BoxFuture;
+
+    struct Threadless;
+
+    impl tenure_kernel::runtime::Runtime for Threadless {
+        fn mono(&self) -> Duration {
+            Duration::ZERO
+        }
+        fn sleep(&self, _: Duration) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+        fn spawn(&self, _: BoxFuture<'static, ()>) {}
+        fn random(&self) -> u64 {
+            0
+        }
+    }
+
+    fn check_with(schemas: &Schemas, schema: &Value, input: &Value) -> Result<(), Problem> {
+        let rt: Rt = Arc::new(Threadless);
+        let check = std::pin::pin!(schemas.check(&rt, "t", "f", 1, schema, input));
+        // Without threads it is over with the first poll.
+        match check.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => panic!("it waits for something"),
+        }
+    }
 
     fn check(schema: &Value, input: &Value) -> Result<(), Problem> {
-        Schemas::default().check("f", 1, schema, input)
+        check_with(&Schemas::default(), schema, input)
     }
 
     #[test]
@@ -126,7 +189,7 @@ mod tests {
     #[test]
     fn another_schema_of_the_same_version_is_used() {
         let schemas = Schemas::default();
-        assert!(schemas.check("f", 1, &json!({"type": "string"}), &json!(1)).is_err());
-        assert!(schemas.check("f", 1, &json!({"type": "integer"}), &json!(1)).is_ok());
+        assert!(check_with(&schemas, &json!({"type": "string"}), &json!(1)).is_err());
+        assert!(check_with(&schemas, &json!({"type": "integer"}), &json!(1)).is_ok());
     }
 }

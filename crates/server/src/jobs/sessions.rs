@@ -4,14 +4,17 @@ use super::documents::SessionDocument;
 use crate::{App, Caller, Problem, keys::Scope};
 use axum::{Json, extract::State};
 use serde::Serialize;
+use std::collections::HashMap;
 use tenure_jobs::{
     Job,
     view::{self, RunningView},
 };
 use tenure_kernel::{
+    error::StoreError,
     ids::{EntityId, SessionId},
     machine::Machine as _,
     sessions::Session,
+    store::HeadFilter,
     time::Timestamp,
 };
 
@@ -78,6 +81,43 @@ pub(super) async fn workers(
         }
     }
     Ok(Json(shown))
+}
+
+/// Statuses in which somebody holds a job.
+const HELD: [&str; 3] = ["running", "cancelling", "undoing"];
+/// Held jobs of a tenant that are looked at for [`visible`].
+const HELD_MAX: usize = 500;
+
+/// The sessions that a caller may see, with the holds that it may see. A caller with a tenant sees its own workers, and others as
+/// far as they hold one of its jobs: whether others have workers, and how many, is theirs to tell.
+pub(crate) async fn visible(
+    app: &App,
+    caller: &Caller,
+    all: &[Session],
+) -> Result<Vec<Session>, StoreError> {
+    if caller.tenant.is_none() {
+        return Ok(all.to_vec());
+    }
+    let filter = HeadFilter {
+        kind: Some(Job::TABLE.kind.into()),
+        statuses: HELD.map(str::to_owned).to_vec(),
+        tenant: caller.tenant.clone(),
+        newest_first: true,
+        ..HeadFilter::default()
+    };
+    let held = app.pipeline().store().heads(filter, HELD_MAX).await?;
+    let held: HashMap<EntityId, SessionId> =
+        held.into_iter().filter_map(|head| Some((head.id, head.holder?))).collect();
+    let mut shown = Vec::new();
+    for session in all {
+        let mut session = session.clone();
+        session.holds.retain(|hold| held.get(&hold.entity) == Some(&session.id));
+        let holds_theirs = held.values().any(|holder| *holder == session.id);
+        if holds_theirs || app.identities().is_session_of(app, caller, session.id).await? {
+            shown.push(session);
+        }
+    }
+    Ok(shown)
 }
 
 async fn jobs_of(app: &App, caller: &Caller, session: &Session) -> Result<Vec<HeldJob>, Problem> {

@@ -4,6 +4,7 @@
 use super::{
     Desk,
     batches::{self, BatchOf, DebounceOf},
+    blocks::refuse_blocked,
     body::{Json, Maybe, required},
     catalogue::unknown,
     documents::{SubmissionDocument, SubmittedDocument},
@@ -25,15 +26,15 @@ use axum::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 use tenure_jobs::{
-    catalogue::Sort,
+    catalogue::{Sort, entry},
     plan::{self, Strict},
-    submit::{Submission, SubmitError, Submitted},
+    submit::{ForkAsk, Submission, SubmitError, Submitted},
     terms::{GateWish, Terms},
-    view::{self, JobView},
+    view::{self, JobView, Repeat},
 };
-use tenure_kernel::{ids::EntityId, table::Class};
+use tenure_kernel::{ids::EntityId, limits::NAME_BYTES_MAX, table::Class, tenant as names};
 use tenure_steps::events::StepId;
 use utoipa::{IntoParams, ToSchema};
 
@@ -43,8 +44,8 @@ pub(super) const KEY_BYTES_MAX: usize = 255;
 pub(super) const WAIT_SECONDS_MAX: f64 = 300.0;
 /// The longest that a job may be given.
 const MUST_END_SECONDS_MAX: u64 = 10 * 366 * 24 * 3_600;
-/// The tenant of jobs of callers who have none.
-pub(crate) const TENANT: &str = "default";
+pub(crate) use crate::auth::DEFAULT_TENANT as TENANT;
+use crate::turns::tools::ONE_CALL;
 /// A word that is taken, for what is not built yet.
 const LATER: &str = "file_wait";
 
@@ -63,6 +64,7 @@ pub(super) struct NewJob {
     /// Its input, checked against the flow's schema; `null` without one.
     input: Value,
     /// Higher is sooner; 0 without one.
+    #[schema(minimum = -32768, maximum = 32767)]
     priority: i16,
     /// The job ends within so many seconds, whatever happens; `job.must_end_by_seconds` without one.
     must_end_in_seconds: Option<u64>,
@@ -77,6 +79,9 @@ pub(super) struct NewJob {
     queue: Option<String>,
     /// What its worker has to have, at most 4 labels.
     needs: Vec<String>,
+    /// Names with values, by which the job is found later: at most 8. A name has up to 40 of a-z, 0-9, point, dash and underscore, a value
+    /// up to 80 bytes.
+    labels: BTreeMap<String, String>,
     /// The idempotency key, instead of the header `Idempotency-Key`.
     key: Option<String>,
     /// Whose job it is; only for callers whose key has no tenant.
@@ -108,7 +113,8 @@ async fn terms(app: &App, new: &mut NewJob) -> Result<Terms, Problem> {
     };
     let gate = new.gate.take().map(|gate| Box::new(gate.into()));
     let (queue, needs) = (new.queue.take(), std::mem::take(&mut new.needs));
-    Ok(Terms { start_in_ms, gate, queue, needs, tell: None })
+    let labels = std::mem::take(&mut new.labels);
+    Ok(Terms { start_in_ms, gate, queue, needs, labels, ..Terms::default() })
 }
 
 /// The same terms where they are those of every job to come: a moment would make no sense there.
@@ -134,7 +140,7 @@ impl From<TermsOf> for Terms {
             gate: asked.gate.map(|gate| Box::new(gate.into())),
             queue: asked.queue,
             needs: asked.needs,
-            tell: None,
+            ..Terms::default()
         }
     }
 }
@@ -145,6 +151,7 @@ impl From<TermsOf> for Terms {
 #[into_params(parameter_in = Query)]
 pub(crate) struct Waiting {
     /// Answers when the job is final, or after so many seconds (at most 300), whichever is first.
+    #[param(minimum = 0, maximum = 300)]
     wait: Option<f64>,
 }
 
@@ -181,6 +188,7 @@ struct Answer {
         (status = 409, description = "The key belongs to a job with other input.", body = ProblemDocument),
         (status = 413, description = "Too large; names the limit.", body = ProblemDocument),
         (status = 422, description = "Unknown flow, or an input that does not fit it.", body = ProblemDocument),
+        (status = 423, description = "An operator has blocked it.", body = ProblemDocument),
     )
 )]
 pub(super) async fn submit(
@@ -195,12 +203,13 @@ pub(super) async fn submit(
     let wait = waiting.duration()?;
     refuse_later(&new)?;
     let terms = terms(&app, &mut new).await?;
-    let tenant = tenant(&caller, new.tenant)?;
+    let tenant = new_tenant(&caller, new.tenant)?;
     let key = idempotency_key(&headers, new.key)?;
     let (flow, input) = match new.plan {
         Some(plan) => planned(&app, &tenant, new.flow, new.version, plan, new.input).await?,
         None => (required("flow", new.flow)?, new.input),
     };
+    refuse_blocked(&app, |blocks| blocks.of_job(&flow, &tenant)).await?;
     let collected = batches::mode(new.batch, new.debounce)?;
     let version = match &collected {
         Some((_, mode)) => {
@@ -268,6 +277,13 @@ pub(super) async fn check_submission(
     if flow == plan::FLOW {
         plans::check(app, tenant, input).await?;
     }
+    if flow == ONE_CALL
+        && let Some(tool) = input.get("tool").and_then(Value::as_str)
+        && entry(app.pipeline().store(), Sort::Tool, tenant, tool).await?.is_none()
+    {
+        let status = StatusCode::UNPROCESSABLE_ENTITY;
+        return Err(unknown(app, Sort::Tool, tool, None, Some(tenant), status).await?);
+    }
     Ok(version)
 }
 
@@ -285,7 +301,8 @@ async fn check_input(
         return Err(Problem::bad_field("flow", detail).fix("use POST /v1/jobs/bulk"));
     }
     if let Some(spec) = desk.flow_here(flow, version) {
-        desk.schemas.check(flow, spec.version, &spec.input_schema, input)?;
+        let rt = app.pipeline().rt();
+        desk.schemas.check(rt, tenant, flow, spec.version, &spec.input_schema, input).await?;
         return Ok(spec.version);
     }
     let known = desk.submitter().registered(tenant, flow, version).await?;
@@ -300,7 +317,8 @@ async fn check_input(
         )
         .await?);
     };
-    desk.schemas.check(flow, known.version, &known.input_schema, input)?;
+    let rt = app.pipeline().rt();
+    desk.schemas.check(rt, tenant, flow, known.version, &known.input_schema, input).await?;
     Ok(known.version)
 }
 
@@ -315,6 +333,22 @@ fn refuse_later(new: &NewJob) -> Result<(), Problem> {
         .fix("use a flow that GET /v1/flows lists; steps are calls inside of a flow"))
 }
 
+/// The tenant for which something new is made: its name has the form that all new names have. A key of an earlier version may be bound to another
+/// name; it reads and ends what is there.
+pub(crate) fn new_tenant(caller: &Caller, wanted: Option<String>) -> Result<String, Problem> {
+    let of = tenant(caller, wanted)?;
+    if names::is_name(&of) {
+        return Ok(of);
+    }
+    let detail = format!("{of:?} cannot be the name of a tenant");
+    let fix = format!("give {}", names::FORM);
+    Err(Problem::bad_field("tenant", detail).fix(match caller.tenant {
+        Some(_) => format!("use a key that is bound to another tenant: {fix}"),
+        None => fix,
+    }))
+}
+
+/// The tenant whose things are read, changed or ended: the caller's own, or the one that an operator names.
 pub(crate) fn tenant(caller: &Caller, wanted: Option<String>) -> Result<String, Problem> {
     match (&caller.tenant, wanted) {
         (Some(mine), Some(other)) if *mine != other => {
@@ -325,9 +359,9 @@ pub(crate) fn tenant(caller: &Caller, wanted: Option<String>) -> Result<String, 
                 .fix("leave the field out"))
         }
         (Some(mine), _) => Ok(mine.clone()),
-        (None, Some(wanted)) if wanted.is_empty() || wanted.contains('/') => {
+        (None, Some(wanted)) if wanted.is_empty() || wanted.len() > NAME_BYTES_MAX => {
             Err(Problem::bad_field("tenant", format!("{wanted:?} is no name of a tenant"))
-                .fix("give a word without a slash, or leave the field out"))
+                .fix(format!("give {}, or leave the field out", names::FORM)))
         }
         (None, wanted) => Ok(wanted.unwrap_or_else(|| TENANT.to_owned())),
     }
@@ -355,6 +389,9 @@ pub(crate) fn idempotency_key(
         (None, None) => return Ok(None),
     };
     match key.len() {
+        _ if key.contains('\0') => {
+            Err(Problem::bad_field(name, "the key has a NUL character").fix("leave it out"))
+        }
         1..=KEY_BYTES_MAX => Ok(Some(key)),
         len => {
             let detail = format!("a key has 1 to {KEY_BYTES_MAX} bytes, this has {len}");
@@ -402,11 +439,13 @@ pub(super) async fn created(
 /// Who asks for a retry.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Retry {
+pub(crate) struct Retry {
     /// The version of the flow; that of the job without one.
     version: Option<u32>,
     /// The idempotency key, instead of the header `Idempotency-Key`.
     key: Option<String>,
+    /// Do again what has happened and is irreversible.
+    repeat: bool,
     /// Who asks, for people.
     by: Option<String>,
 }
@@ -427,7 +466,7 @@ pub(super) struct Retry {
         (status = 409, description = "It is not over, nothing of it failed, or something would happen twice.", body = ProblemDocument),
     )
 )]
-pub(super) async fn retry(
+pub(crate) async fn retry(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<EntityId>,
@@ -441,21 +480,23 @@ pub(super) async fn retry(
         let detail = format!("job {id} is {status}: only a job that is over can be tried again");
         return Err(Problem::new(StatusCode::CONFLICT, ApiCode::NotNow, detail)
             .field("id")
-            .with("status", status)
+            .with("job_status", status)
             .fix("wait for its end, cancel it first, or fork it"));
     }
     let by = Some(who(&caller, retry.by));
     let wait = waiting.duration()?;
     let key = idempotency_key(&headers, retry.key)?;
     let jobs = super::desk(&app)?.submitter();
-    let forked = jobs.fork_once(id, None, retry.version, by, key.as_deref()).await;
+    let repeat = repeat(retry.repeat);
+    let ask = ForkAsk { before: None, version: retry.version, by, key, repeat };
+    let forked = jobs.fork_once(id, ask).await;
     created(&app, forked.map_err(|e| of_fork(e, "id"))?, wait).await
 }
 
 /// Where to fork.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct NewFork {
+pub(crate) struct NewFork {
     /// The first step that is not taken over.
     #[schema(required)]
     step: Option<String>,
@@ -463,6 +504,8 @@ pub(super) struct NewFork {
     version: Option<u32>,
     /// The idempotency key, instead of the header `Idempotency-Key`.
     key: Option<String>,
+    /// Do again what has happened and is irreversible. Without it, a fork that would is refused.
+    repeat: bool,
     /// Who asks, for people.
     by: Option<String>,
 }
@@ -479,11 +522,11 @@ pub(super) struct NewFork {
         (status = 202, description = "A new job; `Location` names it.", body = SubmittedDocument),
         (status = 200, description = "It was there under the same key; or it is final (`wait`).", body = SubmittedDocument),
         (status = 404, body = ProblemDocument),
-        (status = 409, description = "Nobody knows whether something happened that would be done again.", body = ProblemDocument),
+        (status = 409, description = "Something irreversible would be done again (see `repeat`), or nobody knows whether it has happened.", body = ProblemDocument),
         (status = 422, description = "No such step.", body = ProblemDocument),
     )
 )]
-pub(super) async fn fork(
+pub(crate) async fn fork(
     State(app): State<App>,
     caller: Caller,
     Named(id): Named<EntityId>,
@@ -497,8 +540,14 @@ pub(super) async fn fork(
     let wait = waiting.duration()?;
     let key = idempotency_key(&headers, new.key)?;
     let jobs = super::desk(&app)?.submitter();
-    let forked = jobs.fork_once(id, Some(step), new.version, by, key.as_deref()).await;
+    let repeat = repeat(new.repeat);
+    let ask = ForkAsk { before: Some(step), version: new.version, by, key, repeat };
+    let forked = jobs.fork_once(id, ask).await;
     created(&app, forked.map_err(|e| of_fork(e, "step"))?, wait).await
+}
+
+fn repeat(asked: bool) -> Repeat {
+    if asked { Repeat::Irreversible } else { Repeat::No }
 }
 
 fn of_fork(e: SubmitError, field: &str) -> Problem {

@@ -7,13 +7,18 @@
 //!
 //! Only [`create`] makes keys, by a commit of its own. The machine refuses to be born from a message, or any
 //! job could write itself a key.
+//!
+//! Administrators make, rotate and revoke keys over HTTP (`api`); the command line does the same in a store that no server
+//! has open. Both record who did it, in the key and in the audit trail.
 
+mod api;
 mod machine;
 
-pub use machine::{Event, Key, State, TABLE};
+pub(crate) use api::routes;
+pub use machine::{Event, Key, PreviousSecret, SESSIONS_MAX, State, TABLE};
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
+use std::{fmt, time::Duration};
 use tenure_engine::{birth::random, pipeline::Pipeline};
 use tenure_kernel::{
     commit::{Birth, Commit, CommitAnswer, Expect, MailStance},
@@ -25,22 +30,30 @@ use tenure_kernel::{
     store::HeadFilter,
     stream::{Body, Hash, NewEvent},
     table::Class,
+    tenant,
     time::Timestamp,
+    timers::TimerChange,
 };
+use utoipa::ToSchema;
 
 /// The kind of the entities.
 pub const KIND: &str = "key";
 const PREFIX: &str = "tnr_";
 /// Keys shown by one listing.
 const LIST_MAX: usize = 1_000;
-/// How often a revocation looks again when somebody else wrote to the key.
+/// How often a change looks again when somebody else wrote to the key.
 const TRIES: usize = 5;
+/// The use of a key is written at most this often.
+const USE_WRITTEN: Duration = Duration::from_secs(15 * 60);
+/// The longest life that a key may be given: longer is no expiry.
+pub const LIFE_MAX: Duration = Duration::from_secs(10 * 366 * 86_400);
+/// The longest time for which a secret that was replaced is still taken.
+pub const OVERLAP_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// What a key allows.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, utoipa::ToSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = KeyScope)]
 pub enum Scope {
     /// Everything, keys included.
     Admin,
@@ -88,14 +101,12 @@ impl std::str::FromStr for Scope {
 /// Why a key could not be made or revoked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// A name or tenant that can not be used.
-    #[error("the {what} of a key has 1 to {} bytes, this has {len}", limits::NAME_BYTES_MAX)]
-    Length {
-        /// Which.
-        what: &'static str,
-        /// How long it is.
-        len: usize,
-    },
+    /// A name that can not be used.
+    #[error("the name of a key has 1 to {max} bytes, this has {0}", max = limits::NAME_BYTES_MAX)]
+    Length(usize),
+    /// A tenant that cannot exist.
+    #[error("{0:?} cannot be the name of a tenant: give {form}", form = tenant::FORM)]
+    Tenant(String),
     /// No scopes.
     #[error("a key without a scope allows nothing; give read, write, worker, collector or admin")]
     NoScope,
@@ -105,6 +116,19 @@ pub enum KeyError {
     /// No such key.
     #[error("there is no key {0}; `tenure key list` shows them")]
     Unknown(EntityId),
+    /// The key has ended.
+    #[error("the key {0} is {1}, and an ended key stays so; make a new one")]
+    Ended(EntityId, &'static str),
+    /// A length of time that can not be used.
+    #[error("{field} has 1 to {max} seconds, this has {seconds}")]
+    Time {
+        /// Which.
+        field: &'static str,
+        /// How long it is.
+        seconds: u64,
+        /// The longest.
+        max: u64,
+    },
     /// The store.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -121,6 +145,17 @@ pub struct NewKey {
     pub scopes: Vec<Scope>,
 }
 
+/// What else is said when a key is made.
+#[derive(Clone, Debug, Default)]
+pub struct Terms {
+    /// It ends after this time.
+    pub expires_in: Option<Duration>,
+    /// It ends at this moment at the latest: that of the key that makes it.
+    pub not_after: Option<Timestamp>,
+    /// Who makes it.
+    pub by: Option<String>,
+}
+
 /// A key that was just made. The secret is not kept and can not be shown again.
 #[derive(Clone)]
 pub struct Created {
@@ -128,6 +163,8 @@ pub struct Created {
     pub id: EntityId,
     /// What the caller sends.
     pub secret: String,
+    /// When it ends by itself.
+    pub expires_at: Option<Timestamp>,
 }
 
 impl fmt::Debug for Created {
@@ -137,7 +174,8 @@ impl fmt::Debug for Created {
 }
 
 /// A key as it is listed.
-#[derive(Clone, Debug, Serialize, utoipa::ToSchema)]
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = ListedKey)]
 pub struct Listed {
     /// Its id.
     #[schema(value_type = String)]
@@ -150,26 +188,56 @@ pub struct Listed {
     pub scopes: Vec<Scope>,
     /// Whether it can be used.
     pub active: bool,
-    /// When it was made.
+    /// `active`, `expired` or `revoked`.
+    pub status: &'static str,
+    /// When it was made. Times are microseconds since 1970.
     #[schema(value_type = i64)]
     pub created_at: Timestamp,
+    /// Who made it; not known of keys that 0.1 made.
+    pub created_by: Option<String>,
+    /// When it ends by itself.
+    #[schema(value_type = Option<i64>)]
+    pub expires_at: Option<Timestamp>,
+    /// When its secret was replaced last.
+    #[schema(value_type = Option<i64>)]
+    pub rotated_at: Option<Timestamp>,
+    /// Until when the secret before is taken as well.
+    #[schema(value_type = Option<i64>)]
+    pub previous_until: Option<Timestamp>,
+    /// About when it was used last, to a quarter of an hour.
+    #[schema(value_type = Option<i64>)]
+    pub last_used_at: Option<Timestamp>,
+    /// Who revoked it.
+    pub revoked_by: Option<String>,
+}
+
+/// Makes a key without an expiry and shows its secret once.
+pub async fn create(pipeline: &Pipeline, key: NewKey) -> Result<Created, KeyError> {
+    create_with(pipeline, key, Terms::default()).await
 }
 
 /// Makes a key and shows its secret once.
-pub async fn create(pipeline: &Pipeline, key: NewKey) -> Result<Created, KeyError> {
-    let sized = |what, text: &str| match text.len() {
-        1..=limits::NAME_BYTES_MAX => Ok(()),
-        len => Err(KeyError::Length { what, len }),
-    };
-    sized("name", &key.name)?;
-    key.tenant.as_deref().map_or(Ok(()), |t| sized("tenant", t))?;
+pub async fn create_with(
+    pipeline: &Pipeline,
+    key: NewKey,
+    terms: Terms,
+) -> Result<Created, KeyError> {
+    if !(1..=limits::NAME_BYTES_MAX).contains(&key.name.len()) {
+        return Err(KeyError::Length(key.name.len()));
+    }
+    if let Some(bad) = key.tenant.as_deref().filter(|t| !tenant::is_name(t)) {
+        return Err(KeyError::Tenant(bad.to_owned()));
+    }
     if key.scopes.is_empty() {
         return Err(KeyError::NoScope);
     }
+    let Terms { expires_in, not_after, by } = terms;
+    expires_in.map_or(Ok(()), |life| timed("the life of a key", life, LIFE_MAX))?;
     let NewKey { name, tenant, mut scopes } = key;
     scopes.sort_unstable();
     scopes.dedup();
     let at = pipeline.store().now().await?;
+    let expires_at = [expires_in.map(|life| at + life), not_after].into_iter().flatten().min();
     let id = EntityId::new(at, random(pipeline));
     let secret = words(pipeline);
     let birth = Birth {
@@ -179,12 +247,13 @@ pub async fn create(pipeline: &Pipeline, key: NewKey) -> Result<Created, KeyErro
         priority: 0,
     };
     let sha256 = Hash::of(secret.as_bytes()).to_string();
-    let event = Event::KeyCreated { name, tenant, scopes, sha256 };
-    let commit = commit(pipeline, id, Expect::Absent(birth), State::default(), &event);
+    let event = Event::KeyCreated { name, tenant, scopes, sha256, expires_at, by };
+    let mut commit = commit(pipeline, id, Expect::Absent(birth), State::default(), &event);
+    if let Some(end) = expires_at {
+        commit.timers = vec![TimerChange::guard(machine::EXPIRES, end.since(at))];
+    }
     match pipeline.commit(commit).await? {
-        CommitAnswer::Committed(_) => {
-            Ok(Created { id, secret: format!("{PREFIX}{}_{secret}", id.uuid().simple()) })
-        }
+        CommitAnswer::Committed(_) => Ok(Created { id, secret: written(id, &secret), expires_at }),
         other => Err(KeyError::Store(StoreError::Refused(format!("no key was made: {other:?}")))),
     }
 }
@@ -206,21 +275,119 @@ pub async fn any_active(pipeline: &Pipeline) -> Result<bool, StoreError> {
     Ok(!pipeline.store().heads(filter, 1).await?.is_empty())
 }
 
+/// One key; `None` if there is none of this id.
+pub async fn find(pipeline: &Pipeline, id: EntityId) -> Result<Option<Listed>, StoreError> {
+    let head = pipeline.store().head(id).await?.filter(|head| head.kind() == KIND);
+    head.map(|head| Ok(listed(&head, state(&head)?))).transpose()
+}
+
 /// Ends a key. One that has ended already is fine.
 pub async fn revoke(pipeline: &Pipeline, id: EntityId) -> Result<(), KeyError> {
+    revoke_by(pipeline, id, None).await
+}
+
+/// Ends a key, and says who did it. One that has ended already is fine.
+pub async fn revoke_by(
+    pipeline: &Pipeline,
+    id: EntityId,
+    by: Option<String>,
+) -> Result<(), KeyError> {
+    let revoked = change(pipeline, id, |_| Some(Event::KeyRevoked { by: by.clone() })).await;
+    match revoked {
+        Err(KeyError::Ended(..)) => Ok(()),
+        other => other,
+    }
+}
+
+/// Replaces the secret of a key. For `overlap` the one before is taken as well. A secret that was replaced earlier ends now.
+pub async fn rotate(
+    pipeline: &Pipeline,
+    id: EntityId,
+    overlap: Duration,
+    by: &str,
+) -> Result<Created, KeyError> {
+    if !overlap.is_zero() {
+        timed("overlap_seconds", overlap, OVERLAP_MAX)?;
+    }
+    let at = pipeline.store().now().await?;
+    let secret = words(pipeline);
+    let sha256 = Hash::of(secret.as_bytes()).to_string();
+    let mut expires_at = None;
+    let rotated = change(pipeline, id, |state| {
+        expires_at = state.expires_at;
+        let previous = PreviousSecret { sha256: state.sha256.clone(), until: at + overlap };
+        let previous = Some(previous).filter(|_| !overlap.is_zero());
+        Some(Event::KeyRotated { sha256: sha256.clone(), previous, at, by: by.to_owned() })
+    });
+    rotated.await?;
+    Ok(Created { id, secret: written(id, &secret), expires_at })
+}
+
+/// Writes that a key was used, unless that was written a while ago. Losing against another change loses nothing but this.
+pub(crate) async fn used(pipeline: &Pipeline, id: EntityId, now: Timestamp) {
+    let written = change(pipeline, id, |state| {
+        is_use_stale(state.last_used_at, now).then_some(Event::KeyUsed { at: now })
+    });
+    if let Err(e) = written.await {
+        tracing::debug!(key = %id, error = %e, "the use of a key is not written");
+    }
+}
+
+/// The sessions of the console that were opened with a key; some may have ended.
+pub(crate) async fn sessions_of(
+    pipeline: &Pipeline,
+    id: EntityId,
+) -> Result<Vec<EntityId>, StoreError> {
+    let head = pipeline.store().head(id).await?.filter(|head| head.kind() == KIND);
+    head.map_or(Ok(Vec::new()), |head| state(&head).map(|state| state.sessions))
+}
+
+/// Notes a session in its key before it is opened, so that it is found when the key ends. Returns the sessions that have to
+/// end for it: of those in `ended` none is left, and the oldest goes if there are still too many.
+pub(crate) async fn signs_in(
+    pipeline: &Pipeline,
+    id: EntityId,
+    session: EntityId,
+    ended: &[EntityId],
+) -> Result<Vec<EntityId>, KeyError> {
+    let mut out = Vec::new();
+    change(pipeline, id, |state| {
+        let open: Vec<_> = state.sessions.iter().filter(|one| !ended.contains(one)).collect();
+        let beyond = (open.len() + 1).saturating_sub(SESSIONS_MAX);
+        out = open.into_iter().take(beyond).copied().collect();
+        let instead_of = ended.iter().chain(&out).copied().collect();
+        Some(Event::KeySignedIn { session, instead_of })
+    })
+    .await?;
+    Ok(out)
+}
+
+/// Whether the use of a key is worth a write.
+pub(crate) fn is_use_stale(last: Option<Timestamp>, now: Timestamp) -> bool {
+    last.is_none_or(|last| now.since(last) >= USE_WRITTEN)
+}
+
+/// Changes a key that has not ended; `None` changes nothing.
+async fn change(
+    pipeline: &Pipeline,
+    id: EntityId,
+    mut event: impl FnMut(&State) -> Option<Event>,
+) -> Result<(), KeyError> {
     for _ in 0..TRIES {
         let head = pipeline.store().head(id).await?.filter(|h| h.kind() == KIND);
         let head = head.ok_or(KeyError::Unknown(id))?;
         if head.class() == Class::Final {
-            return Ok(());
+            return Err(KeyError::Ended(id, head.status.name()));
         }
+        let state = state(&head)?;
+        let Some(event) = event(&state) else { return Ok(()) };
         let expect = Expect::Nobody { epoch: head.epoch, version: head.version };
-        let commit = commit(pipeline, id, expect, state(&head)?, &Event::KeyRevoked);
-        match pipeline.commit(commit).await? {
-            CommitAnswer::Committed(_) | CommitAnswer::Final { .. } => return Ok(()),
+        match pipeline.commit(commit(pipeline, id, expect, state, &event)).await? {
+            CommitAnswer::Committed(_) => return Ok(()),
+            CommitAnswer::Final { status } => return Err(KeyError::Ended(id, status)),
             CommitAnswer::VersionConflict { .. } | CommitAnswer::StaleEpoch { .. } => {}
             other => {
-                let why = format!("the key was not revoked: {other:?}");
+                let why = format!("the key was not changed: {other:?}");
                 return Err(KeyError::Store(StoreError::Refused(why)));
             }
         }
@@ -228,25 +395,61 @@ pub async fn revoke(pipeline: &Pipeline, id: EntityId) -> Result<(), KeyError> {
     Err(KeyError::Store(StoreError::Unavailable("the key changes all the time".into())))
 }
 
+fn timed(field: &'static str, time: Duration, max: Duration) -> Result<(), KeyError> {
+    if time >= Duration::from_secs(1) && time <= max {
+        return Ok(());
+    }
+    Err(KeyError::Time { field, seconds: time.as_secs(), max: max.as_secs() })
+}
+
+/// A key as a caller sends it.
+fn written(id: EntityId, secret: &str) -> String {
+    format!("{PREFIX}{}_{secret}", id.uuid().simple())
+}
+
 /// The id and the secret of a key as a caller sends it; `None` for anything else.
 pub fn split(key: &str) -> Option<(EntityId, &str)> {
-    let (id, secret) = key.strip_prefix(PREFIX)?.split_once('_')?;
+    split_after(PREFIX, key)
+}
+
+/// The same for what has another prefix and the same form.
+pub(crate) fn split_after<'a>(prefix: &str, text: &'a str) -> Option<(EntityId, &'a str)> {
+    let (id, secret) = text.strip_prefix(prefix)?.split_once('_')?;
     let plain = |s: &str| s.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     let well_formed = id.len() == 32 && secret.len() == 64 && plain(id) && plain(secret);
     well_formed.then(|| id.parse().ok().map(|id| (id, secret))).flatten()
 }
 
-/// What a head says about a secret: the key, if it is active and the secret is its own. The comparison
-/// takes the same time wherever the first difference is.
-pub fn verify(head: &Head, secret: &str) -> Option<Listed> {
+/// What a head says about a secret: the key, if it can be used at this moment and the secret is its own.
+pub fn verify(head: &Head, secret: &str, now: Timestamp) -> Option<Listed> {
+    verify_digest(head, Hash::of(secret.as_bytes()), now)
+}
+
+/// The same for the digest of a secret.
+pub(crate) fn verify_digest(head: &Head, given: Hash, now: Timestamp) -> Option<Listed> {
+    verify_hex(head, &given.to_string(), now)
+}
+
+/// The same for a digest in hexadecimal.
+pub(crate) fn verify_hex(head: &Head, given: &str, now: Timestamp) -> Option<Listed> {
+    let state = usable(head, now)?;
+    let previous = state.previous.as_ref().filter(|previous| now < previous.until);
+    let is_previous = previous.is_some_and(|previous| is_same(&previous.sha256, given));
+    (is_same(&state.sha256, given) || is_previous).then(|| listed(head, state))
+}
+
+fn usable(head: &Head, now: Timestamp) -> Option<State> {
     if head.kind() != KIND || head.status.name() != "active" {
         return None;
     }
-    let state = state(head).ok()?;
-    let given = Hash::of(secret.as_bytes()).to_string();
-    let differences = given.bytes().zip(state.sha256.bytes()).fold(0, |d, (a, b)| d | (a ^ b));
-    let same = given.len() == state.sha256.len() && std::hint::black_box(differences) == 0;
-    same.then(|| listed(head, state))
+    // The timer that ends it may be late.
+    state(head).ok().filter(|state| state.expires_at.is_none_or(|end| now < end))
+}
+
+/// Compares digests in a time that does not depend on where they differ.
+pub(crate) fn is_same(kept: &str, given: &str) -> bool {
+    let differences = given.bytes().zip(kept.bytes()).fold(0, |d, (a, b)| d | (a ^ b));
+    given.len() == kept.len() && std::hint::black_box(differences) == 0
 }
 
 fn listed(head: &Head, state: State) -> Listed {
@@ -256,7 +459,14 @@ fn listed(head: &Head, state: State) -> Listed {
         tenant: state.tenant,
         scopes: state.scopes,
         active: head.class() != Class::Final,
+        status: head.status.name(),
         created_at: head.created_at,
+        created_by: state.created_by,
+        expires_at: state.expires_at,
+        rotated_at: state.rotated_at,
+        previous_until: state.previous.map(|previous| previous.until),
+        last_used_at: state.last_used_at,
+        revoked_by: state.revoked_by,
     }
 }
 
@@ -280,7 +490,7 @@ fn commit(
 }
 
 /// 256 random bits in hexadecimal.
-fn words(pipeline: &Pipeline) -> String {
+pub(crate) fn words(pipeline: &Pipeline) -> String {
     (0..4).map(|_| format!("{:016x}", pipeline.rt().random())).collect()
 }
 

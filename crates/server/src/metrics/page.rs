@@ -5,7 +5,7 @@ use super::{Look, Seen, text::Page};
 use crate::App;
 use std::time::Duration;
 use tenure_engine::meter::Meter;
-use tenure_kernel::time::Timestamp;
+use tenure_kernel::{quota::QuotaPart, time::Timestamp};
 
 /// Queues that are shown by name; a store may have more.
 const QUEUES_MAX: usize = 100;
@@ -14,6 +14,7 @@ pub(super) fn page(app: &App, look: &Look) -> String {
     let mut page = Page::default();
     let meter = app.pipeline().meter();
     process(&mut page, app);
+    sign_ins(&mut page, app);
     carried(&mut page, meter);
     jobs(&mut page, meter);
     turns(&mut page, meter);
@@ -21,6 +22,7 @@ pub(super) fn page(app: &App, look: &Look) -> String {
     rules(&mut page, meter);
     bells(&mut page, app, meter);
     bus(&mut page, app, meter);
+    quotas(&mut page, app);
     page.gauge("tenure_store_up", "1 if the store answered the last look at it, else 0.")
         .is(u8::from(look.is_ok()));
     if let Ok(seen) = look {
@@ -31,7 +33,31 @@ pub(super) fn page(app: &App, look: &Look) -> String {
         clock(&mut page, seen);
     }
     let more = app.options().about.more.iter();
-    more.fold(page.done(), |page, ask| page + &(ask.0)())
+    let page = page.done() + &app.connections().numbers();
+    more.fold(page, |page, ask| page + &(ask.0)())
+}
+
+/// Tenants that are shown by name.
+const TENANTS_MAX: usize = 100;
+
+fn quotas(page: &mut Page, app: &App) {
+    let Some(quotas) = app.pipeline().quotas() else { return };
+    let mut usage = quotas.known_usage(None);
+    usage.truncate(TENANTS_MAX * QuotaPart::ALL.len());
+    page.gauge("tenure_quota_limit", "What a tenant may have, by part of its quota.");
+    for u in &usage {
+        page.with(&[("tenant", &u.tenant), ("quota", u.part.as_str())], u.limit);
+    }
+    page.gauge("tenure_quota_used", "What it has, as of the last count.");
+    for u in &usage {
+        if let Some(used) = u.used {
+            page.with(&[("tenant", &u.tenant), ("quota", u.part.as_str())], used);
+        }
+    }
+    page.counter("tenure_quota_refused_total", "What this server did not create for want of room.");
+    for u in &usage {
+        page.with(&[("tenant", &u.tenant), ("quota", u.part.as_str())], u.refused);
+    }
 }
 
 fn seconds(d: Duration) -> f64 {
@@ -60,6 +86,16 @@ fn process(page: &mut Page, app: &App) {
     if let Some(files) = vitals.open_files {
         page.gauge("process_open_fds", "Open files and sockets.").is(files);
     }
+}
+
+fn sign_ins(page: &mut Page, app: &App) {
+    let (not_valid, limited) = app.auth().failed_sign_ins();
+    page.counter(
+        "tenure_sign_in_failures_total",
+        "Keys and sessions of the console that were refused; limited: unseen, because their address had failed too often.",
+    )
+    .with(&[("reason", "not_valid")], not_valid)
+    .with(&[("reason", "limited")], limited);
 }
 
 fn carried(page: &mut Page, meter: &Meter) {
@@ -248,6 +284,11 @@ fn store(page: &mut Page, seen: &Seen) {
     .is(health.feed_held_since.map_or(0.0, |at| seconds(now.since(at))));
     page.gauge("tenure_feed_holders", "Open transactions that the feed waits for.")
         .is(health.holding_back.len());
+    page.counter(
+        "tenure_history_lost_total",
+        "How often the database was found without history that had been acknowledged, since the store was created.",
+    )
+    .is(seen.tallies.get(tenure_kernel::rules::HISTORY_LOST).map_or(0, |t| t.fired));
     page.counter(
         "tenure_rule_ever_fired_total",
         "What the rules did since the store was created, by all servers.",

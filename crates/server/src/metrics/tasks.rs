@@ -23,7 +23,7 @@ const BUDGETS_MAX: usize = 100;
 
 fn parts(commit: &Commit, event: &NewEvent) -> Option<(TaskState, TaskEvent)> {
     let state = decode_state::<Task>(commit.state.as_deref()?).ok()?;
-    let event = serde_json::from_slice(event.body.inline()?).ok()?;
+    let event = tenure_kernel::stored::from_slice(event.body.inline()?).ok()?;
     Some((state, event))
 }
 

@@ -41,7 +41,7 @@ fn answered(answer: Answer) -> Response {
 /// Who asks, and why.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct TaskAsk {
+pub(crate) struct TaskAsk {
     /// Why, for people.
     why: Option<String>,
     /// Who asks, for people.
@@ -57,13 +57,14 @@ pub(super) struct TaskAsk {
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
-pub(super) async fn cancel(
+pub(crate) async fn cancel(
     State(app): State<App>,
     caller: Caller,
-    Named(TaskName(id)): Named<TaskName>,
+    Named(name): Named<TaskName>,
     Maybe(ask): Maybe<TaskAsk>,
 ) -> Result<Response, Problem> {
     caller.need(Scope::Write)?;
+    let id = name.of(&app, &caller).await?;
     let ask = CancelAsk { by: Some(who(&caller, ask.by)), why: ask.why };
     Ok(answered(desk(&app)?.cancel(caller.tenant.as_deref(), id, ask).await?))
 }
@@ -71,7 +72,7 @@ pub(super) async fn cancel(
 /// How to retry.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct TaskRetry {
+pub(crate) struct TaskRetry {
     /// You vouch for it that the lost pod does not run any more.
     fenced: bool,
     /// Who asks, for people.
@@ -89,13 +90,14 @@ pub(super) struct TaskRetry {
         (status = 409, description = "It does not wait for a retry; or its pod may still run.", body = ProblemDocument),
     )
 )]
-pub(super) async fn retry(
+pub(crate) async fn retry(
     State(app): State<App>,
     caller: Caller,
-    Named(TaskName(id)): Named<TaskName>,
+    Named(name): Named<TaskName>,
     Maybe(retry): Maybe<TaskRetry>,
 ) -> Result<Response, Problem> {
     caller.need(Scope::Write)?;
+    let id = name.of(&app, &caller).await?;
     let now = RetryNow { by: Some(who(&caller, retry.by)), fenced: retry.fenced };
     Ok(answered(desk(&app)?.retry_now(caller.tenant.as_deref(), id, now).await?))
 }
@@ -103,7 +105,7 @@ pub(super) async fn retry(
 /// Who takes a pod away by force, and why.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct TaskForceDelete {
+pub(crate) struct TaskForceDelete {
     /// How you know that it may go. It is needed, and stays in the history.
     why: Option<String>,
     /// Of which attempt; without it, of the last.
@@ -123,13 +125,14 @@ pub(super) struct TaskForceDelete {
         (status = 409, description = "Its pod was not told to go; or there is none any more.", body = ProblemDocument),
     )
 )]
-pub(super) async fn force_delete(
+pub(crate) async fn force_delete(
     State(app): State<App>,
     caller: Caller,
-    Named(TaskName(id)): Named<TaskName>,
+    Named(name): Named<TaskName>,
     Maybe(ask): Maybe<TaskForceDelete>,
 ) -> Result<Response, Problem> {
     caller.need(Scope::Write)?;
+    let id = name.of(&app, &caller).await?;
     let (by, why) = (Some(who(&caller, ask.by)), ask.why.unwrap_or_default());
     let mine = caller.tenant.as_deref();
     let force = ForceAsk { by, why };
@@ -139,7 +142,7 @@ pub(super) async fn force_delete(
 /// How to replay.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct TaskReplay {
+pub(crate) struct TaskReplay {
     /// The idempotency key, instead of the header `Idempotency-Key`.
     key: Option<String>,
     /// Who asks, for people.
@@ -159,15 +162,16 @@ pub(super) struct TaskReplay {
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
-pub(super) async fn replay(
+pub(crate) async fn replay(
     State(app): State<App>,
     caller: Caller,
-    Named(TaskName(id)): Named<TaskName>,
+    Named(name): Named<TaskName>,
     Params(waiting): Params<Waiting>,
     headers: HeaderMap,
     Maybe(replay): Maybe<TaskReplay>,
 ) -> Result<Response, Problem> {
     caller.need(Scope::Write)?;
+    let id = name.of(&app, &caller).await?;
     let wait = waiting.duration()?;
     let key = idempotency_key(&headers, replay.key)?;
     let by = who(&caller, replay.by);
@@ -186,13 +190,14 @@ pub(super) async fn replay(
         (status = 404, body = ProblemDocument), (status = 409, body = ProblemDocument),
     )
 )]
-pub(super) async fn discard(
+pub(crate) async fn discard(
     State(app): State<App>,
     caller: Caller,
-    Named(TaskName(id)): Named<TaskName>,
+    Named(name): Named<TaskName>,
     Maybe(ask): Maybe<TaskAsk>,
 ) -> Result<Response, Problem> {
     caller.need(Scope::Write)?;
+    let id = name.of(&app, &caller).await?;
     let by = who(&caller, ask.by);
     let mine = caller.tenant.as_deref();
     Ok(answered(desk(&app)?.discard(mine, id, ask.why.as_deref(), Some(&by)).await?))

@@ -7,7 +7,12 @@ use super::{
 use crate::{
     ApiCode, App, Caller, Problem,
     extract::Named,
-    jobs::{body::Json, catalogue::Name, find::who, submit::tenant},
+    jobs::{
+        body::Json,
+        catalogue::Name,
+        find::who,
+        submit::{new_tenant, tenant},
+    },
     keys::Scope,
     problem::ProblemDocument,
 };
@@ -55,12 +60,15 @@ pub(super) async fn show(
 /// What a tenant may; a field that is left out stays as it is.
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct TaskBudgetTerms {
-    /// Retries that may start in a minute, 1 to 600000.
+pub(crate) struct TaskBudgetTerms {
+    /// Retries that may start in a minute.
+    #[schema(minimum = 1, maximum = 600000)]
     per_minute: Option<u32>,
-    /// How many of them at once, after a quiet time; at least 1.
+    /// How many of them at once, after a quiet time.
+    #[schema(minimum = 1, maximum = 600000)]
     burst: Option<u32>,
-    /// Retried attempts under way at once, 1 to 200.
+    /// Retried attempts under way at once.
+    #[schema(minimum = 1, maximum = 200)]
     in_flight: Option<u32>,
     /// Who says so, for people.
     by: Option<String>,
@@ -88,13 +96,13 @@ fn above_tenants(caller: &Caller, of: String) -> Result<String, Problem> {
         (status = 403, body = ProblemDocument), (status = 422, body = ProblemDocument),
     )
 )]
-pub(super) async fn set(
+pub(crate) async fn set(
     State(app): State<App>,
     caller: Caller,
     Named(Name(of)): Named<Name>,
     Json(new): Json<TaskBudgetTerms>,
 ) -> Result<axum::Json<BudgetView>, Problem> {
-    let of = above_tenants(&caller, of)?;
+    let of = new_tenant(&caller, Some(above_tenants(&caller, of)?))?;
     let desk = desk(&app)?;
     let now = desk.budget(&of).await?;
     let terms = BudgetTerms {

@@ -58,6 +58,20 @@ pub(super) struct TaskEndedDocument {
     rule: Option<String>,
     /// When, by the pod.
     at: Option<i64>,
+    /// Nobody saw this end: the pod was missing, and no witness spoke in time.
+    inferred: Option<bool>,
+}
+
+/// What was proven about an end after it was on record.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(super) struct TaskProofDocument {
+    /// How the pod ended.
+    ended: TaskEndedDocument,
+    /// Who saw it.
+    by: String,
+    /// When it was said.
+    at: i64,
 }
 
 /// Where a task stands.
@@ -94,6 +108,10 @@ pub(super) struct TaskDocument {
     running_since: Option<i64>,
     /// How the last attempt that is over ended.
     ended: Option<TaskEndedDocument>,
+    /// What somebody who saw its pod said about its end when another end was on record already. The status stays.
+    proof: Option<TaskProofDocument>,
+    /// How the attempt seems to have ended, while somebody who saw its pod is waited for (rule task_witness).
+    inferred: Option<TaskEndedDocument>,
     /// The pod of the ended attempt may still run.
     pod_may_run: bool,
     /// What the next attempt waits for: pause, old_pod, budget, start or other_pod.
@@ -121,7 +139,8 @@ pub(super) struct TaskDocument {
     next_rules: Vec<Value>,
     /// Mail that nobody has read yet.
     mail_unread: u64,
-    /// The executor's part: `id`, `status`, `executor`, `name`, `made`, `over`, `told_to_go`, `force_asked`, `log_bytes`, `queue`.
+    /// The executor's part: `id`, `status`, `executor`, `name`, `made`, `over`, `told_to_go`, `force_asked`, `waits_for` and
+    /// `waits_why` (what the cluster does not do yet, in one word and in its own), `warnings` (of the API server), `log_bytes`, `queue`.
     tended: Option<Value>,
     /// Why nobody can decide about it.
     fault: Option<String>,
@@ -162,6 +181,8 @@ pub(super) struct TaskAttemptDocument {
     ended: Option<TaskEndedDocument>,
     /// Details of it came after the end.
     filled_in: bool,
+    /// What somebody who saw the pod said about its end when another end was on record already.
+    proof: Option<TaskProofDocument>,
     /// Whether the pod is known to be over.
     pod_over: bool,
     /// How that became known, where it was not with the end.
@@ -269,6 +290,8 @@ pub(super) struct TaskLogDocument {
     tail: Option<String>,
     /// Nothing more will come.
     over: bool,
+    /// Why the log cannot be read, or could not to its end. An empty text is not an empty log then.
+    trouble: Option<String>,
 }
 
 /// What became of an ask.
@@ -301,6 +324,9 @@ pub(super) struct TaskReportDocument {
     over: Option<bool>,
     /// The pod object is gone.
     gone: Option<bool>,
+    /// The end is inferred: the object is missing, and the last state of it that the reporter saw may be older than its end. The task
+    /// then waits for a report of somebody who saw it (rule task_witness).
+    inferred: Option<bool>,
     /// Why the pod did not end by itself, if it did not: user_cancel, system_eviction, external_delete or node_lost.
     terminated_reason: Option<String>,
     /// What the main container wrote as its termination message, if it ended well.

@@ -11,18 +11,18 @@
 //! The two rules of jobs hold here too: 2xx means durable, and what belongs to another tenant is not there. A task
 //! is named by its id, or by the text that its pods carry as `flowforge.io/task-id`.
 
-mod asks;
-mod budgets;
+pub(crate) mod asks;
+pub(crate) mod budgets;
 mod documents;
 mod order;
 pub(crate) mod read;
 mod refused;
 mod reports;
 
-use crate::{ApiCode, App, Problem};
+use crate::{ApiCode, App, Caller, Problem};
 use axum::http::StatusCode;
 use tenure_kernel::ids::EntityId;
-use tenure_pods::{desk::Desk, report::task_of_label};
+use tenure_pods::desk::Desk;
 use utoipa_axum::{router::OpenApiRouter, routes};
 
 /// The routes of tasks; none on a server without them.
@@ -59,9 +59,21 @@ pub(crate) fn desk(app: &App) -> Result<&Desk, Problem> {
     })
 }
 
-/// A task by its id, or by the text that its pods carry.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TaskName(pub EntityId);
+/// A task by its id, or by the text that its pods carry. Which task that is depends on whose key asks.
+#[derive(Clone, Debug)]
+pub(crate) struct TaskName(String);
+
+impl TaskName {
+    /// The name that every task has.
+    pub(crate) fn of_id(id: EntityId) -> Self {
+        TaskName(id.to_string())
+    }
+
+    /// The task that this caller means.
+    pub(crate) async fn of(&self, app: &App, caller: &Caller) -> Result<EntityId, Problem> {
+        Ok(desk(app)?.named(caller.tenant.as_deref(), &self.0).await?)
+    }
+}
 
 impl std::str::FromStr for TaskName {
     type Err = String;
@@ -69,7 +81,7 @@ impl std::str::FromStr for TaskName {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.is_empty() || text.len() > 253 {
             true => Err("a task is named by 1 to 253 bytes".to_owned()),
-            false => Ok(TaskName(task_of_label(text))),
+            false => Ok(TaskName(text.to_owned())),
         }
     }
 }

@@ -9,8 +9,9 @@ use crate::{
     App, Caller, Problem,
     extract::Params,
     jobs::{
+        blocks::refuse_blocked,
         body::Json,
-        submit::{Waiting, idempotency_key, must_end_in, tenant},
+        submit::{Waiting, idempotency_key, must_end_in, new_tenant},
     },
     keys::Scope,
     problem::ProblemDocument,
@@ -23,6 +24,7 @@ use axum::{
 use serde::Deserialize;
 use serde_json::Value;
 use std::time::Duration;
+use tenure_kernel::blocks::BlockKind;
 use tenure_pods::{
     desk::{Order, Ordered},
     task::model::{Cleanup, OnLost},
@@ -52,7 +54,7 @@ pub(super) struct NewTask {
     /// rejected_capacity, attempts, backoff_ms, factor_percent, backoff_cap_ms.
     #[schema(value_type = Option<Object>)]
     retry: Value,
-    /// What differs from the server's times: queued_ms, fence_ms, stop_ms, next_pod_ms.
+    /// What differs from the server's times: queued_ms, fence_ms, stop_ms, next_pod_ms, witness_ms.
     #[schema(value_type = Option<Object>)]
     times: Value,
     /// What becomes of pods that are over: `{"when": "on_success" | "always" | "never", "delay_ms": 0}`.
@@ -67,6 +69,7 @@ pub(super) struct NewTask {
     /// The task ends within so many seconds, with all its attempts; `pods.must_end_by_seconds` without one.
     must_end_in_seconds: Option<u64>,
     /// Higher is sooner; 0 without one.
+    #[schema(minimum = -32768, maximum = 32767)]
     priority: i16,
     /// The idempotency key, instead of the header `Idempotency-Key`.
     key: Option<String>,
@@ -84,10 +87,11 @@ pub(super) struct NewTask {
     responses(
         (status = 202, description = "Ordered; `Location` names it.", body = TaskOrderedDocument),
         (status = 200, description = "It was there under the same key; or it is final (`wait`).", body = TaskOrderedDocument),
-        (status = 403, description = "A namespace that the caller's tenant may not use.", body = ProblemDocument),
+        (status = 403, description = "A namespace or a template that the tenant may not use.", body = ProblemDocument),
         (status = 409, description = "The key belongs to a task with other content.", body = ProblemDocument),
         (status = 413, description = "The template is too large.", body = ProblemDocument),
         (status = 422, description = "A template that no cluster would take; names the field.", body = ProblemDocument),
+        (status = 423, description = "An operator has blocked it.", body = ProblemDocument),
     )
 )]
 pub(super) async fn order(
@@ -99,7 +103,8 @@ pub(super) async fn order(
 ) -> Result<Response, Problem> {
     caller.need(Scope::Write)?;
     let wait = waiting.duration()?;
-    let tenant = tenant(&caller, new.tenant)?;
+    let tenant = new_tenant(&caller, new.tenant)?;
+    refuse_blocked(&app, |blocks| blocks.get(BlockKind::Tenant, &tenant)).await?;
     let timeout = new.timeout_seconds.map(|s| {
         Duration::try_from_secs_f64(s).map_err(|e| {
             Problem::bad_field("timeout_seconds", format!("timeout_seconds = {s}: {e}"))
@@ -123,7 +128,6 @@ pub(super) async fn order(
         must_end_in: must_end_in(new.must_end_in_seconds)?,
         priority: new.priority,
         key: idempotency_key(&headers, new.key)?,
-        confined: caller.tenant.is_some(),
     };
     let ordered = desk(&app)?.order(order).await?;
     answered(&app, &tenant, ordered, wait).await

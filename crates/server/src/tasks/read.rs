@@ -17,7 +17,7 @@ use crate::{
         wait::until_over,
     },
     keys::Scope,
-    paging::{bad, between, cursor, limit, newest},
+    paging::{bad, between, cursor, end, ends, limit, newest_where},
     problem::ProblemDocument,
 };
 use axum::{Json, extract::State, http::HeaderMap, response::Response};
@@ -84,8 +84,9 @@ async fn at_its_end(
 }
 
 /// The head of a task that the caller may look at.
-pub(super) async fn readable(app: &App, caller: &Caller, id: EntityId) -> Result<Head, Problem> {
+async fn readable(app: &App, caller: &Caller, name: &TaskName) -> Result<Head, Problem> {
     caller.need(Scope::Read)?;
+    let id = name.of(app, caller).await?;
     Ok(desk(app)?.task(caller.tenant.as_deref(), id).await?.0)
 }
 
@@ -107,9 +108,12 @@ pub(super) struct Which {
     attention: Option<bool>,
     /// Only those whose id begins so.
     id: Option<String>,
+    /// Only those whose id ends so.
+    id_end: Option<String>,
     /// Where the page before ended: its `next`.
     before: Option<String>,
     /// How many, 1 to 200; 50 without it.
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
 }
 
@@ -160,6 +164,7 @@ pub(super) async fn list(
     caller.need(Scope::Read)?;
     let limit = limit(which.limit)?;
     let (after, before) = between(which.id.as_deref(), which.before.as_deref())?;
+    let end = end(which.id_end.as_deref())?;
     let filter = HeadFilter {
         statuses: statuses(which.status.as_deref())?,
         tenant: listed(&caller, which.tenant)?,
@@ -168,9 +173,10 @@ pub(super) async fn list(
         before,
         ..HeadFilter::default()
     };
-    let (heads, next) = newest::<Task>(&app, filter, limit, |state| {
+    let (heads, next) = newest_where::<Task>(&app, filter, limit, |head, state| {
         which.workflow.as_ref().is_none_or(|w| state.workflow_id == *w)
             && has_cause(state, which.cause.as_deref())
+            && ends(head.id, end.as_ref())
     })
     .await?;
     shown(&app, heads, next).await
@@ -205,6 +211,7 @@ pub(super) struct WhichDead {
     /// Where the page before ended: its `next`.
     before: Option<String>,
     /// How many, 1 to 200; 50 without it.
+    #[param(minimum = 1, maximum = 200)]
     limit: Option<usize>,
 }
 
@@ -254,13 +261,14 @@ async fn whole(app: &App, head: &Head) -> Result<Told, Problem> {
 pub(super) async fn show(
     State(app): State<App>,
     caller: Caller,
-    Named(TaskName(id)): Named<TaskName>,
+    Named(name): Named<TaskName>,
     Params(waiting): Params<Waiting>,
 ) -> Result<Json<Told>, Problem> {
     let head = match waiting.duration()? {
-        None => readable(&app, &caller, id).await?,
+        None => readable(&app, &caller, &name).await?,
         Some(wait) => {
             caller.need(Scope::Read)?;
+            let id = name.of(&app, &caller).await?;
             at_its_end(&app, caller.tenant.as_deref(), id, wait).await?
         }
     };
@@ -285,9 +293,9 @@ pub(super) struct Why {
 pub(super) async fn why(
     State(app): State<App>,
     caller: Caller,
-    Named(TaskName(id)): Named<TaskName>,
+    Named(name): Named<TaskName>,
 ) -> Result<Json<Why>, Problem> {
-    let head = readable(&app, &caller, id).await?;
+    let head = readable(&app, &caller, &name).await?;
     let TaskAnswer { task, why } = TaskAnswer::of(&app, &head).await?;
     Ok(Json(Why { id: task.id, task_id: task.task_id, status: task.status, why }))
 }
@@ -310,12 +318,12 @@ pub(super) struct Timeline {
 pub(super) async fn timeline(
     State(app): State<App>,
     caller: Caller,
-    Named(TaskName(id)): Named<TaskName>,
+    Named(name): Named<TaskName>,
 ) -> Result<Json<Timeline>, Problem> {
-    let head = readable(&app, &caller, id).await?;
+    let head = readable(&app, &caller, &name).await?;
     let Told { whole, why } = whole(&app, &head).await?;
     let (status, timeline) = (whole.task.status, whole.timeline);
-    Ok(Json(Timeline { id, status, why, timeline }))
+    Ok(Json(Timeline { id: head.id, status, why, timeline }))
 }
 
 /// Which stretch of a log.
@@ -338,10 +346,11 @@ pub(super) struct WhichLog {
 pub(super) async fn logs(
     State(app): State<App>,
     caller: Caller,
-    Named(TaskName(id)): Named<TaskName>,
+    Named(name): Named<TaskName>,
     Params(which): Params<WhichLog>,
 ) -> Result<Json<LogPage>, Problem> {
     caller.need(Scope::Read)?;
+    let id = name.of(&app, &caller).await?;
     let (_, state) = desk(&app)?.task(caller.tenant.as_deref(), id).await?;
     let attempt = which.attempt.unwrap_or(state.attempt).max(1);
     let from = which.from.unwrap_or(1);
@@ -376,11 +385,11 @@ fn absent(id: EntityId) -> Problem {
 pub(super) async fn events(
     State(app): State<App>,
     caller: Caller,
-    Named(TaskName(id)): Named<TaskName>,
+    Named(name): Named<TaskName>,
     Params(stretch): Params<Stretch>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let head = readable(&app, &caller, id).await?;
+    let head = readable(&app, &caller, &name).await?;
     answer::<Task>(app, absent, &head, &stretch, &headers, false).await
 }
 
@@ -396,10 +405,10 @@ pub(super) async fn events(
 pub(super) async fn watch(
     State(app): State<App>,
     caller: Caller,
-    Named(TaskName(id)): Named<TaskName>,
+    Named(name): Named<TaskName>,
     Params(stretch): Params<Stretch>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    let head = readable(&app, &caller, id).await?;
+    let head = readable(&app, &caller, &name).await?;
     answer::<Task>(app, absent, &head, &stretch, &headers, true).await
 }

@@ -20,12 +20,12 @@ impl From<DeskError> for Problem {
             DeskError::TaskOver { task, status } => conflict(ApiCode::TaskOver, &e)
                 .field("id")
                 .with("task", task.to_string())
-                .with("status", status.clone())
+                .with("task_status", status.clone())
                 .fix("final is final; POST /v1/tasks/{id}/replay orders a failed or cancelled one once more"),
             DeskError::NotNow { task, status, fix, .. } => conflict(ApiCode::NotNow, &e)
                 .field("id")
                 .with("task", task.to_string())
-                .with("status", status.clone())
+                .with("task_status", status.clone())
                 .fix(*fix),
             DeskError::OtherInput(task) => conflict(ApiCode::OtherInput, &e)
                 .field("key")
@@ -36,7 +36,7 @@ impl From<DeskError> for Problem {
             }
             DeskError::NotAllowed { field, fix, .. } => {
                 Problem::new(StatusCode::FORBIDDEN, ApiCode::Forbidden, e.to_string())
-                    .field(*field)
+                    .field(field.clone())
                     .fix(*fix)
             }
             DeskError::TooLarge { field, name, found, max, .. } => {

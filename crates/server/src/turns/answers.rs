@@ -42,6 +42,9 @@ pub(super) struct StepRequest {
     /// Tokens and the like.
     #[serde(default)]
     usage: Value,
+    /// Why the answer of the model ended, in its words. `length` and `content_filter` end the turn.
+    #[serde(default)]
+    finish_reason: Option<String>,
 }
 
 /// The end of a turn.
@@ -116,13 +119,14 @@ pub(super) async fn step(
     Named(turn): Named<EntityId>,
     Body(request): Body<StepRequest>,
 ) -> Result<Json<Accepted>, Problem> {
-    let StepRequest { session, epoch, step, message, usage } = request;
+    let StepRequest { session, epoch, step, message, usage, finish_reason } = request;
     fits("message", &message)?;
     if !message.is_object() {
         return Err(Problem::bad_field("message", "a message is an object")
             .fix("send what a model would say: role, content, tool_calls"));
     }
-    say(&app, &caller, turn, (session, epoch), Said::Step(step, Reply { message, usage })).await
+    let said = Said::Step(step, Reply { message, usage, finish_reason });
+    say(&app, &caller, turn, (session, epoch), said).await
 }
 
 /// Ends the turn with its deliverable.
@@ -228,7 +232,7 @@ async fn say(
                 format!("this session has turn {turn} no longer: it is {status}, at epoch {epoch}");
             Err(Problem::new(StatusCode::CONFLICT, Code::StaleAttempt, detail)
                 .field("epoch")
-                .with("status", status)
+                .with("turn_status", status)
                 .fix("stop working on it; somebody else has it, or it is over"))
         }
         Heard::WrongStep(step) => {

@@ -2,6 +2,11 @@
 //! about *whose* entities and *which kinds*, which the judge does not know.
 //!
 //! * Only the kinds that the server was told ([`ServerOptions::worker_kinds`](crate::ServerOptions)).
+//! * Only what the kind that is created lets workers create, directly or by a message
+//!   ([`Machine::CREATED_BY`](tenure_kernel::machine::Machine::CREATED_BY)). Whether the new entity may be as it is, its kind's
+//!   rule decides, for workers as for everybody ([`tenure_kernel::admission`]).
+//! * What is created tells its creator alone how it ended, and nobody makes it tell another entity later: in its first event, in
+//!   the message that creates it, and in every state that a worker writes.
 //! * Only the caller's tenant. What is foreign is answered as if it were not there, message targets
 //!   and the session of a claim included.
 //! * Beside it the limits of all tenants together: whoever calls a tool takes tokens there. A worker takes tokens as the
@@ -16,8 +21,8 @@
 //! Kind and tenant of an entity never change, so they are remembered: a commit costs no read after the
 //! first.
 
-use super::is_session;
-use crate::{App, Caller, keys};
+use super::{is_session, reports};
+use crate::{App, Caller, audit, console_sessions, keys};
 use futures_util::future::join_all;
 use serde::de::DeserializeOwned;
 use std::{
@@ -28,17 +33,19 @@ use std::{
 use tenure_agents::{drive::load, turn::Turn};
 use tenure_jobs::{catalogue, shared::limit};
 use tenure_kernel::{
+    blocks,
     commit::{Commit, CommitAnswer, Expect, Refusal, TenureChange},
     error::StoreError,
     evidence::EvidenceAnswer,
     head::Head,
     ids::{EntityId, SessionId},
-    machine::{Machine as _, decode_state, encode_state},
+    machine::{Machine as _, Machines, decode_state, encode_state},
     mail::MailAnswer,
     outbox::{Message, Target},
+    runtime::compute,
     sessions::{LANE, RenewalAnswer, WORKER},
     store::{Answer, Op},
-    stream::NewEvent,
+    stream::{Body, NewEvent},
     wakeup,
 };
 
@@ -50,6 +57,18 @@ const REMEMBERED_MAX: usize = 65_536;
 struct Identity {
     kind: &'static str,
     tenant: Arc<str>,
+    /// The entity that is told how this one ended.
+    reports_to: Option<EntityId>,
+}
+
+impl Identity {
+    fn of(machines: &Machines, head: &Head) -> Self {
+        let pointer = machines.get(head.kind()).and_then(|core| core.reports_to_in_state());
+        // A state that no machine wrote says nothing that a machine would read.
+        let reports_to =
+            pointer.and_then(|pointer| reports::named(pointer, &head.state).unwrap_or_default());
+        Identity { kind: head.kind(), tenant: head.tenant.as_str().into(), reports_to }
+    }
 }
 
 /// Kinds and tenants of entities.
@@ -63,12 +82,13 @@ impl Identities {
     }
 
     /// Remembers an entity that was read anyway.
-    pub(crate) fn remember(&self, head: &Head) {
+    pub(crate) fn remember(&self, app: &App, head: &Head) {
+        let identity = Identity::of(app.machines(), head);
         let mut known = self.known();
         if known.len() >= REMEMBERED_MAX {
             known.clear();
         }
-        known.insert(head.id, Identity { kind: head.kind(), tenant: head.tenant.as_str().into() });
+        known.insert(head.id, identity);
     }
 
     async fn of(&self, app: &App, id: EntityId) -> Result<Option<Identity>, StoreError> {
@@ -77,8 +97,8 @@ impl Identities {
             return Ok(known);
         }
         let Some(head) = app.pipeline().store().head(id).await? else { return Ok(None) };
-        self.remember(&head);
-        Ok(Some(Identity { kind: head.kind(), tenant: head.tenant.as_str().into() }))
+        self.remember(app, &head);
+        Ok(Some(Identity::of(app.machines(), &head)))
     }
 
     /// Whether workers may touch this kind.
@@ -109,7 +129,7 @@ impl Identities {
         let identity = self.of(app, id).await?;
         let read_only = identity.is_some_and(|i| {
             // Agents are set by people and change by the mail of their turns.
-            [book::TABLE.kind, "agent"].contains(&i.kind)
+            [book::TABLE.kind, blocks::TABLE.kind, "agent"].contains(&i.kind)
                 || (i.kind == catalogue::TABLE.kind && !caller.sees(&i.tenant))
         });
         Ok(!read_only && self.is_open_to(app, caller, id).await?)
@@ -189,15 +209,20 @@ async fn admit_commit(
     match &mut commit.expect {
         Expect::Absent(birth) => {
             let is_limit = birth.kind == limit::model::TABLE.kind;
-            if !ids.admits(app, birth.kind) || (is_set_by_people(birth.kind) && !is_limit) {
+            if is_well_known(commit.entity, &birth.tenant) {
+                return Ok(Err(Refusal::Tenure(WELL_KNOWN)));
+            }
+            if !ids.admits(app, birth.kind) || !app.machines().may_create(WORKER.kind, birth.kind) {
                 return Ok(Err(Refusal::Tenure("a worker does not create entities of this kind")));
             }
             if let Some(tenant) = &caller.tenant {
                 birth.tenant.clone_from(tenant);
                 // Or one tenant could take another's keys, and learn whose they are.
-                let mine = format!("{}/{tenant}/", birth.kind);
+                let mine = format!("{}/{}/{tenant}/", birth.kind, tenant.len());
                 if commit.keys.iter().any(|k| !k.key.starts_with(&mine)) {
-                    return Ok(Err(Refusal::Tenure("unique keys begin with kind/tenant/")));
+                    return Ok(Err(Refusal::Tenure(
+                        "unique keys begin with kind/length of the tenant's name/tenant/",
+                    )));
                 }
                 if birth.kind == catalogue::TABLE.kind
                     && !is_own_entry(commit.entity, &commit.events, tenant)
@@ -206,6 +231,19 @@ async fn admit_commit(
                 }
             }
             let tenant = birth.tenant.clone();
+            let kind = birth.kind;
+            let state = commit.state.as_deref().unwrap_or_default();
+            if !says_it_reports_to(app, kind, state, None) {
+                return Ok(Err(Refusal::Tenure(FOREIGN_REPORT)));
+            }
+            if let Some(event) = commit.events.first()
+                && !reports_to(app, kind, &event.body, None).await?
+            {
+                return Ok(Err(Refusal::Tenure(FOREIGN_REPORT)));
+            }
+            if kind == catalogue::TABLE.kind && !has_fit_schemas(app, commit, &tenant).await? {
+                return Ok(Err(Refusal::Tenure(UNFIT_SCHEMA)));
+            }
             if is_limit && !is_from_each(app, commit, &tenant, None).await? {
                 let why = "a worker makes a limit only as the one for each tenant says";
                 return Ok(Err(Refusal::Tenure(why)));
@@ -217,6 +255,17 @@ async fn admit_commit(
             }
             if !is_a_take(app, caller, commit).await? {
                 return Ok(Err(Refusal::Tenure("of a limit a worker takes tokens, as it says")));
+            }
+            let identity = ids.of(app, commit.entity).await?;
+            if let Some(entry) = identity.as_ref().filter(|i| i.kind == catalogue::TABLE.kind)
+                && !has_fit_schemas(app, commit, &entry.tenant).await?
+            {
+                return Ok(Err(Refusal::Tenure(UNFIT_SCHEMA)));
+            }
+            if let (Some(state), Some(identity)) = (&commit.state, identity)
+                && !says_it_reports_to(app, identity.kind, state, identity.reports_to)
+            {
+                return Ok(Err(Refusal::Tenure(FOREIGN_REPORT)));
             }
         }
         Expect::Overrule { .. } | Expect::EndTenure { .. } => {
@@ -249,8 +298,28 @@ fn is_own_entry(entity: EntityId, events: &[NewEvent], tenant: &str) -> bool {
     events.iter().all(|event| read(event).is_some_and(|event| own(&event)))
 }
 
+const UNFIT_SCHEMA: &str = "a schema of the entry cannot be used: values could not be checked in bounded time, or the entry cannot be read";
+
+/// Whether all that a commit adds to an entry of the catalogue has schemas that [`tenure_schema`] follows: in its events, and in the
+/// state, which is what is read. Versions that are there already stay.
+async fn has_fit_schemas(app: &App, commit: &Commit, tenant: &str) -> Result<bool, StoreError> {
+    let registered = |event: &NewEvent| read::<catalogue::Event>(event);
+    let events: Option<Vec<_>> = commit.events.iter().map(registered).collect();
+    let state = decode_state::<catalogue::Catalogue>(commit.state.as_deref().unwrap_or_default());
+    let (Some(events), Ok(state)) = (events, state) else { return Ok(false) };
+    let head = app.pipeline().store().head(commit.entity).await?;
+    let known = head.map(|head| decode_state::<catalogue::Catalogue>(&head.state)).transpose();
+    let known = known.map_err(|e| StoreError::Corrupt(e.to_string()))?.unwrap_or_default();
+    let said = events.into_iter().map(|catalogue::Event::EntryRegistered { version, .. }| version);
+    let added: Vec<_> =
+        state.versions.into_iter().chain(said).filter(|v| !known.versions.contains(v)).collect();
+    let check = move || added.iter().all(catalogue::has_fit_schemas);
+    let fit = compute(app.pipeline().rt(), tenant, tenure_schema::DEADLINE, check).await;
+    fit.ok_or_else(|| StoreError::Unavailable("the schemas were not checked in time".into()))
+}
+
 fn read<E: DeserializeOwned>(event: &NewEvent) -> Option<E> {
-    serde_json::from_slice(event.body.inline()?).ok()
+    tenure_kernel::stored::from_slice(event.body.inline()?).ok()
 }
 
 /// The one event of a limit that a commit has, under its own name: that is what the judge goes by.
@@ -270,6 +339,7 @@ async fn is_from_each(
     let limit::Event::LimitSet { spec, .. } = &event else { return Ok(false) };
     let store = app.pipeline().store();
     let book = store.head(limit::book::id_of(limit::model::EVERYBODY)).await?;
+    let book = book.filter(|head| head.kind() == limit::book::TABLE.kind);
     let book = book.map(|head| decode_state::<limit::LimitBook>(&head.state)).transpose();
     let book = book.map_err(|e| StoreError::Corrupt(e.to_string()))?.unwrap_or_default();
     let Some(each) = book.each.get(&spec.tool) else { return Ok(false) };
@@ -328,11 +398,23 @@ async fn admit_messages(
     if let Some(why) = refused_subjects(app, caller, commit).await? {
         return Ok(Err(why));
     }
-    let refused = commit.messages.iter().map(|m| refused_target(app, caller, &m.to));
+    let by = match &commit.expect {
+        Expect::Absent(birth) => Some(birth.kind),
+        _ => app.identities().of(app, commit.entity).await?.map(|i| i.kind),
+    };
+    let Some(by) = by else { return Ok(Err(Refusal::Unknown(commit.entity))) };
+    let refused = commit.messages.iter().map(|m| refused_target(app, caller, by, &m.to));
     // All at once: a fan-out names a thousand entities that nobody has read yet.
     for refused in join_all(refused).await {
         if let Some(why) = refused? {
             return Ok(Err(why));
+        }
+    }
+    for message in &commit.messages {
+        if let Target::Create { kind, .. } = &message.to
+            && !reports_to(app, kind, &message.body, Some(commit.entity)).await?
+        {
+            return Ok(Err(Refusal::Tenure(FOREIGN_REPORT)));
         }
     }
     Ok(Ok(()))
@@ -369,16 +451,59 @@ async fn refused_subjects(
     Ok(refused.filter(|_| !told))
 }
 
+const FOREIGN_REPORT: &str = "what a worker's commit creates reports to the entity of that commit";
+
+const WELL_KNOWN: &str = "this id belongs to an entity that the server keeps";
+
+/// Ids that everybody can work out, of entities that every server reads and only the server creates. A worker that were first to
+/// create something else there would stop the others.
+fn is_well_known(id: EntityId, tenant: &str) -> bool {
+    use tenure_jobs::shared::limit::{book, model};
+    id == blocks::book_id() || id == book::id_of(model::EVERYBODY) || id == book::id_of(tenant)
+}
+
+/// Whether what is created tells its creator alone how it ended. Its messages are the server's, and reach every tenant.
+async fn reports_to(
+    app: &App,
+    kind: &str,
+    body: &Body,
+    creator: Option<EntityId>,
+) -> Result<bool, StoreError> {
+    let pointer = app.machines().get(kind).and_then(|core| core.reports_to());
+    let Some(pointer) = pointer else { return Ok(true) };
+    let loaded;
+    let bytes = match body {
+        Body::Inline(bytes) => bytes,
+        Body::Blob { digest, .. } => {
+            loaded = app.pipeline().store().blob(*digest).await?.unwrap_or_default();
+            &loaded
+        }
+    };
+    let named = reports::named(pointer, bytes);
+    Ok(named.is_ok_and(|named| named.is_none() || named == creator))
+}
+
+/// Whether a state names this entity as the one that is told. The due loop ends entities by their state, in the server's name.
+fn says_it_reports_to(app: &App, kind: &str, state: &[u8], expected: Option<EntityId>) -> bool {
+    let pointer = app.machines().get(kind).and_then(|core| core.reports_to_in_state());
+    pointer.is_none_or(|pointer| reports::named(pointer, state) == Ok(expected))
+}
+
 async fn refused_target(
     app: &App,
     caller: &Caller,
+    by: &str,
     to: &Target,
 ) -> Result<Option<Refusal>, StoreError> {
     let id = match to {
         Target::Wire(_) => return Ok(None),
         Target::Mail(id) => *id,
-        Target::Create { kind, .. } if is_ours(kind) => {
-            return Ok(Some(Refusal::Tenure("a worker does not create entities of this kind")));
+        Target::Create { kind, .. } if !app.machines().may_create(by, kind) => {
+            let why = "a worker's commit does not create entities of this kind by a message";
+            return Ok(Some(Refusal::Tenure(why)));
+        }
+        Target::Create { id, .. } if is_well_known(*id, caller.tenant.as_deref().unwrap_or("")) => {
+            return Ok(Some(Refusal::Tenure(WELL_KNOWN)));
         }
         Target::Create { id, .. } => *id,
     };
@@ -392,16 +517,11 @@ async fn refused_target(
 pub(super) fn is_everybodys(kind: &str, tenant: &str) -> bool {
     use tenure_jobs::shared::limit::{book, model};
     let limits = [model::TABLE.kind, book::TABLE.kind].contains(&kind);
-    limits && tenant == model::EVERYBODY || kind == catalogue::TABLE.kind && tenant.is_empty()
-}
-
-/// Kinds that workers use and do not make. Turns and joins are made by the messages of a turn that is held.
-fn is_set_by_people(kind: &str) -> bool {
-    use tenure_jobs::shared::limit::{book, model};
-    [model::TABLE.kind, book::TABLE.kind, "agent", "turn", "join"].contains(&kind)
+    (limits || kind == blocks::TABLE.kind) && tenant == model::EVERYBODY
+        || kind == catalogue::TABLE.kind && tenant.is_empty()
 }
 
 /// Kinds that are the server's own business.
 fn is_ours(kind: &str) -> bool {
-    [WORKER.kind, LANE.kind, keys::KIND].contains(&kind)
+    [WORKER.kind, LANE.kind, keys::KIND, audit::KIND, console_sessions::KIND].contains(&kind)
 }

@@ -8,6 +8,7 @@
 mod admit;
 mod board;
 mod reads;
+mod reports;
 mod tray;
 
 pub(crate) use admit::Identities;
@@ -15,7 +16,7 @@ pub(crate) use board::Board;
 pub(crate) use tray::Tray;
 
 use crate::{
-    App, Caller, Problem, ServerOptions, extract::Body, keys::Scope, problem::ProblemDocument,
+    App, Caller, Problem, ServerOptions, extract::Body, far, keys::Scope, problem::ProblemDocument,
 };
 use admit::admit;
 use axum::{Json, extract::DefaultBodyLimit, extract::State};
@@ -24,7 +25,7 @@ use tenure_engine::{due::ring_checks_of, pipeline::Pipeline};
 use tenure_jobs::{Job, catalogue::REGISTERED};
 use tenure_kernel::{
     claims::{ClaimAnswer, Claimed},
-    commit::{Commit, CommitAnswer, Expect, MailStance, TenureChange},
+    commit::{Commit, CommitAnswer, Expect, MailStance, Refusal, TenureChange},
     error::StoreError,
     ids::EntityId,
     limits,
@@ -72,11 +73,14 @@ async fn apply(
     }
     let mut ops = Vec::with_capacity(request.ops.len());
     for (i, op) in request.ops.into_iter().enumerate() {
-        let read = op.read(app.words());
-        ops.push(read.map_err(|e| {
+        let read = op.read(app.words()).map_err(|e| {
             Problem::bad_field(format!("ops[{i}].{}", e.field), e.why)
                 .fix("nothing was carried out; correct the operation and send all of them again")
-        })?);
+        })?;
+        if let Op::Renew(renewal) = &read {
+            far::within_holds(&format!("ops[{i}].holds"), renewal.holds.len())?;
+        }
+        ops.push(read);
     }
     let admitted = join_all(ops.into_iter().map(|op| admit(&app, &caller, op))).await;
     let pipeline = app.pipeline().gathering();
@@ -103,7 +107,13 @@ async fn carry_out(
     };
     let registers = matches!(&op, Op::Commit(c) if has(c, REGISTERED));
     let ended = ended_by(&op);
-    let answer = pipeline.submit(op).await?;
+    let answer = match pipeline.submit(op).await {
+        // One operation of many: the others are answered.
+        Err(StoreError::Quota(exceeded)) => {
+            Answer::Commit(CommitAnswer::Refused(Refusal::Constraint(exceeded.to_string())))
+        }
+        answer => answer?,
+    };
     if let (Some((job, status)), Answer::Commit(CommitAnswer::Committed(_)), Some(jobs)) =
         (ended, &answer, app.jobs())
     {
@@ -149,11 +159,13 @@ async fn claim(
 ) -> Result<Json<wire::ClaimAnswer>, Problem> {
     caller.need(Scope::Worker)?;
     let mut request = request.read();
+    queue_fits(&request.queue)?;
     if !app.identities().is_session_of(&app, &caller, request.session).await? {
         return Err(Problem::not_found(format!("session {}", request.session)).field("session"));
     }
     request.probes.retain(|p| caller.sees(&p.tenant));
-    let limit = request.limit;
+    // No session may name more entities than this in a renewal, so no worker has room for more.
+    let limit = request.limit.min(limits::HOLDS_MAX);
     request.lease = request.lease.min(app.options().lease_max);
     let (session, queue) = (request.session, request.queue.clone());
     let lease = request.lease;
@@ -163,7 +175,7 @@ async fn claim(
     let all_tenants = caller.tenant.is_none();
     let mut answer = match request.limit {
         0 => ClaimAnswer::default(),
-        _ => match app.pipeline().store().claim(request).await {
+        _ => match app.pipeline().claim(request).await {
             // It holds these already and would never hear of them.
             Err(e) if !laid_out.is_empty() => {
                 tracing::warn!(error = %e, queue, "no claim beside what was laid out");
@@ -184,12 +196,22 @@ async fn claim(
         .partition(|c| app.identities().admits(&app, c.head.kind()));
     answer.claimed = laid_out;
     answer.claimed.extend(kept);
-    answer.claimed.iter().for_each(|c| app.identities().remember(&c.head));
+    answer.claimed.iter().for_each(|c| app.identities().remember(&app, &c.head));
     for claimed in foreign {
         give_back(app.pipeline(), &claimed, "not for workers out there").await?;
         tracing::warn!(kind = claimed.head.kind(), queue, "a remote worker can not have this");
     }
     Ok(Json(wire::ClaimAnswer::of(&answer)))
+}
+
+/// Refuses a queue whose name no entity can have. The server remembers queues that workers ask about.
+fn queue_fits(queue: &str) -> Result<(), Problem> {
+    if queue.len() <= limits::NAME_BYTES_MAX {
+        return Ok(());
+    }
+    let (len, max) = (queue.len(), limits::NAME_BYTES_MAX);
+    let detail = format!("the name of the queue has {len} bytes, the limit is {max}");
+    Err(Problem::bad_field("queue", detail).fix("no queue has such a name: name another one"))
 }
 
 /// Ends a tenure that nobody has begun to use. A queue may hold kinds that are not for workers out there, and

@@ -65,6 +65,7 @@ struct OfQueue {
     /// The queue.
     queue: String,
     /// Only priorities below this: what comes behind a page of 256 groups or more.
+    #[param(minimum = -32768, maximum = 32767)]
     below: Option<i16>,
 }
 
@@ -80,6 +81,7 @@ async fn ready(
     Params(OfQueue { queue, mut below }): Params<OfQueue>,
 ) -> Result<Json<wire::ReadyAnswer>, Problem> {
     caller.need(Scope::Worker)?;
+    super::queue_fits(&queue)?;
     let (top, mut mine) = (below, Vec::new());
     loop {
         let page = app.pipeline().store().ready_groups(&queue, below).await?;
@@ -252,7 +254,10 @@ async fn session(
 #[utoipa::path(
     put, path = "/v1/worker/blobs", tag = "worker",
     request_body(content = Vec<u8>, content_type = "application/octet-stream"),
-    responses((status = 200, body = wire::BlobAnswer), (status = 413, body = ProblemDocument))
+    responses(
+        (status = 200, body = wire::BlobAnswer), (status = 413, body = ProblemDocument),
+        (status = 429, description = "The tenant stores as much as it may.", body = ProblemDocument),
+    )
 )]
 async fn put_blob(
     State(app): State<App>,
@@ -261,6 +266,7 @@ async fn put_blob(
 ) -> Result<Json<wire::BlobAnswer>, Problem> {
     caller.need(Scope::Worker)?;
     let bytes = raw(request, &app).await?;
+    app.admit_bytes(&caller, bytes.len()).await?;
     let digest = app.pipeline().store().put_blob(bytes.to_vec()).await?;
     Ok(Json(wire::BlobAnswer { digest: Digest(digest) }))
 }

@@ -35,6 +35,8 @@ const HEARD_WITHIN: Duration = Duration::from_secs(1);
 const WORKERS_MAX: usize = 4_096;
 /// Jobs that are remembered at once.
 const OUT_MAX: usize = 65_536;
+/// Queues that are remembered as empty at once. A worker may ask about any name, so names alone must not fill the memory.
+const EMPTY_MAX: usize = 16_384;
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
@@ -53,6 +55,20 @@ struct State {
     empty: HashSet<String>,
     /// Jobs that were taken from here and have not ended: with each, its worker has room for another.
     out: HashMap<EntityId, SessionId>,
+}
+
+impl State {
+    fn saw(&mut self, queue: &str, empty: bool) {
+        if !empty {
+            self.empty.remove(queue);
+        } else if !self.empty.contains(queue) {
+            if self.empty.len() >= EMPTY_MAX {
+                // The next claims from the queues that are in use say again that they are empty.
+                self.empty.clear();
+            }
+            self.empty.insert(queue.to_owned());
+        }
+    }
 }
 
 struct Worker {
@@ -114,6 +130,8 @@ impl Tray {
                 lying: Vec::new(),
             });
             worker.queues.clone_from(&queues);
+            // A worker that changes its queues is remembered for the ones it listens to.
+            worker.claims.retain(|queue| queues.contains(queue));
             worker.asking += 1;
             worker.heard = now;
         }
@@ -130,11 +148,7 @@ impl Tray {
 
     /// The store has, or has not, ready work in this queue.
     pub(super) fn saw(&self, queue: &str, empty: bool) {
-        let mut state = self.state();
-        match empty {
-            true => state.empty.insert(queue.to_owned()),
-            false => state.empty.remove(queue),
-        };
+        self.state().saw(queue, empty);
     }
 
     /// What lies for a session that claims; at most so many.
@@ -256,5 +270,24 @@ impl Drop for Listens {
                 worker.heard = now;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_that_are_remembered_as_empty_are_bounded() {
+        let mut state = State::default();
+        for n in 0..EMPTY_MAX {
+            state.saw(&format!("q{n}"), true);
+        }
+        state.saw("q0", true);
+        assert_eq!(state.empty.len(), EMPTY_MAX, "a queue that is known takes no further room");
+        state.saw("one more", true);
+        assert_eq!(state.empty.iter().collect::<Vec<_>>(), ["one more"]);
+        state.saw("one more", false);
+        assert!(state.empty.is_empty());
     }
 }

@@ -108,6 +108,7 @@ async fn a_key_that_is_revoked_ends_within_seconds() {
     assert!(now(&server, Some(&key)).await.status().is_success());
     let pipeline = server.app.pipeline();
     let listed = keys::list(pipeline).await.unwrap();
+    let listed: Vec<_> = listed.into_iter().filter(|k| k.name == "test").collect();
     assert_eq!((listed.len(), listed[0].active), (1, true));
     assert_eq!(listed[0].tenant.as_deref(), Some("t"));
     let (id, secret) = keys::split(&key).unwrap();
@@ -115,7 +116,8 @@ async fn a_key_that_is_revoked_ends_within_seconds() {
     for _ in 0..2 {
         keys::revoke(pipeline, id).await.unwrap();
     }
-    assert!(!keys::list(pipeline).await.unwrap()[0].active);
+    let after = keys::list(pipeline).await.unwrap();
+    assert!(!after.iter().find(|k| k.id == id).unwrap().active);
     let end = rt().mono() + Duration::from_secs(10);
     patience::until("it is not believed any more", async || {
         now(&server, Some(&key)).await.status() == StatusCode::UNAUTHORIZED
@@ -138,9 +140,12 @@ async fn a_key_that_says_nothing_is_not_made() {
     };
     let make = |k| keys::create(&node.pipeline, k);
     let no_name = make(key("", None, &[Scope::Read])).await.unwrap_err();
-    assert_eq!(no_name, KeyError::Length { what: "name", len: 0 });
+    assert_eq!(no_name, KeyError::Length(0));
     let long = "x".repeat(129);
-    assert!(make(key("n", Some(&long), &[Scope::Read])).await.is_err());
+    for tenant in [&long, "", "*", "*/each", "acme/x", "a b", "none", "a\u{1b}[2J"] {
+        let refused = make(key("n", Some(tenant), &[Scope::Read])).await.unwrap_err();
+        assert_eq!(refused, KeyError::Tenant(tenant.to_owned()));
+    }
     assert_eq!(make(key("n", None, &[])).await.unwrap_err(), KeyError::NoScope);
     assert!("root".parse::<Scope>().is_err());
     let unknown = keys::revoke(&node.pipeline, node.keeper.id()).await.unwrap_err();

@@ -4,6 +4,7 @@ use super::support::{Running, options, start, start_at};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
+use tenure_kernel::limits;
 
 struct Answered {
     status: StatusCode,
@@ -19,7 +20,10 @@ async fn send(
     body: impl Into<reqwest::Body>,
 ) -> Answered {
     let client = Client::builder().no_proxy().build().unwrap();
-    let mut request = client.request(method, format!("{}{path}", server.base)).body(body);
+    let mut request = client
+        .request(method, format!("{}{path}", server.base))
+        .bearer_auth(&server.operator)
+        .body(body);
     if let Some(kind) = kind {
         request = request.header("content-type", kind);
     }
@@ -39,6 +43,28 @@ async fn send(
 
 async fn post(server: &Running, path: &str, body: &str) -> Answered {
     send(server, Method::POST, path, Some("application/json"), body.to_owned()).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_names_as_many_entities_as_a_session_may_hold() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    let id = "00000000-0000-7000-8000-000000000001";
+    let renewal = |holds: usize| {
+        let holds = vec![json!({ "entity": id, "epoch": 1, "mark": 0 }); holds];
+        json!({ "ops": [{ "renew": { "session": id, "holds": holds } }] }).to_string()
+    };
+    let client = Client::builder().no_proxy().build().unwrap();
+    let request = client
+        .post(format!("{}/v1/worker/apply", server.base))
+        .bearer_auth(&server.operator)
+        .bearer_auth(&server.operator);
+    let request = request.header("content-type", "application/json");
+    let most = request.body(renewal(limits::HOLDS_MAX)).send().await.unwrap();
+    assert_eq!(most.status().as_u16(), 200);
+    let more = post(&server, "/v1/worker/apply", &renewal(limits::HOLDS_MAX + 1)).await;
+    assert_eq!((more.status.as_u16(), &more.problem["field"]), (422, &json!("ops[0].holds")));
+    server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -130,6 +156,7 @@ async fn a_wrong_content_type_and_a_body_that_is_too_large() {
         .build()
         .unwrap()
         .post(format!("{}/v1/worker/apply", server.base))
+        .bearer_auth(&server.operator)
         .header("content-type", "application/json; charset=utf-8")
         .body(padded(2_000));
     assert!(at_the_limit.send().await.unwrap().status().is_success());
@@ -157,6 +184,18 @@ async fn ids_queries_and_topics_that_can_not_be_used() {
     assert_eq!((number.status.as_u16(), &number.problem["field"]), (400, &json!("limit")));
     let gone = get("/v1/worker/entities/00000000-0000-7000-8000-000000000001").await;
     assert_eq!((gone.status.as_u16(), &gone.problem["code"]), (404, &json!("not_found")));
+    let ready = |bytes: usize| format!("/v1/worker/ready?queue={}", "q".repeat(bytes));
+    let longest = reqwest::get(format!("{}{}", server.base, ready(limits::NAME_BYTES_MAX))).await;
+    assert_eq!(longest.unwrap().status().as_u16(), 200);
+    let longer =
+        send(&server, Method::GET, &ready(limits::NAME_BYTES_MAX + 1), None, String::new()).await;
+    assert_eq!((longer.status.as_u16(), &longer.problem["field"]), (422, &json!("queue")));
+    let claim = json!({
+        "id": "0".repeat(32), "session": "00000000-0000-7000-8000-000000000001", "lease_us": 1,
+        "queue": "q".repeat(limits::NAME_BYTES_MAX + 1), "probes": [], "limit": 1,
+    });
+    let longer = post(&server, "/v1/worker/claim", &claim.to_string()).await;
+    assert_eq!((longer.status.as_u16(), &longer.problem["field"]), (422, &json!("queue")));
     for topic in ["due", "outbox", "from/the/future", &format!("queue/{}", "q".repeat(129))] {
         let body = json!({"topics": ["queue/ok", topic], "wait_ms": 0}).to_string();
         let answered = post(&server, "/v1/worker/bell", &body).await;

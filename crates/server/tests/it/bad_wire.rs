@@ -52,7 +52,9 @@ async fn a_wire_that_is_cut_costs_time_and_nothing_else() {
     // Short, because a claim whose answer is lost waits for it.
     let config = EngineConfig::with_lease(Duration::from_secs(2));
     let outside = Outside::slow(Duration::from_millis(10));
-    let worker = work_with(config, pipeline_to(&format!("http://{at}"), None), 4, &outside).await;
+    let worker =
+        work_with(config, pipeline_to(&format!("http://{at}"), &server.operator), 4, &outside)
+            .await;
     // Store and bell are cut again and again; on a slow machine a cut may find nothing to cut.
     for _ in 0..3_000 {
         rt().sleep(Duration::from_millis(23)).await;

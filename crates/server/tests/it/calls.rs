@@ -106,7 +106,7 @@ async fn a_worker_that_lost_its_call_is_told_so_and_its_result_is_kept() {
     jobs.until(&job, "attention").await;
     let late = far.complete(&call, json!("late")).await;
     assert_eq!((late.status, late.text("code")), (409, "stale_attempt"), "{late:?}");
-    assert_eq!((&late.body["kept"], &late.body["status"]), (&json!("evidence"), &json!("lost")));
+    assert_eq!((late.text("kept"), late.text("call_status")), ("evidence", "lost"));
     let ended = jobs.until(&job, "completed").await;
     assert_eq!(ended["output"], "late");
     jobs.stop().await;

@@ -13,11 +13,14 @@ use tenure_kernel::{
     mail::{MailAnswer, NewMail},
     outbox::{Message, Target},
     sessions::{Opening, Renewal, RenewalAnswer, lane_id},
-    store::{Answer, Op, Store},
+    store::{Answer, HeadFilter, Op, Store},
     stream::{Body, Hash, NewEvent},
     time::Timestamp,
 };
-use tenure_server::keys::{self, Scope};
+use tenure_server::{
+    audit::{self, Act},
+    keys::{self, Scope},
+};
 
 fn nothing() -> Body {
     Body::Inline(b"{}".to_vec())
@@ -155,11 +158,15 @@ async fn births_get_the_callers_tenant_and_its_keys() {
     let key = server.key(Some("mine"), &[Scope::Worker]).await;
     let store = server.remote(Some(&key));
     let id = EntityId::fixed(9, 1);
-    let mut taken = birth("errand", id);
-    taken.keys = vec![UniqueKey { key: "errand/theirs/1".into(), digest: Hash::ZERO }];
-    assert!(matches!(commit(&store, taken).await, CommitAnswer::Refused(Refusal::Tenure(_))));
+    // Without the length of the name, a tenant that is called `6` could take keys of `theirs`.
+    for key in ["errand/theirs/1", "errand/6/theirs/1", "errand/mine/1"] {
+        let mut taken = birth("errand", id);
+        taken.keys = vec![UniqueKey { key: key.into(), digest: Hash::ZERO }];
+        let answer = commit(&store, taken).await;
+        assert!(matches!(answer, CommitAnswer::Refused(Refusal::Tenure(_))), "{key}: {answer:?}");
+    }
     let mut born = birth("errand", id);
-    born.keys = vec![UniqueKey { key: "errand/mine/1".into(), digest: Hash::ZERO }];
+    born.keys = vec![UniqueKey { key: "errand/4/mine/1".into(), digest: Hash::ZERO }];
     assert!(matches!(commit(&store, born).await, CommitAnswer::Committed(_)));
     assert_eq!(server.store().head(id).await.unwrap().unwrap().tenant, "mine");
     server.stop().await;
@@ -175,7 +182,12 @@ async fn messages_do_not_cross_tenants_and_make_no_keys() {
     let theirs = server.errand("theirs").await;
     let create =
         |kind: &'static str| Target::Create { id: EntityId::fixed(9, 7), kind: kind.into() };
-    for to in [Target::Mail(theirs), Target::Mail(key_id), create("key"), create("worker")] {
+    server.app.audit().note(Act::new("test.act", "ada")).await.unwrap();
+    let filter = HeadFilter { kind: Some(audit::KIND.into()), ..HeadFilter::default() };
+    let trail = server.store().heads(filter, 1).await.unwrap()[0].id;
+    let mails = [theirs, key_id, trail].map(Target::Mail);
+    let creates = ["key", "worker", "audit", "console_session"].map(create);
+    for to in mails.into_iter().chain(creates) {
         let mut sends = birth("errand", EntityId::fixed(9, 2));
         sends.messages = vec![Message { to: to.clone(), kind: "cancel".into(), body: nothing() }];
         let answer = commit(&store, sends).await;

@@ -25,7 +25,10 @@ async fn a_submission_that_can_not_run_is_refused_before_it_is_a_job() {
     let submit = "/v1/jobs";
     let unknown = refused(&server, submit, json!({"flow": "gret"}), 422, "unknown_flow").await;
     assert_eq!((unknown.text("field"), unknown.text("nearest")), ("flow", "greet"));
-    assert_eq!(unknown.body["known"].as_array().unwrap().len(), 8);
+    assert_eq!(unknown.body["known"].as_array().unwrap().len(), 11);
+    let call = json!({"flow": "call", "input": {"tool": "ehco"}});
+    let tool = refused(&server, submit, call, 422, "unknown_tool").await;
+    assert_eq!((tool.text("field"), tool.text("nearest")), ("tool", "echo"));
     let version = json!({"flow": "greet", "version": 9});
     let version = refused(&server, submit, version, 422, "unknown_flow").await;
     assert_eq!((version.text("field"), &version.body["known"]), ("version", &json!([1])));
@@ -100,6 +103,29 @@ async fn an_oversized_body_names_the_limit_and_its_setting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn json_that_is_nested_deeper_than_the_limit_is_refused_at_every_door() {
+    let nested = |levels: usize| (0..levels).fold(json!(1), |inner, _| json!([inner]));
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    let id = server.submit("listen", json!("go")).await;
+    server.blocked(&id).await;
+    let signal = format!("/v1/jobs/{id}/signal");
+    // The members around the value count as well: 99 levels in an object are 100.
+    let deep = json!({"key": "go", "payload": nested(100)});
+    let deep = refused(&server, &signal, deep, 422, "bad_json").await;
+    assert_eq!((deep.text("field"), &deep.body["limit"]), ("body", &json!(100)));
+    refused(&server, &format!("/v1/webhooks/{id}/go"), nested(101), 422, "bad_json").await;
+    let submission = json!({"flow": "listen", "input": nested(100)});
+    refused(&server, "/v1/jobs", submission, 422, "bad_json").await;
+    let taken = server.post(&signal, json!({"key": "go", "payload": nested(99)})).await;
+    assert_eq!((taken.status, taken.text("outcome")), (200, "completed"), "{taken:?}");
+    server.until(&id, "completed").await;
+    let listed = server.get("/v1/jobs").await;
+    assert_eq!((listed.status, listed.body["jobs"].as_array().map(Vec::len)), (200, Some(1)));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_signal_that_nobody_can_hear_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path()).await;
@@ -123,10 +149,13 @@ async fn a_signal_that_nobody_can_hear_is_refused() {
     refused(&server, &format!("/v1/jobs/{id}/retry"), json!({}), 409, "not_now").await;
     refused(&server, &format!("/v1/jobs/{id}/discard"), json!({}), 409, "not_now").await;
 
-    server.post(&format!("/v1/jobs/{id}/cancel"), json!({})).await;
+    // A content type without a body: many clients always send one.
+    let json = [("content-type", "application/json")];
+    let cancel = server.send(Method::POST, &format!("/v1/jobs/{id}/cancel"), &json, None).await;
+    assert_eq!(cancel.status, 202, "{cancel:?}");
     server.until(&id, "cancelled").await;
     let late = refused(&server, &signal, json!({"key": "go"}), 409, "job_finished").await;
-    assert_eq!(late.text("status"), "cancelled");
+    assert_eq!(late.text("job_status"), "cancelled");
     refused(&server, &format!("/v1/jobs/{id}/pause"), json!({}), 409, "job_finished").await;
     refused(&server, &format!("/v1/jobs/{id}/resume"), json!({}), 409, "job_finished").await;
     server.stop().await;

@@ -1,23 +1,33 @@
 //! A real server on a real socket, and workers that know it only by its address.
 
+mod actions;
+mod admission;
 mod agents;
+mod audit;
 mod auth;
 mod bad_input;
 mod bad_wire;
+mod blocks;
 mod calls;
 mod isolation;
 mod jobs;
 mod jobs_bad_input;
 mod jobs_stream;
 mod jobs_support;
+mod keys;
 mod metrics;
 mod openapi;
+mod pages;
 mod plans;
+mod quotas;
+mod schemas;
 mod shared;
 mod support;
+mod sweep;
 mod tasks;
 mod tenants;
 mod terms;
 mod tray;
 mod turns;
+mod webhooks;
 mod worker;

@@ -62,7 +62,7 @@ async fn what_jobs_did_can_be_scraped() {
     let unclear = server.submit("unclear", json!(null)).await;
     server.until(&unclear, "attention").await;
     let url = format!("{}/metrics", server.base);
-    let answer = client().get(&url).send().await.unwrap();
+    let answer = client().get(&url).bearer_auth(&server.operator).send().await.unwrap();
     assert_eq!(answer.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
     let found = samples(&answer.text().await.unwrap());
     let expected = [
@@ -97,9 +97,8 @@ async fn what_jobs_did_can_be_scraped() {
 async fn a_scraper_shows_a_key_that_may_read_and_is_of_no_tenant() {
     let dir = tempfile::tempdir().unwrap();
     let local = start(dir.path()).await;
-    assert!(
-        client().get(format!("{}/metrics", local.base)).send().await.unwrap().status().is_success()
-    );
+    let keyless = client().get(format!("{}/metrics", local.base)).send().await.unwrap();
+    assert_eq!(keyless.status(), 403, "a caller without a key is of the tenant default");
     let reader = local.key(None, &[Scope::Read]).await;
     let of_tenant = local.key(Some("t"), &[Scope::Read]).await;
     let worker = local.key(None, &[Scope::Worker]).await;
@@ -168,8 +167,13 @@ async fn a_store_that_is_away_is_said_and_nothing_old_is_shown() {
     let node = Node::start(parts).await.unwrap();
     let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let server = serving(node, at, options()).await;
+    let get = async |path: &str| {
+        let request = client().get(format!("{}{path}", server.base));
+        request.bearer_auth(&server.operator).send().await.unwrap()
+    };
+    assert_eq!(get("/v1/whoami").await.status(), StatusCode::OK);
     away.0.store(true, Ordering::SeqCst);
-    let answer = client().get(format!("{}/metrics", server.base)).send().await.unwrap();
+    let answer = get("/metrics").await;
     assert_eq!(answer.status(), StatusCode::OK, "a scraper is answered all the same");
     let found = samples(&answer.text().await.unwrap());
     assert_eq!(found["tenure_store_up"], 0.0);

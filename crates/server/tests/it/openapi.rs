@@ -7,7 +7,7 @@
 
 use super::jobs_support::start;
 use reqwest::Method;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{collections::BTreeMap, fs, path::Path};
 
 /// What a server says about itself.
@@ -244,4 +244,97 @@ async fn no_answer_is_described_as_an_object_of_which_nothing_is_said() {
         }
     }
     assert!(bare.is_empty(), "what do these answer? {bare:#?}");
+}
+
+/// The numbers of a schema that is sent, with the way to each.
+fn numbers(document: &Document, schema: &Value, at: &str, found: &mut Vec<(String, Value)>) {
+    for part in document.parts(schema) {
+        let kinds = part["type"].as_array().cloned().unwrap_or_else(|| vec![part["type"].clone()]);
+        if kinds.iter().any(|kind| kind == "integer" || kind == "number") {
+            found.push((at.to_owned(), part.clone()));
+        }
+        for (name, member) in part["properties"].as_object().into_iter().flatten() {
+            numbers(document, member, &format!("{at}/{name}"), found);
+        }
+        let choices = ["oneOf", "anyOf"].iter().filter_map(|choice| part[*choice].as_array());
+        for one in choices.flatten() {
+            numbers(document, one, at, found);
+        }
+        if part["items"].is_object() {
+            numbers(document, &part["items"], &format!("{at}[]"), found);
+        }
+    }
+}
+
+/// One less than the smallest and one more than the largest value, where a JSON number can say so.
+fn outside(schema: &Value) -> Vec<Value> {
+    let less = |n: &Value| Some(json!(n.as_i64()?.checked_sub(1)?));
+    let more = |n: &Value| match n.as_i64() {
+        Some(n) => Some(json!(n.checked_add(1)?)),
+        None => Some(json!(n.as_u64()?.checked_add(1)?)),
+    };
+    [less(&schema["minimum"]), more(&schema["maximum"])].into_iter().flatten().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_number_that_is_sent_has_bounds_and_one_beyond_them_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = start(dir.path()).await;
+    let document = Document(server.get("/v1/openapi.json").await.body);
+    let (mut unbounded, mut accepted, mut tried) = (Vec::new(), Vec::new(), 0);
+    let id = tenure_kernel::ids::EntityId::fixed(1, 7).to_string();
+    for (template, routes) in document.0["paths"].as_object().unwrap() {
+        let fill = |part| match part {
+            "{id}" | "{call}" | "{session}" => id.clone(),
+            part if str::starts_with(part, "{") => "some-name".to_owned(),
+            part => part.to_owned(),
+        };
+        let path = template.split('/').map(fill).collect::<Vec<_>>().join("/");
+        for (method, operation) in routes.as_object().unwrap() {
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let mut cases = Vec::new();
+            for parameter in operation["parameters"].as_array().into_iter().flatten() {
+                let mut found = Vec::new();
+                numbers(&document, &parameter["schema"], "", &mut found);
+                let name = parameter["name"].as_str().unwrap();
+                cases.extend(found.into_iter().map(|(_, schema)| (format!("?{name}"), schema)));
+            }
+            let body = &operation["requestBody"]["content"]["application/json"]["schema"];
+            numbers(&document, body, "", &mut cases);
+            for (at, schema) in cases {
+                let name = format!("{method} {template} {at}");
+                if !schema["minimum"].is_number() || !schema["maximum"].is_number() {
+                    unbounded.push(name.clone());
+                }
+                // A member of the body itself, or of the query: deeper ones are read by the same types.
+                let (query, member) = (at.strip_prefix('?'), at.strip_prefix('/'));
+                if member.is_some_and(|member| member.contains(['/', '['])) || at.is_empty() {
+                    continue;
+                }
+                for value in outside(&schema) {
+                    tried += 1;
+                    let path = match query {
+                        Some(name) => format!("{path}?{name}={value}"),
+                        None => path.clone(),
+                    };
+                    let body = member.map(|name| json!({ name: value }).to_string());
+                    let json = [("content-type", "application/json")];
+                    let answer = server.send(method.clone(), &path, &json, body).await;
+                    if !(400..500).contains(&answer.status) {
+                        accepted.push(format!("{name} = {value}: {}", answer.status));
+                    }
+                }
+            }
+        }
+    }
+    assert!(unbounded.is_empty(), "these have no bounds: {unbounded:#?}");
+    assert!(accepted.is_empty(), "these were accepted: {accepted:#?}");
+    assert!(tried > 50, "only {tried} were tried");
+    let terms = json!({"burst": 2_147_483_648_u64});
+    let path = "/v1/tasks/budgets/acme";
+    let key = server.operator.clone();
+    let answer = server.with_key(Method::PUT, path, &key, terms).await;
+    assert_eq!((answer.status, answer.text("code")), (422, "bad_field"), "{answer:?}");
+    assert!(answer.text("detail").contains("burst"), "{answer:?}");
+    server.stop().await;
 }

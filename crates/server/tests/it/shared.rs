@@ -416,3 +416,46 @@ async fn a_batch_collects_and_its_page_says_what_became_of_it() {
     assert_eq!(jobs.post("/v1/jobs", none).await.text("field"), "batch.max");
     jobs.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_made_for_a_tenant_whose_name_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let jobs = start(dir.path()).await;
+    let image = json!({ "spec": { "containers": [{ "name": "main", "image": "i" }] } });
+    let doors = [
+        (Method::POST, "/v1/jobs", json!({ "flow": "greet", "input": { "name": "ada" } })),
+        (Method::PUT, "/v1/gates/g", json!({ "limit": 1 })),
+        (Method::PUT, "/v1/limits/echo", json!({ "rate": "10/s" })),
+        (Method::PUT, "/v1/schedules/s", json!({ "flow": "greet", "every_seconds": 60 })),
+        (Method::PUT, "/v1/agents/a", json!({})),
+        (Method::POST, "/v1/agents/a/turns", json!({ "message": "x" })),
+        (Method::POST, "/v1/tasks", json!({ "template": image })),
+    ];
+    let operator = jobs.key(None, &Scope::ALL).await;
+    for name in ["acme/x", "*/x", "a b", "none", "a\u{1b}[2J", "", &"a".repeat(129)] {
+        for (method, path, body) in &doors {
+            let mut body = body.clone();
+            body["tenant"] = json!(name);
+            let refused = jobs.with_key(method.clone(), path, &operator, body).await;
+            let told = (refused.status, refused.text("field").to_owned());
+            assert_eq!(told, (422, "tenant".to_owned()), "{method} {path} {name:?}: {refused:?}");
+        }
+    }
+    for name in ["acme%2Fx", "a%20b", "*"] {
+        let path = format!("/v1/tasks/budgets/{name}");
+        let refused = jobs.with_key(Method::PUT, &path, &operator, json!({ "burst": 1 })).await;
+        assert_eq!((refused.status, refused.text("field")), (422, "tenant"), "{refused:?}");
+    }
+    // What an earlier version stored under such a name can be looked for.
+    for name in ["acme%2Fx", "a%20b"] {
+        let listed = jobs
+            .with_key(Method::GET, &format!("/v1/jobs?tenant={name}"), &operator, Value::Null)
+            .await;
+        assert_eq!(listed.status, 200, "{listed:?}");
+        let none = jobs
+            .with_key(Method::GET, &format!("/v1/gates/g?tenant={name}"), &operator, Value::Null)
+            .await;
+        assert_eq!(none.status, 404, "{none:?}");
+    }
+    jobs.stop().await;
+}

@@ -1,7 +1,7 @@
 //! Jobs that are born into the hands of a worker out there: a commit less than a queue and a claim, and no job
 //! that waits for somebody who does not come.
 
-use super::support::{Listened, Telling, config, rt};
+use super::support::{Listened, Telling, config, operator_key, rt};
 use axum::http::Request;
 use serde_json::{Value, json};
 use std::{
@@ -37,6 +37,7 @@ use tenure_kernel::{
     head::Head,
     ids::{CommitId, EntityId},
     judge::Judge,
+    limits,
     machine::Machines,
     runtime::BoxFuture,
     store::{Answer, Op, Store},
@@ -48,7 +49,7 @@ use tenure_proving::{
     stores::{Engine, Place},
 };
 use tenure_remote::{RemoteBell, RemoteStore};
-use tenure_server::{App, ServerOptions, jobs::Desk, keys, serve};
+use tenure_server::{App, ServerOptions, jobs::Desk, serve};
 use tenure_steps::{
     Ctx, FlowError, ToolCtx,
     flow::{FlowSpec, Flows},
@@ -58,12 +59,11 @@ use tokio::{net::TcpListener, sync::watch};
 use tower_service::Service as _;
 
 fn machines() -> Machines {
-    Machines::kernel()
+    tenure_server::machines(Machines::kernel())
         .with::<Job>()
         .with::<Gate>()
         .with::<GatePage>()
         .with::<Catalogue>()
-        .with::<keys::Key>()
 }
 
 async fn echo(ctx: Ctx, times: u32) -> Result<u32, FlowError> {
@@ -134,6 +134,7 @@ impl Layer for Mood {
 struct Server {
     base: String,
     app: App,
+    operator: String,
     node: Node,
     place: Place,
     moody: Arc<Moody>,
@@ -168,17 +169,19 @@ async fn start() -> Server {
     let app = App::with_jobs(node.pipeline.clone(), machines(), options, desk);
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
     let base = format!("http://{}", listener.local_addr().unwrap());
+    let operator = operator_key(&app).await;
     let (stopper, stop) = stopper();
     let serving = app.clone();
     rt().spawn(Box::pin(async move { serve(serving, listener, stop).await.unwrap() }));
-    Server { base, app, node, place, moody, listened, _stopper: stopper }
+    Server { base, app, operator, node, place, moody, listened, _stopper: stopper }
 }
 
 impl Server {
     /// A pipeline as a worker in another process has it.
     fn remote(&self) -> Pipeline {
-        let store = RemoteStore::new(&self.base, None, machines().tables()).unwrap();
-        let bell = RemoteBell::new(&self.base, None, rt()).unwrap();
+        let store =
+            RemoteStore::new(&self.base, Some(&self.operator), machines().tables()).unwrap();
+        let bell = RemoteBell::new(&self.base, Some(&self.operator), rt()).unwrap();
         Pipeline::new(Arc::new(store), Arc::new(bell), rt(), &config())
     }
 
@@ -312,14 +315,20 @@ impl Claimant {
 
     /// What a claim of two gives.
     async fn claim(&self, commit: u64) -> Vec<EntityId> {
-        let all = Probe { priority: 0, tenant: String::new(), floor: Timestamp::ZERO, want: 2 };
+        self.claim_up_to(commit, 2).await
+    }
+
+    /// What a claim of up to `limit` gives.
+    async fn claim_up_to(&self, commit: u64, limit: usize) -> Vec<EntityId> {
+        let (tenant, floor) = (String::new(), Timestamp::ZERO);
+        let all = Probe { priority: 0, tenant, floor, want: limit };
         let request = ClaimRequest {
             id: CommitId::new(commit, 1),
             session: self.keeper.id(),
             lease: Duration::from_secs(60),
             queue: self.queue.clone(),
             probes: vec![all],
-            limit: 2,
+            limit,
         };
         let answer = self.remote.store().claim(request).await.unwrap();
         answer.claimed.iter().map(|c| c.head.id).collect()
@@ -335,6 +344,20 @@ async fn nothing_is_laid_out_for_a_session_that_has_not_claimed() {
     assert_eq!(claimant.claim(1).await, [job]);
     let next = server.submit(1).await;
     assert_eq!(server.head(next).await.holder, Some(claimant.keeper.id()));
+}
+
+/// A worker says for itself how much it can take. Any number is answered, and beyond the entities that one session may hold
+/// it makes no difference.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_of_any_size_is_answered() {
+    let server = start().await;
+    let claimant = Claimant::at(&server).await;
+    for (commit, limit) in [(1, limits::HOLDS_MAX), (2, limits::HOLDS_MAX + 1), (3, usize::MAX)] {
+        assert_eq!(claimant.claim_up_to(commit, limit).await, []);
+        let job = server.submit(1).await;
+        assert_eq!(server.head(job).await.holder, Some(claimant.keeper.id()), "{limit}");
+        assert_eq!(claimant.claim_up_to(100 + commit, limit).await, [job], "{limit}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -366,7 +389,9 @@ async fn a_job_comes_into_its_worker_s_hands_though_who_submitted_it_has_left() 
     let claimant = Claimant::counted_on(&server).await;
     server.moody.births.send_replace(Births::Stopped);
     let mut born = server.moody.births.subscribe();
-    let request = Request::post("/v1/jobs").header("content-type", "application/json");
+    let request = Request::post("/v1/jobs")
+        .header("content-type", "application/json")
+        .header("authorization", format!("Bearer {}", server.operator));
     let body = json!({"flow": "echo", "input": 1}).to_string();
     let answer = tenure_server::router(server.app.clone()).call(request.body(body).unwrap());
     tokio::select! {

@@ -125,7 +125,8 @@ async fn a_turn_with_a_tool_goes_through_a_worker_in_another_language() {
     let dir = tempfile::tempdir().unwrap();
     let jobs = start(dir.path()).await;
     let greet = json!({ "name": "greet", "run": { "flow": "greet@1" } });
-    agent(&jobs, "a", json!({ "instructions": "Be kind.", "tools": [greet] })).await;
+    let absent = json!({ "name": "absent", "run": { "flow": "gret@1" } });
+    agent(&jobs, "a", json!({ "instructions": "Be kind.", "tools": [greet, absent] })).await;
     let far = Far::open(&jobs, 30_000).await;
     let id = send(&jobs, "a", "greet Ann").await;
     let turn = far.one().await;
@@ -136,14 +137,27 @@ async fn a_turn_with_a_tool_goes_through_a_worker_in_another_language() {
     );
     assert_eq!(turn["messages"][0]["content"], "Be kind.");
     assert_eq!(turn["task"][0]["content"], "greet Ann");
-    // A tool that is not there is answered at once, and the next step comes with the answer.
-    let said = far.step(&turn, call("x", "nothing", &json!({}))).await;
+    // The profile names the flow alone: what it does and what it takes is in the catalogue.
+    let offered = &turn["tools"][0]["function"];
+    assert_eq!(
+        (&offered["name"], &offered["description"]),
+        (&json!("greet"), &json!("Says hello."))
+    );
+    assert_eq!(offered["parameters"]["required"][0], "name", "{offered}");
+    // A tool that is not there is answered at once, and the next step comes with the answer; and so is one that runs a flow
+    // which nobody ever registered.
+    let mut both = call("x", "nothing", &json!({}));
+    let flow = call("y", "absent", &json!({}))["tool_calls"][0].clone();
+    both["tool_calls"].as_array_mut().unwrap().push(flow);
+    let said = far.step(&turn, both.clone()).await;
     assert_eq!((said.status, said.text("status")), (200, "running"), "{said:?}");
     let second = said.body["next"].clone();
     assert_eq!(second["step"], 2);
     assert!(second["results"][0].to_string().contains("unknown_tool"));
+    let told = second["results"][1].to_string();
+    assert!(told.contains("unknown_flow") && told.contains("greet"), "{told}");
     // The same again is answered the same.
-    let again = far.step(&turn, call("x", "nothing", &json!({}))).await;
+    let again = far.step(&turn, both).await;
     assert_eq!((again.status, &again.body["next"]["step"]), (200, &json!(2)), "{again:?}");
     let said = far.step(&second, call("c", "greet", &json!({ "name": "Ann" }))).await;
     assert_eq!((said.status, said.text("status")), (200, "suspended"), "{said:?}");

@@ -74,7 +74,7 @@ async fn a_ring_at_the_server_wakes_a_worker_elsewhere() {
 async fn who_begins_to_listen_is_rung_once_though_nobody_rang() {
     let dir = tempfile::tempdir().unwrap();
     let server = start(dir.path()).await;
-    let bell = RemoteBell::new(&server.base, None, rt()).unwrap();
+    let bell = RemoteBell::new(&server.base, Some(&server.operator), rt()).unwrap();
     let mut ear = bell.listen(Topic::Queue("quiet".into()));
     tokio::time::timeout(PATIENCE, ear.heard()).await.expect("a ring");
     server.stop().await;
@@ -84,7 +84,7 @@ async fn who_begins_to_listen_is_rung_once_though_nobody_rang() {
 async fn a_ring_between_two_questions_is_not_lost() {
     let dir = tempfile::tempdir().unwrap();
     let (server, listened) = start_telling(dir.path()).await;
-    let bell = RemoteBell::new(&server.base, None, rt()).unwrap();
+    let bell = RemoteBell::new(&server.base, Some(&server.operator), rt()).unwrap();
     let topics = || (0..3).map(|n| Topic::Queue(n.to_string()));
     let mut ears: Vec<_> = topics().map(|topic| bell.listen(topic)).collect();
     listened.until(|all| topics().all(|topic| all.contains(&topic))).await;

@@ -187,7 +187,7 @@ impl Model for Muse {
             if !calls.is_empty() {
                 message["tool_calls"] = calls.into();
             }
-            Ok(Reply { message, usage: Value::Null })
+            Ok(Reply { message, ..Reply::default() })
         })
     }
 }

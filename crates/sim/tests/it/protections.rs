@@ -3,7 +3,7 @@
 use tenure_sim::{protections, run};
 
 /// Within so many seeds its absence shows.
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 600;
 /// So many runs pass with it on: what shows is the absence.
 const CONTROLS: u64 = 15;
 

@@ -284,6 +284,26 @@ fn the_same_name_twice_is_another_key() {
 }
 
 #[test]
+fn a_flow_that_makes_a_value_too_deep_to_be_read_back_is_stopped() {
+    let nested = |levels: usize| (0..levels).fold(Value::Null, |inner, _| json!([inner]));
+    let flow = |calls: bool| {
+        FlowSpec::new("f", move |ctx: Ctx, value: Value| async move {
+            if calls {
+                let _: Value = ctx.tool("t", value.clone()).await?;
+            }
+            Ok(value)
+        })
+    };
+    let fits = Live::start(flow(false), nested(200), History::default());
+    assert!(matches!(fits.end, Some(End::Returned(Ok(_)))), "{:?}", fits.end);
+    for (calls, what) in [(false, "the output of the flow"), (true, "the input of step")] {
+        let live = Live::start(flow(calls), nested(201), History::default());
+        let Some(End::Broken(why)) = &live.end else { panic!("{:?}", live.end) };
+        assert!(why.starts_with(what) && why.contains("deeper than 200 levels"), "{why}");
+    }
+}
+
+#[test]
 fn a_flow_that_is_woken_from_elsewhere_is_stopped() {
     let (send, receive) = tokio::sync::oneshot::channel::<()>();
     let receive = std::sync::Arc::new(std::sync::Mutex::new(Some(receive)));

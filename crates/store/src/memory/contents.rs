@@ -12,9 +12,10 @@ use tenure_kernel::{
     ids::{EntityId, MailId, MessageId, SessionId},
     mail::Mail,
     outbox::Posted,
+    quota::EntitySize,
     rules::Tallies,
     sessions::Session,
-    stream::{Hash, Record},
+    stream::{Body, Hash, Record},
     table::Class,
     time::Timestamp,
 };
@@ -184,11 +185,25 @@ impl Contents {
     }
 
     /// Removes what is over, as [`tenure_kernel::store::Store::retire`] says.
+    /// How much an entity takes.
+    pub(super) fn size_of(&self, head: &Head) -> EntitySize {
+        let id = head.id;
+        let body = |body: &Body| body.inline().map_or(0, <[u8]>::len);
+        let records = self.streams.get(&id).into_iter().flatten().map(|r| r.bytes.len());
+        let mail = self.mail.get(&id).into_iter().flatten().map(|m| body(&m.body));
+        let evidence = self.evidence.get(&id).into_iter().flatten().map(|e| body(&e.said.body));
+        let named = self.blob_names.range((id, Hash([0; 32]))..=(id, Hash([255; 32])));
+        let named = named.filter_map(|(_, b)| Some(self.blobs.get(b)?.0.len()));
+        let bytes: usize = records.chain(mail).chain(evidence).chain(named).sum();
+        EntitySize { id, tenant: head.tenant.clone(), bytes: (bytes + head.state.len()) as u64 }
+    }
+
     pub(super) fn retire(
         &mut self,
         before: Timestamp,
         limit: usize,
         vacancy: bool,
+        blobs_before: Timestamp,
     ) -> (tenure_kernel::housekeeping::Retired, Vec<Former>) {
         let mut retired = tenure_kernel::housekeeping::Retired::default();
         let sends: BTreeSet<EntityId> = self.rows.outbox.keys().map(|m| m.source).collect();
@@ -242,7 +257,7 @@ impl Contents {
         let named: BTreeSet<Hash> = self.blob_names.iter().map(|(_, b)| *b).collect();
         let blobs = self.blobs.len();
         // A blob is durable before the commit that names it: a young one may still be waiting.
-        self.blobs.retain(|digest, (_, at)| named.contains(digest) || *at >= before);
+        self.blobs.retain(|digest, (_, at)| named.contains(digest) || *at >= blobs_before);
         retired.blobs = (blobs - self.blobs.len()) as u64;
         (retired, former)
     }

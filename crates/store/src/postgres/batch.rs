@@ -55,7 +55,7 @@ async fn isolate(store: &Inner, ops: &[Op], why: String) -> Result<Vec<Answer>, 
     if let [op] = ops {
         return match tenure_kernel::batch::refused_by_the_database(op, &why) {
             Some(answer) => Ok(vec![answer]),
-            None => Err(StoreError::Refused(why)),
+            None => Err(StoreError::refused_by_database(why)),
         };
     }
     let mut answers = Vec::with_capacity(ops.len());
@@ -102,20 +102,23 @@ async fn run(store: &Inner, ops: &[Op]) -> Result<Vec<Answer>, Fault> {
 
 async fn once(store: &Inner, conn: &Conn, ops: &[Op], careful: bool) -> Result<Vec<Answer>, Fault> {
     let needs = needs(ops);
-    let mut facts = load::facts(conn, &store.judge, ops, &needs, careful).await?;
+    let load = load::facts(conn, &store.judge, ops, &needs, careful);
+    let mut facts = conn.in_time(Box::pin(load), Fault::unavailable).await?;
     store.known.heard(facts.now);
     let (mut answers, writes) = plan(&store.judge, &mut facts, ops);
     let suspects = suspected_repeats(ops, &answers);
     if !suspects.is_empty() {
-        let found = records_at(conn, &suspects).await?;
+        let found = conn.in_time(records_at(conn, &suspects), Fault::unavailable).await?;
         settle(store, ops, &mut answers, &suspects, &found, &facts.heads);
     }
     if writes.is_empty() {
         // Row locks leave a trace that COMMIT would wait for on disk; nothing is lost without it.
-        conn.client.batch_execute("ROLLBACK").await?;
+        let end = async { Ok(conn.client.batch_execute("ROLLBACK").await?) };
+        conn.in_time(end, Fault::unavailable).await?;
     } else {
-        let stamp = write::write_and_commit(conn, &writes, facts.now, Ground::Locked).await?;
-        store.known.wrote(&writes, stamp);
+        let write = write::write_and_commit(conn, &writes, facts.now, Ground::Locked);
+        let stamp = conn.in_time(Box::pin(write), Fault::indeterminate).await?;
+        store.acknowledged(conn, &writes, stamp);
     }
     Ok(answers)
 }

@@ -51,7 +51,7 @@ const UNREAD: &str = "SELECT n.entity, m.seq, m.id, m.kind, m.body, m.at
     FROM unnest($1::uuid[], $2::bigint[]) AS n(entity, mail_read), LATERAL (
         SELECT * FROM mail WHERE mail.entity = n.entity AND mail.seq > n.mail_read
         ORDER BY mail.seq LIMIT $3) m
-    ORDER BY n.entity, m.seq";
+    ORDER BY n.entity, m.seq LIMIT $3";
 
 const READY_GROUPS: &str = "WITH RECURSIVE g AS (
     (SELECT priority, tenant, 1 AS nth FROM ready WHERE queue = $1 AND priority < $2::integer
@@ -134,12 +134,13 @@ struct Taken {
 const LOOK_FURTHER: usize = 64;
 
 async fn once(store: &Inner, conn: &Conn, request: &ClaimRequest) -> Result<ClaimAnswer, Fault> {
-    let taken = probe_all(store, conn, request).await?;
+    let taken = conn.in_time(probe_all(store, conn, request), Fault::unavailable).await?;
     if taken.heads.is_empty() {
-        conn.client.batch_execute("ROLLBACK").await?;
+        let end = async { Ok(conn.client.batch_execute("ROLLBACK").await?) };
+        conn.in_time(end, Fault::unavailable).await?;
         return Ok(ClaimAnswer { claimed: Vec::new(), found: taken.found });
     }
-    let mut unread = unread(conn, &taken.heads).await?;
+    let mut unread = conn.in_time(unread(conn, &taken.heads), Fault::unavailable).await?;
     let mut writes = Writes::default();
     let mut claimed = Vec::with_capacity(taken.heads.len());
     for (i, before) in taken.heads.into_iter().enumerate() {
@@ -158,19 +159,21 @@ async fn once(store: &Inner, conn: &Conn, request: &ClaimRequest) -> Result<Clai
         let after = written.head;
         writes.heads.insert(before.id, HeadWrite { before: Some(before), after });
     }
-    let stamp = write::write_and_commit(conn, &writes, taken.now, Ground::Locked).await?;
-    store.known.wrote(&writes, stamp);
+    let write = write::write_and_commit(conn, &writes, taken.now, Ground::Locked);
+    let stamp = conn.in_time(Box::pin(write), Fault::indeterminate).await?;
+    store.acknowledged(conn, &writes, stamp);
     Ok(ClaimAnswer { claimed, found: taken.found })
 }
 
 /// Runs the probes in order until there is enough. Opens the transaction.
 async fn probe_all(store: &Inner, conn: &Conn, request: &ClaimRequest) -> Result<Taken, Fault> {
     let statement = conn.prepare(PROBE).await?;
+    let limit = request.limit.min(limits::CLAIM_MAX);
     let (found, heads, passed_over) = (Vec::new(), Vec::new(), Vec::new());
     let mut taken = Taken { now: Timestamp::ZERO, found, heads, passed_over };
     let mut rest = &request.probes[..];
     let mut begun = false;
-    while !rest.is_empty() && taken.heads.len() < request.limit {
+    while !rest.is_empty() && taken.heads.len() < limit {
         let (probes, after) = rest.split_at(distinct(rest));
         rest = after;
         let mut counts = vec![0; probes.len()];
@@ -181,12 +184,12 @@ async fn probe_all(store: &Inner, conn: &Conn, request: &ClaimRequest) -> Result
             let floors: Vec<i64> = probes.iter().map(|p| p.floor.as_micros()).collect();
             let left = |(p, got): (&Probe, &usize)| match p.want.saturating_sub(*got) {
                 0 => 0,
-                want => rows::limit(want + further),
+                want => rows::limit(want.min(limit) + further),
             };
             let wants: Vec<i64> = probes.iter().zip(&counts).map(left).collect();
             let mut before: Vec<Uuid> = taken.heads.iter().map(|h| h.id.uuid()).collect();
             before.extend(&taken.passed_over);
-            let room = rows::limit(request.limit - taken.heads.len() + further);
+            let room = rows::limit(limit - taken.heads.len() + further);
             let values: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
                 [&request.queue, &priorities, &tenants, &floors, &wants, &before, &room];
             let query = conn.client.query(&statement, &values);
@@ -200,14 +203,14 @@ async fn probe_all(store: &Inner, conn: &Conn, request: &ClaimRequest) -> Result
                 found?
             };
             let known = taken.passed_over.len();
-            collect(store, &found, probes, request.limit, &mut counts, &mut taken)?;
-            if taken.passed_over.len() == known || taken.heads.len() == request.limit {
+            collect(store, &found, probes, limit, &mut counts, &mut taken)?;
+            if taken.passed_over.len() == known || taken.heads.len() == limit {
                 break;
             }
             further = LOOK_FURTHER;
         }
         // Where the limit was reached, later probes were not asked.
-        if taken.heads.len() == request.limit {
+        if taken.heads.len() == limit {
             counts.truncate(counts.iter().rposition(|n| *n > 0).map_or(0, |last| last + 1));
         }
         taken.found.extend(counts);
@@ -261,7 +264,7 @@ async fn unread(conn: &Conn, heads: &[Head]) -> Result<HashMap<EntityId, Vec<Mai
     }
     let ids: Vec<Uuid> = with_mail.iter().map(|h| h.id.uuid()).collect();
     let read: Vec<i64> = with_mail.iter().map(|h| rows::big(h.mail_read)).collect();
-    let most = rows::limit(limits::MAIL_PER_DECISION_MAX);
+    let most = rows::limit(limits::MAIL_PER_CLAIM_MAX);
     let statement = conn.prepare(UNREAD).await?;
     for row in &conn.client.query(&statement, &[&ids, &read, &most]).await? {
         boxes.entry(rows::id(row, 0)?).or_default().push(rows::mail(row, 1)?);

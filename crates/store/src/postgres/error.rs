@@ -2,6 +2,7 @@
 //! have been written; the rest is wording.
 
 use tenure_kernel::error::StoreError;
+use tenure_postgres::ConnectError;
 use tokio_postgres::error::{DbError, Severity};
 
 /// Why a transaction did not happen.
@@ -18,11 +19,21 @@ pub(super) enum Fault {
 }
 
 impl Fault {
+    /// What was sent may have been committed, and nobody knows.
+    pub(super) fn indeterminate(why: String) -> Self {
+        Fault::Store(StoreError::Indeterminate(why))
+    }
+
+    /// Nothing was written, and asking again at once would take as long.
+    pub(super) fn unavailable(why: String) -> Self {
+        Fault::Store(StoreError::Unavailable(why))
+    }
+
     /// For callers that do not run anything again.
     pub(super) fn into_store(self) -> StoreError {
         match self {
             Fault::Raced(why) | Fault::Disconnected(why) => StoreError::Unavailable(why),
-            Fault::Constraint(why) => StoreError::Refused(why),
+            Fault::Constraint(why) => StoreError::refused_by_database(why),
             Fault::Store(e) => e,
         }
     }
@@ -41,7 +52,17 @@ impl From<tokio_postgres::Error> for Fault {
             // The driver fails to encode a parameter only if the SQL and the Rust types differ, and to
             // decode a value only if the schema is not ours; all else is the connection.
             None if e.is_closed() || is_io(&e) => Fault::Disconnected(chain(&e)),
-            None => Fault::Store(StoreError::Refused(chain(&e))),
+            None => Fault::Store(StoreError::refused_by_database(chain(&e))),
+        }
+    }
+}
+
+impl From<ConnectError> for Fault {
+    fn from(e: ConnectError) -> Self {
+        match e {
+            // Nothing was sent. Certificates may be right later, and trying again at once changes nothing.
+            ConnectError::Tls(why) => Fault::Store(StoreError::Unavailable(why)),
+            ConnectError::Postgres(e) => e.into(),
         }
     }
 }
@@ -70,6 +91,13 @@ fn of_sqlstate(code: &str, why: String) -> Fault {
     match code {
         "TNR01" | "40001" | "40P01" => Fault::Raced(why),
         "53100" => Fault::Store(StoreError::DiskFull(why)),
+        // Nothing of ours: the database is not there, or its role lacks a right. Somebody can change that while we wait.
+        "3D000" => Fault::Store(StoreError::Unavailable(format!(
+            "{why}: create the database, or name one that exists in store.url"
+        ))),
+        "42501" => Fault::Store(StoreError::Unavailable(format!(
+            "{why}: grant the role of store.url the right, or use another role"
+        ))),
         "25006" => Fault::Store(StoreError::ReadOnly(why)),
         "XX001" | "XX002" => Fault::Store(StoreError::Corrupt(why)),
         // Terminated, shutting down, crashed, starting; or our own timeout in a transaction.
@@ -80,7 +108,7 @@ fn of_sqlstate(code: &str, why: String) -> Fault {
             "53" | "55" | "57" | "58" | "28" => Fault::Store(StoreError::Unavailable(why)),
             // 22 is a value that the database can not hold, such as a NUL in text.
             "22" | "23" | "TN" => Fault::Constraint(why),
-            _ => Fault::Store(StoreError::Refused(why)),
+            _ => Fault::Store(StoreError::refused_by_database(why)),
         },
     }
 }
@@ -124,5 +152,10 @@ mod tests {
         assert!(matches!(of("25006"), Fault::Store(StoreError::ReadOnly(_))));
         assert!(matches!(of("XX001"), Fault::Store(StoreError::Corrupt(_))));
         assert!(matches!(of("42P01"), Fault::Store(StoreError::Refused(_))));
+        // A database or a right that is missing is no bug, and says what to do.
+        for (code, says) in [("3D000", "create the database"), ("42501", "grant the role")] {
+            let Fault::Store(StoreError::Unavailable(why)) = of(code) else { panic!("{code}") };
+            assert!(why.contains(says), "{why}");
+        }
     }
 }

@@ -64,8 +64,10 @@ impl Intake {
             options.setup(),
             KEEP_SECONDS * 1_000
         );
-        let config = configure(url, options)?;
-        Ok(Intake { pool: Pool::new(config, setup, 1, options.patience) })
+        let connector = configure(url, options)?;
+        Ok(Intake {
+            pool: Pool::new(connector, setup, 1, options.patience, options.answer_timeout),
+        })
     }
 
     /// Takes up to so many, the oldest first. They are this server's until [`Taken::settle`], or until it dies.
@@ -81,7 +83,8 @@ impl Intake {
         let (mut disconnected, mut singly) = (false, false);
         loop {
             let loan = self.pool.lend().await?;
-            match read(&loan.conn, limit, most, singly).await {
+            let read = read(&loan.conn, limit, most, singly);
+            match loan.conn.in_time(read, Fault::unavailable).await {
                 Ok(Found { rows, unreadable, more }) => {
                     return Ok(Taken { loan, rows, unreadable, more });
                 }
@@ -195,9 +198,9 @@ impl Taken<'_> {
                 let statement = conn.prepare(LATER).await?;
                 conn.client.execute(&statement, &[&ids(&later)]).await?;
             }
-            conn.client.batch_execute("COMMIT").await
+            Ok(conn.client.batch_execute("COMMIT").await?)
         };
-        let written = write.await.map_err(|e| Fault::from(e).into_store());
+        let written = conn.in_time(write, Fault::indeterminate).await.map_err(Fault::into_store);
         if written.is_ok() {
             self.loan.give_back();
         }

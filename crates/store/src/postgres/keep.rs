@@ -53,17 +53,26 @@ const DELETE_READ_MAIL: &str = "DELETE FROM mail m USING heads h
     WHERE h.sealed > 0 AND h.class <> 2 AND m.entity = h.id AND m.seq <= h.mail_read AND m.at < $1";
 const RAISE_FLOOR: &str = "UPDATE meta SET floor_tx = $1, floor_ord = $2
     WHERE (floor_tx, floor_ord) < ($1, $2)";
-const DELETE_REST: [&str; 6] = [
+const DELETE_REST: [&str; 5] = [
     "DELETE FROM mail WHERE entity = ANY($1::uuid[])",
     "DELETE FROM evidence WHERE entity = ANY($1::uuid[])",
     "DELETE FROM keys WHERE entity = ANY($1::uuid[])",
-    "DELETE FROM blob_refs WHERE entity = ANY($1::uuid[])",
     "DELETE FROM sessions WHERE id = ANY($1::uuid[])",
     "DELETE FROM heads WHERE id = ANY($1::uuid[])",
 ];
+const DELETE_BLOB_REFS: &str =
+    "DELETE FROM blob_refs WHERE entity = ANY($1::uuid[]) RETURNING digest";
 // A blob is durable before the commit that names it: a young one may still be waiting for that.
-const DELETE_BLOBS: &str = "DELETE FROM blobs b WHERE b.at < $1
+const DELETE_UNREFERENCED: &str = "DELETE FROM blobs b WHERE b.digest = ANY($1::bytea[])
+    AND b.at < greatest($2, moment() - $3)
     AND NOT EXISTS (SELECT FROM blob_refs r WHERE r.digest = b.digest)";
+// What nothing ever named, and what was too young when its last name went.
+const DELETE_ORPHANS: &str = "DELETE FROM blobs b WHERE b.digest > $1 AND b.digest <= $2
+    AND b.at < greatest($3, moment() - $4)
+    AND NOT EXISTS (SELECT FROM blob_refs r WHERE r.digest = b.digest)";
+// The last of the blobs that one round looks at.
+const LAST_BLOB: &str =
+    "SELECT digest FROM blobs WHERE digest > $1 ORDER BY digest OFFSET $2 LIMIT 1";
 // There are none, or there is a bug; either way a claim must not step over them for ever.
 const DELETE_STRAY: &str = "DELETE FROM ready r WHERE r.ready_at < moment() - 60000000
     AND NOT EXISTS (SELECT FROM heads h WHERE h.id = r.entity AND h.ready_at = r.ready_at)";
@@ -77,19 +86,30 @@ pub(super) async fn put_blob(store: &Inner, bytes: Vec<u8>) -> Result<Hash, Stor
     let loan = store.writers()?.lend().await?;
     let put = async {
         let statement = loan.conn.prepare(PUT_BLOB).await?;
-        loan.conn.client.execute(&statement, &[&&digest.0[..], &bytes]).await
+        Ok(loan.conn.client.execute(&statement, &[&&digest.0[..], &bytes]).await?)
     };
     // Alone in its transaction and idempotent: a lost answer is a failure that can be repeated.
-    put.await.map_err(|e| Fault::from(e).into_store())?;
+    loan.conn.in_time(put, Fault::unavailable).await.map_err(Fault::into_store)?;
     loan.give_back();
     Ok(digest)
 }
 
 pub(super) async fn pulse(store: &Inner, request: PulseRequest) -> Result<Pulse, StoreError> {
     let loan = store.writers()?.lend().await?;
-    match beat(&loan.conn, &request).await {
+    match loan.conn.in_time(beat(&loan.conn, &request), Fault::unavailable).await {
         Ok(pulse) => {
-            loan.give_back();
+            let looked = match &store.continuity {
+                Some(continuity) => {
+                    let look = continuity.look_at_newest(&loan.conn);
+                    loan.conn.in_time(look, Fault::unavailable).await
+                }
+                None => Ok(()),
+            };
+            // The pulse is left in any case; a connection that fails here is not used again.
+            match looked {
+                Ok(()) => loan.give_back(),
+                Err(fault) => tracing::debug!(?fault, "the newest record was not looked at"),
+            }
             Ok(pulse)
         }
         Err(fault) => {
@@ -131,7 +151,7 @@ pub(super) async fn retire(
     limit: usize,
 ) -> Result<Retired, StoreError> {
     let loan = store.writers()?.lend().await?;
-    match clear(&loan.conn, ended_before, limit).await {
+    match clear_and_sweep(store, &loan.conn, ended_before, limit).await {
         Ok(retired) => {
             loan.give_back();
             Ok(retired)
@@ -143,6 +163,47 @@ pub(super) async fn retire(
     }
 }
 
+/// Two exchanges, each with a deadline of its own: entities that take long leave time for blobs.
+async fn clear_and_sweep(
+    store: &Inner,
+    conn: &Conn,
+    before: Timestamp,
+    limit: usize,
+) -> Result<Retired, Fault> {
+    let cleared = clear(conn, before, limit);
+    let mut retired = conn.in_time(cleared, Fault::unavailable).await?;
+    let after = store.blobs_after();
+    let swept = sweep(conn, before, limit, &after);
+    let (orphans, next) = conn.in_time(swept, Fault::unavailable).await?;
+    store.look_at_blobs_after(next);
+    retired.blobs += orphans;
+    Ok(retired)
+}
+
+/// How old a blob without a name must be, in microseconds.
+fn blob_age() -> i64 {
+    i64::try_from(limits::UNNAMED_BLOB_AGE_MAX.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Removes blobs that nothing names, out of the next ones in the order of their digests, in a transaction of its own: it
+/// holds no head. Says how many, and up to which digest it looked; behind the last one it starts over.
+async fn sweep(
+    conn: &Conn,
+    before: Timestamp,
+    limit: usize,
+    after: &[u8],
+) -> Result<(u64, Vec<u8>), Fault> {
+    let page = rows::limit(limit.saturating_mul(limits::BLOBS_PER_RETIRED).saturating_sub(1));
+    let last = query(conn, LAST_BLOB, &[&after, &page]).await?;
+    let last = last.first().map(|row| get::<Vec<u8>>(row, 0)).transpose()?;
+    let until = last.clone().unwrap_or_else(|| vec![255; 32]);
+    let statement = conn.prepare(DELETE_ORPHANS).await?;
+    let (before, age) = (before.as_micros(), blob_age());
+    let gone = conn.client.execute(&statement, &[&after, &until, &before, &age]).await?;
+    Ok((gone, last.unwrap_or_default()))
+}
+
+/// Removes entities, what they name, and what lies below seals.
 async fn clear(conn: &Conn, before: Timestamp, limit: usize) -> Result<Retired, Fault> {
     let (before, limit) = (before.as_micros(), rows::limit(limit));
     let mut retired = Retired::default();
@@ -160,6 +221,14 @@ async fn clear(conn: &Conn, before: Timestamp, limit: usize) -> Result<Retired, 
         for row in &query(conn, DELETE_RECORDS, &[&gone]).await? {
             last = last.max(Some((get::<i64>(row, 0)?, get::<i32>(row, 1)?)));
         }
+        let named = query(conn, DELETE_BLOB_REFS, &[&gone]).await?;
+        if !named.is_empty() {
+            let named = named.iter().map(|row| get::<Vec<u8>>(row, 0));
+            let named = named.collect::<Result<Vec<_>, _>>()?;
+            let statement = conn.prepare(DELETE_UNREFERENCED).await?;
+            let values: [&(dyn ToSql + Sync); 3] = [&named, &before, &blob_age()];
+            retired.blobs = conn.client.execute(&statement, &values).await?;
+        }
         for sql in DELETE_REST {
             query(conn, sql, &[&gone]).await?;
         }
@@ -172,8 +241,6 @@ async fn clear(conn: &Conn, before: Timestamp, limit: usize) -> Result<Retired, 
     if let Some((tx, ord)) = last {
         query(conn, RAISE_FLOOR, &[&tx, &ord]).await?;
     }
-    let statement = conn.prepare(DELETE_BLOBS).await?;
-    retired.blobs = conn.client.execute(&statement, &[&before]).await?;
     query(conn, DELETE_STRAY, &[]).await?;
     conn.client.batch_execute("COMMIT").await.map_err(super::error::of_commit)?;
     Ok(retired)

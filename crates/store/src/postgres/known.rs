@@ -50,6 +50,8 @@ pub(super) struct Known {
 
 #[derive(Default)]
 struct State {
+    /// In which life of the store it was written (see `continuity`).
+    life: u64,
     heads: HashMap<EntityId, Remembered>,
     clock: Option<Clock>,
 }
@@ -92,11 +94,17 @@ impl Known {
         }
     }
 
-    /// What a committed batch has written.
-    pub(super) fn wrote(&self, writes: &Writes, stamp: Option<Stamp>) {
-        let Some(stamp) = stamp else { return };
+    /// What a committed batch has written, in this life of the store.
+    pub(super) fn wrote(&self, life: u64, writes: &Writes, stamp: Stamp) {
         let since = self.began.elapsed();
         let mut state = self.state();
+        if life < state.life {
+            return;
+        }
+        if life > state.life {
+            // Numbers of transactions that were lost are given out again.
+            *state = State { life, ..State::default() };
+        }
         if state.heads.len() + writes.heads.len() > HEADS_MAX {
             state.heads.clear();
         }
@@ -124,9 +132,12 @@ impl Known {
     }
 
     /// What a batch would load, and which transaction wrote each head; `None` if anything of it is not known here.
-    fn recall(&self, ops: &[Op]) -> Option<(Facts, HashMap<EntityId, i32>)> {
+    fn recall(&self, life: u64, ops: &[Op]) -> Option<(Facts, HashMap<EntityId, i32>)> {
         let here = self.began.elapsed();
         let state = self.state();
+        if life != state.life {
+            return None;
+        }
         let clock = state.clock.filter(|c| here.saturating_sub(c.since) < CLOCK_GOOD_FOR)?;
         let now = Timestamp::from_micros(clock.ahead + micros(here));
         let mut facts = Facts { now, ..Facts::default() };
@@ -168,7 +179,8 @@ pub(super) async fn apply(store: &Inner, ops: &[Op]) -> Result<Option<Vec<Answer
     if !only_heads(&needs) {
         return Ok(None);
     }
-    let Some((mut facts, xmins)) = store.known.recall(ops) else { return Ok(None) };
+    let life = store.life();
+    let Some((mut facts, xmins)) = store.known.recall(life, ops) else { return Ok(None) };
     let now = facts.now;
     let (answers, writes) = plan(&store.judge, &mut facts, ops);
     let accepted = |a: &Answer| matches!(a, Answer::Commit(CommitAnswer::Committed(_)));
@@ -176,11 +188,16 @@ pub(super) async fn apply(store: &Inner, ops: &[Op]) -> Result<Option<Vec<Answer
         return Ok(None);
     }
     let loan = store.writers()?.lend().await?;
+    if loan.conn.life != life {
+        loan.give_back();
+        return Ok(None);
+    }
     let ground = Ground::Known { xmins: &xmins, now };
-    match Box::pin(write_and_commit(&loan.conn, &writes, now, ground)).await {
+    let write = Box::pin(write_and_commit(&loan.conn, &writes, now, ground));
+    match loan.conn.in_time(write, Fault::indeterminate).await {
         Ok(stamp) => {
+            store.acknowledged(&loan.conn, &writes, stamp);
             loan.give_back();
-            store.known.wrote(&writes, stamp);
             Ok(Some(answers))
         }
         Err(fault) => {

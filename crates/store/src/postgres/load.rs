@@ -12,7 +12,7 @@ use super::{
     pool::Conn,
     rows::{self, get, head_columns, id, session_columns},
 };
-use futures_util::future::{join, join4};
+use futures_util::future::{join, join3, join4};
 use std::collections::BTreeSet;
 use tenure_kernel::{
     batch::{Facts, Needs, Peek},
@@ -42,6 +42,8 @@ const EVIDENCE: &str = "SELECT e.entity, e.key, e.epoch, e.call, e.digest
         AS n(entity, key, epoch, call, digest)
     JOIN evidence e ON e.entity = n.entity AND e.key = n.key AND e.epoch = n.epoch
         AND e.call = n.call AND e.digest = n.digest";
+const EVIDENCE_COUNTS: &str =
+    "SELECT entity, count(*) FROM evidence WHERE entity = ANY($1::uuid[]) GROUP BY entity";
 const KEYS: &str = "SELECT key, entity, digest FROM keys WHERE key = ANY($1::text[])";
 const OUTBOX: &str = "SELECT o.source, o.version, o.ordinal
     FROM unnest($1::uuid[], $2::bigint[], $3::integer[]) AS n(source, version, ordinal)
@@ -68,7 +70,7 @@ pub(super) async fn facts(
     let opening = join(conn.client.batch_execute("BEGIN"), conn.client.query(&lock, &locking));
     let lookups = join4(
         join(peeks(conn, needs), mail(conn, needs)),
-        join(evidence(conn, needs), keys(conn, needs)),
+        join3(evidence(conn, needs), evidence_counts(conn, needs), keys(conn, needs)),
         join(outbox(conn, needs), waiting(conn, needs)),
         sessions(conn, needs),
     );
@@ -88,7 +90,11 @@ pub(super) async fn facts(
             None => drop(strange.insert(id(row, 1)?)),
         }
     }
-    fill(&mut facts, pm.0?, pm.1?, ek.0?, ek.1?, outbox.0?, sessions?)?;
+    fill(&mut facts, pm.0?, pm.1?, ek.0?, ek.2?, outbox.0?, sessions?)?;
+    for row in &ek.1? {
+        let count = usize::try_from(rows::count(row, 1)?).unwrap_or(usize::MAX);
+        facts.evidence_counts.insert(id(row, 0)?, count);
+    }
     for row in &outbox.1? {
         facts.waiting.insert(id(row, 0)?);
     }
@@ -200,12 +206,21 @@ async fn peeks(conn: &Conn, needs: &Needs) -> Result<Vec<Row>, Error> {
     conn.client.query(&statement, &[&ids]).await
 }
 
+/// Whether the database can hold a text at all. One with a NUL is in no row; the judge refuses it by its name.
+fn can_be_stored(text: &str) -> bool {
+    !text.contains('\0')
+}
+
 async fn mail(conn: &Conn, needs: &Needs) -> Result<Vec<Row>, Error> {
     if needs.mail.is_empty() {
         return Ok(Vec::new());
     }
-    let (to, ids): (Vec<Uuid>, Vec<&str>) =
-        needs.mail.iter().map(|(e, id)| (e.uuid(), id.0.as_str())).unzip();
+    let (to, ids): (Vec<Uuid>, Vec<&str>) = needs
+        .mail
+        .iter()
+        .map(|(e, id)| (e.uuid(), id.0.as_str()))
+        .filter(|m| can_be_stored(m.1))
+        .unzip();
     let statement = conn.prepare(MAIL).await?;
     conn.client.query(&statement, &[&to, &ids]).await
 }
@@ -214,7 +229,7 @@ async fn evidence(conn: &Conn, needs: &Needs) -> Result<Vec<Row>, Error> {
     if needs.evidence.is_empty() {
         return Ok(Vec::new());
     }
-    let e = &needs.evidence;
+    let e: Vec<_> = needs.evidence.iter().filter(|k| can_be_stored(&k.1)).collect();
     let entities: Vec<Uuid> = e.iter().map(|k| k.0.uuid()).collect();
     let keys: Vec<&str> = e.iter().map(|k| k.1.as_str()).collect();
     let epochs: Vec<i64> = e.iter().map(|k| rows::big(k.2)).collect();
@@ -224,11 +239,21 @@ async fn evidence(conn: &Conn, needs: &Needs) -> Result<Vec<Row>, Error> {
     conn.client.query(&statement, &[&entities, &keys, &epochs, &calls, &digests]).await
 }
 
+async fn evidence_counts(conn: &Conn, needs: &Needs) -> Result<Vec<Row>, Error> {
+    if needs.evidence.is_empty() {
+        return Ok(Vec::new());
+    }
+    let entities: Vec<Uuid> = needs.evidence.iter().map(|k| k.0.uuid()).collect();
+    let statement = conn.prepare(EVIDENCE_COUNTS).await?;
+    conn.client.query(&statement, &[&entities]).await
+}
+
 async fn keys(conn: &Conn, needs: &Needs) -> Result<Vec<Row>, Error> {
     if needs.keys.is_empty() {
         return Ok(Vec::new());
     }
-    let keys: Vec<&str> = needs.keys.iter().map(String::as_str).collect();
+    let keys: Vec<&str> =
+        needs.keys.iter().map(String::as_str).filter(|k| can_be_stored(k)).collect();
     let statement = conn.prepare(KEYS).await?;
     conn.client.query(&statement, &[&keys]).await
 }

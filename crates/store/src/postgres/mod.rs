@@ -24,6 +24,7 @@
 mod batch;
 mod claim;
 mod compose;
+mod continuity;
 mod error;
 mod floors;
 mod health;
@@ -35,16 +36,22 @@ mod pool;
 mod read;
 mod rows;
 mod schema;
+mod usage;
 mod write;
 
 pub use intake::{Intake, IntakeRow, Taken};
 
+use continuity::Continuity;
 use error::Fault;
 use floors::Floors;
 use known::Known;
 use pool::{Conn, Pool};
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 use tenure_kernel::{
+    batch::Writes,
     claims::{ClaimAnswer, ClaimRequest},
     error::StoreError,
     evidence::Evidence,
@@ -56,14 +63,20 @@ use tenure_kernel::{
     judge::Judge,
     mail::Mail,
     outbox::Posted,
+    quota::{EntitySize, TenantCount},
     rules::Tallies,
     runtime::BoxFuture,
     sessions::Session,
-    store::{Answer, HeadFilter, Op, Store},
+    store::{Answer, HeadFilter, KeyRange, Op, Store},
     stream::{Hash, Record},
     time::Timestamp,
 };
-use tokio_postgres::{Config, Row, types::ToSql};
+use tenure_postgres::Connector;
+use tokio_postgres::{Row, types::ToSql};
+use write::Stamp;
+
+/// How long a migration may take: an index over a large store takes minutes.
+const MIGRATION_MAX: Duration = Duration::from_secs(3_600);
 
 /// How a Postgres store is opened.
 #[derive(Clone, Debug)]
@@ -78,8 +91,9 @@ pub struct PostgresOptions {
     pub readers: usize,
     /// How long a call waits for a connection to be made before it gives up.
     pub patience: Duration,
-    /// The longest a single statement may run.
-    pub statement_timeout: Duration,
+    /// The longest that a caller waits for the answer to one exchange: a batch has two, a read has one. The database ends
+    /// statements that take longer, except while a schema is migrated.
+    pub answer_timeout: Duration,
     /// The longest a transaction may stand idle: a stopped server loses its locks after this.
     pub idle_timeout: Duration,
 }
@@ -93,7 +107,7 @@ impl PostgresOptions {
             writers: 4,
             readers: 4,
             patience: Duration::from_secs(2),
-            statement_timeout: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(8),
             idle_timeout: Duration::from_secs(5),
         }
     }
@@ -111,7 +125,7 @@ impl PostgresOptions {
              SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; \
              SET jit = off; SET plan_cache_mode = force_generic_plan",
             self.schema,
-            self.statement_timeout.as_millis(),
+            self.answer_timeout.as_millis(),
             self.idle_timeout.as_millis(),
         )
     }
@@ -138,12 +152,41 @@ struct Inner {
     writers: Option<Pool>,
     readers: Pool,
     known: Known,
+    /// `None` for a store that was opened read-only.
+    continuity: Option<Arc<Continuity>>,
     floors: Floors,
+    /// Up to which digest retention has looked at blobs.
+    blobs_after: Mutex<Vec<u8>>,
 }
 
 impl Inner {
     fn new(judge: Judge, writers: Option<Pool>, readers: Pool) -> Self {
-        Inner { judge, writers, readers, known: Known::nothing(), floors: Floors::default() }
+        let (known, floors) = (Known::nothing(), Floors::default());
+        let (continuity, blobs_after) = (None, Mutex::default());
+        Inner { judge, writers, readers, known, continuity, floors, blobs_after }
+    }
+
+    /// Which life of the store is the current one, as far as this process knows.
+    fn life(&self) -> u64 {
+        self.continuity.as_ref().map_or(0, |c| c.life())
+    }
+
+    /// A batch was acknowledged on a connection.
+    fn acknowledged(&self, conn: &Conn, writes: &Writes, stamp: Option<Stamp>) {
+        let Some(stamp) = stamp else { return };
+        self.known.wrote(conn.life, writes, stamp);
+        if let Some(continuity) = &self.continuity {
+            continuity.acknowledged(conn.life, writes, stamp);
+        }
+    }
+
+    fn blobs_after(&self) -> Vec<u8> {
+        // Nothing panics under this lock.
+        self.blobs_after.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn look_at_blobs_after(&self, digest: Vec<u8>) {
+        *self.blobs_after.lock().unwrap_or_else(PoisonError::into_inner) = digest;
     }
 
     fn writers(&self) -> Result<&Pool, StoreError> {
@@ -168,9 +211,9 @@ impl Inner {
             let loan = self.readers.lend().await?;
             let read = async {
                 let statement = loan.conn.prepare(sql).await?;
-                loan.conn.client.query(&statement, values).await
+                Ok(loan.conn.client.query(&statement, values).await?)
             };
-            match read.await.map_err(Fault::from) {
+            match loan.conn.in_time(read, Fault::unavailable).await {
                 Ok(found) => {
                     loan.give_back();
                     return Ok(found);
@@ -186,21 +229,29 @@ impl Inner {
 }
 
 impl PostgresStore {
-    /// Connects, brings the schema up to date, and opens the store. Without TLS for now.
+    /// Connects, brings the schema up to date, and opens the store. The address says whether by TLS (see `tenure_postgres`).
     pub async fn connect(
         url: &str,
         judge: Judge,
         options: PostgresOptions,
     ) -> Result<Self, StoreError> {
         schema::check_name(&options.schema)?;
-        let config = configure(url, &options)?;
-        let conn = Self::first(&config, &options.setup(), &options).await?;
+        let connector = configure(url, &options)?;
+        let conn = Self::first(&connector, &options.setup(), &options).await?;
         let migrated = schema::migrate(&conn, &options.schema, options.incarnation);
-        Box::pin(migrated).await.map_err(Fault::into_store)?;
-        let pool = |setup, size| Pool::new(config.clone(), setup, size, options.patience);
-        let writers = Some(pool(options.writer_setup(), options.writers));
+        let Ok(migrated) = tokio::time::timeout(MIGRATION_MAX, Box::pin(migrated)).await else {
+            let why = format!("the schema was not brought up to date within {MIGRATION_MAX:?}");
+            return Err(StoreError::Unavailable(why));
+        };
+        let (cluster, life) = migrated.map_err(Fault::into_store)?;
+        let continuity = Arc::new(Continuity::new(options.incarnation, cluster, life));
+        let (patience, answer) = (options.patience, options.answer_timeout);
+        let pool = |setup, size| Pool::new(connector.clone(), setup, size, patience, answer);
+        let writers = pool(options.writer_setup(), options.writers).watched(continuity.clone());
         let readers = pool(options.reader_setup(), options.readers);
-        Ok(PostgresStore { inner: Inner::new(judge, writers, readers) })
+        let continuity = Some(continuity);
+        let inner = Inner { continuity, ..Inner::new(judge, Some(writers), readers) };
+        Ok(PostgresStore { inner })
     }
 
     /// Opens a store to look at it: changes nothing, and every call that would answers `ReadOnly`.
@@ -210,38 +261,41 @@ impl PostgresStore {
         options: PostgresOptions,
     ) -> Result<Self, StoreError> {
         schema::check_name(&options.schema)?;
-        let config = configure(url, &options)?;
-        let conn = Self::first(&config, &options.reader_setup(), &options).await?;
-        let checked = schema::check(&conn, &options.schema);
+        let connector = configure(url, &options)?;
+        let conn = Self::first(&connector, &options.reader_setup(), &options).await?;
+        let checked = conn.in_time(schema::check(&conn, &options.schema), Fault::unavailable);
         Box::pin(checked).await.map_err(Fault::into_store)?;
-        let readers = Pool::new(config, options.reader_setup(), options.readers, options.patience);
+        let (patience, answer) = (options.patience, options.answer_timeout);
+        let readers =
+            Pool::new(connector, options.reader_setup(), options.readers, patience, answer);
         Ok(PostgresStore { inner: Inner::new(judge, None, readers) })
     }
 
     async fn first(
-        config: &Config,
+        connector: &Connector,
         setup: &str,
         options: &PostgresOptions,
     ) -> Result<Conn, StoreError> {
-        let opened = tokio::time::timeout(options.patience, Box::pin(Conn::open(config, setup)));
+        let opened = tokio::time::timeout(options.patience, Box::pin(Conn::open(connector, setup)));
         match opened.await {
-            Ok(opened) => opened.map_err(|e| Fault::from(e).into_store()),
+            Ok(opened) => opened.map_err(Fault::into_store),
             Err(_) => Err(StoreError::Unavailable("connecting took too long".into())),
         }
     }
 }
 
-fn configure(url: &str, options: &PostgresOptions) -> Result<Config, StoreError> {
+fn configure(url: &str, options: &PostgresOptions) -> Result<Connector, StoreError> {
     let bad =
         |e| StoreError::Unavailable(format!("the address of the database is not usable: {e}"));
-    let mut config: Config = url.parse().map_err(bad)?;
+    let mut connector = Connector::parse(url).map_err(bad)?;
+    let config = connector.config();
     config.connect_timeout(options.patience);
     // A host that is gone without a word is noticed in seconds, not in hours.
     config.keepalives_idle(Duration::from_secs(5));
     config.keepalives_interval(Duration::from_secs(2));
     config.keepalives_retries(3);
     config.tcp_user_timeout(Duration::from_secs(15));
-    Ok(config)
+    Ok(connector)
 }
 
 impl Store for PostgresStore {
@@ -285,6 +339,14 @@ impl Store for PostgresStore {
         limit: usize,
     ) -> BoxFuture<'_, Result<Vec<Head>, StoreError>> {
         Box::pin(read::heads(&self.inner, filter, limit))
+    }
+
+    fn keys(
+        &self,
+        range: KeyRange,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, EntityId)>, StoreError>> {
+        Box::pin(read::keys(&self.inner, range, limit))
     }
 
     fn due(
@@ -377,6 +439,18 @@ impl Store for PostgresStore {
 
     fn health(&self) -> BoxFuture<'_, Result<Health, StoreError>> {
         Box::pin(health::health(&self.inner))
+    }
+
+    fn open_by_tenant(&self) -> BoxFuture<'_, Result<Vec<TenantCount>, StoreError>> {
+        Box::pin(usage::open_by_tenant(&self.inner))
+    }
+
+    fn sizes(
+        &self,
+        after: Option<EntityId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<EntitySize>, StoreError>> {
+        Box::pin(usage::sizes(&self.inner, after, limit))
     }
 
     fn retire(

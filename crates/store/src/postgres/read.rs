@@ -17,7 +17,7 @@ use tenure_kernel::{
     outbox::Posted,
     rules::{Tallies, Tally},
     sessions::Session,
-    store::HeadFilter,
+    store::{HeadFilter, KeyRange},
     stream::{Hash, Record},
     time::Timestamp,
 };
@@ -297,6 +297,22 @@ pub(super) async fn due(
 }
 
 /// What can not be read is left out, and not made up for: the next look is at others.
+const KEYS_UP: &str =
+    "SELECT key, entity FROM keys WHERE key >= $1 AND key < $2 ORDER BY key LIMIT $3";
+const KEYS_DOWN: &str =
+    "SELECT key, entity FROM keys WHERE key >= $1 AND key < $2 ORDER BY key DESC LIMIT $3";
+
+pub(super) async fn keys(
+    store: &Inner,
+    range: KeyRange,
+    limit: usize,
+) -> Result<Vec<(String, EntityId)>, StoreError> {
+    let sql = if range.highest_first { KEYS_DOWN } else { KEYS_UP };
+    let found = store.query(sql, &[&range.from, &range.to, &rows::limit(limit)]).await?;
+    let read = |row| Ok((rows::get(row, 0)?, EntityId::from_uuid(rows::get(row, 1)?)));
+    found.iter().map(read).collect()
+}
+
 pub(super) async fn latest_due(
     store: &Inner,
     lanes: Vec<u16>,

@@ -2,10 +2,10 @@
 //!
 //! Postgres keeps everything that this module decides in one row of `meta`. The *cluster* in it is the
 //! system identifier and the timeline. If it is not the one we are connected to, the data came here by
-//! a dump, a restored base backup or a failover: rows that a reader of the feed has seen may be missing,
-//! so the store gets a new incarnation and every cursor a typed answer. A dump also brings transaction
-//! numbers of another cluster, which may lie above our own horizon for ever; records are renumbered in
-//! their order.
+//! a dump, a restored base backup or a failover that no running server has looked at (`continuity`): rows that a
+//! reader of the feed has seen may be missing, so the store gets a new incarnation and every cursor a typed answer.
+//! A dump also brings transaction numbers of another cluster, which may lie above our own horizon for ever; records
+//! are renumbered in their order.
 
 use super::{
     error::Fault,
@@ -25,8 +25,18 @@ const MIGRATIONS: &[&str] = &[
 /// The schema this program knows.
 pub(super) const KNOWN: i64 = MIGRATIONS.len() as i64;
 
-const CLUSTER: &str = "SELECT system_identifier::text || '/' || timeline_id::text
-    FROM pg_control_system(), pg_control_checkpoint()";
+/// The cluster we are connected to; `NULL` on a standby. The timeline stands in the name of the current file of the
+/// write-ahead log. `pg_control_checkpoint()` says it only after the first checkpoint of a promoted server.
+macro_rules! cluster {
+    () => {
+        "SELECT CASE WHEN NOT pg_is_in_recovery() THEN
+            (SELECT system_identifier::text FROM pg_control_system()) || '/' ||
+            ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer::text END"
+    };
+}
+pub(super) use cluster;
+
+const CLUSTER: &str = cluster!();
 // Not `to_regclass`: it trusts the session's idea of the search path, which another server's CREATE
 // SCHEMA does not change until this session next locks a table.
 const FIND_META: &str = "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n
@@ -60,23 +70,37 @@ pub(super) fn check_name(schema: &str) -> Result<(), StoreError> {
     )))
 }
 
-/// Brings the schema up to date. Changes nothing if it already is.
-pub(super) async fn migrate(conn: &Conn, schema: &str, incarnation: u64) -> Result<(), Fault> {
-    let cluster: String = get(&conn.client.query_one(CLUSTER, &[]).await?, 0)?;
-    if look(conn, schema, &cluster).await? == Found::Current {
-        return Ok(());
+/// Brings the schema up to date, and says on which cluster the store is and which life of it this is. Changes nothing if
+/// all is as it should be.
+pub(super) async fn migrate(
+    conn: &Conn,
+    schema: &str,
+    incarnation: u64,
+) -> Result<(String, i64), Fault> {
+    let cluster: Option<String> = get(&conn.client.query_one(CLUSTER, &[]).await?, 0)?;
+    let Some(cluster) = cluster else {
+        return Err(Fault::Disconnected("the database is a standby, which takes no writes".into()));
+    };
+    if look(conn, schema, &cluster).await? != Found::Current {
+        change(conn, schema, &cluster, incarnation).await?;
     }
-    conn.client.batch_execute("BEGIN").await?;
+    let row = conn.client.query_one("SELECT incarnation FROM meta", &[]).await?;
+    Ok((cluster, get(&row, 0)?))
+}
+
+async fn change(conn: &Conn, schema: &str, cluster: &str, incarnation: u64) -> Result<(), Fault> {
+    // The whole of it has a deadline (`MIGRATION_MAX`); a single statement may well need more than a read.
+    conn.client.batch_execute("BEGIN; SET LOCAL statement_timeout = 0").await?;
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended('tenure/' || $1, 0))";
     conn.client.query(lock, &[&schema]).await?;
-    match look(conn, schema, &cluster).await? {
+    match look(conn, schema, cluster).await? {
         // Somebody else was faster.
         Found::Current => {}
-        Found::Nothing => create(conn, schema, &cluster, incarnation).await?,
+        Found::Nothing => create(conn, schema, cluster, incarnation).await?,
         Found::Stale { version, cluster: before } => {
             advance(conn, version).await?;
             if before != cluster {
-                resettle(conn, &before, &cluster, incarnation).await?;
+                resettle(conn, &before, cluster, incarnation).await?;
             }
         }
     }
@@ -85,8 +109,8 @@ pub(super) async fn migrate(conn: &Conn, schema: &str, incarnation: u64) -> Resu
 
 /// Only looks; for a store that is opened read-only.
 pub(super) async fn check(conn: &Conn, schema: &str) -> Result<(), Fault> {
-    let cluster: String = get(&conn.client.query_one(CLUSTER, &[]).await?, 0)?;
-    match look(conn, schema, &cluster).await? {
+    // A reader may read on any server, also on a standby.
+    match look(conn, schema, "").await? {
         Found::Stale { version, .. } if version < KNOWN => {
             let why = format!("the schema is {version}, older than {KNOWN}: start a server first");
             Err(StoreError::ReadOnly(why).into())
@@ -132,9 +156,19 @@ async fn advance(conn: &Conn, version: i64) -> Result<(), Fault> {
     Ok(())
 }
 
-async fn resettle(conn: &Conn, before: &str, cluster: &str, incarnation: u64) -> Result<(), Fault> {
+/// The part of a cluster's name that a promotion does not change.
+pub(super) fn system(cluster: &str) -> &str {
+    cluster.split('/').next().unwrap_or_default()
+}
+
+/// Begins a new life of the store on this cluster, in the open transaction; says which.
+pub(super) async fn resettle(
+    conn: &Conn,
+    before: &str,
+    cluster: &str,
+    incarnation: u64,
+) -> Result<i64, Fault> {
     tracing::warn!(before, cluster, "the database is on another cluster: new incarnation");
-    let system = |c: &str| c.split('/').next().map(str::to_owned);
     if system(before) != system(cluster) {
         // A million to a transaction number: whatever was restored stays far below the horizon.
         let renumber = "UPDATE records r SET tx = o.n / 1000000, ord = (o.n % 1000000)::integer
@@ -145,7 +179,7 @@ async fn resettle(conn: &Conn, before: &str, cluster: &str, incarnation: u64) ->
     }
     let update = "UPDATE meta SET incarnation = $1, cluster = $2";
     conn.client.execute(update, &[&stored(incarnation), &cluster]).await?;
-    Ok(())
+    Ok(stored(incarnation))
 }
 
 /// As `bigint`, bit by bit. Zero names no incarnation: [`tenure_kernel::feed::Cursor::START`] has it.

@@ -139,6 +139,8 @@ const INSERT_BLOB_REFS: &str = "INSERT INTO blob_refs (entity, digest)
 /// Which transaction a batch was, and when.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
+    /// Its number.
+    pub(super) tx: i64,
     /// As `xmin` of the rows that it wrote: the lower half of its number.
     pub(super) xmin: i32,
     pub(super) at: Timestamp,
@@ -171,7 +173,9 @@ impl From<tokio_postgres::Error> for Error {
 impl Error {
     fn fault(self, driver: fn(tokio_postgres::Error) -> Fault) -> Fault {
         match self {
-            Error::Unprepared(sql) => StoreError::Refused(format!("not prepared: {sql}")).into(),
+            Error::Unprepared(sql) => {
+                StoreError::refused_by_database(format!("not prepared: {sql}")).into()
+            }
             Error::Driver(e) => driver(e),
         }
     }
@@ -200,7 +204,7 @@ async fn send_stamped(
     // The lower half of the number is what rows carry.
     #[expect(clippy::cast_possible_truncation, reason = "meant: xmin is the lower half")]
     let xmin = tx as i32;
-    Ok(Some(Stamp { xmin, at: Timestamp::from_micros(at) }))
+    Ok(Some(Stamp { tx, xmin, at: Timestamp::from_micros(at) }))
 }
 
 async fn begin(conn: &Conn) -> Result<Option<Stamp>, Error> {

@@ -31,6 +31,7 @@ impl Writer {
         let mut answer = ClaimAnswer::default();
         let mut writes = Writes::default();
         let mut seen = HashSet::new();
+        let mut room_for_mail = limits::MAIL_PER_CLAIM_MAX;
         for probe in &request.probes {
             let left = limit - answer.claimed.len();
             if left == 0 {
@@ -50,15 +51,14 @@ impl Writer {
                     now,
                 );
                 let Ok(written) = claim else { continue };
-                let mail = match written.head.has_mail() {
-                    true => rows::load_mail(
-                        &self.conn,
-                        id,
-                        written.head.mail_read,
-                        limits::MAIL_PER_DECISION_MAX,
-                    )?,
+                let mail = match written.head.has_mail() && room_for_mail > 0 {
+                    true => {
+                        let read = written.head.mail_read;
+                        rows::load_mail(&self.conn, id, read, room_for_mail)?
+                    }
                     false => Vec::new(),
                 };
+                room_for_mail -= mail.len();
                 answer.claimed.push(Claimed { head: written.head.clone(), mail, ready_at });
                 writes.records.push(written.record);
                 writes

@@ -34,7 +34,7 @@ impl From<Error> for Trouble {
             ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::PermissionDenied => {
                 Trouble::Reopen(StoreError::Unavailable(text))
             }
-            _ => Trouble::Clean(StoreError::Refused(text)),
+            _ => Trouble::Clean(StoreError::refused_by_database(text)),
         }
     }
 }
@@ -49,7 +49,7 @@ impl Trouble {
     /// As an error of a call that is over.
     pub(super) fn into_error(self) -> StoreError {
         match self {
-            Trouble::Constraint(text) => StoreError::Refused(text),
+            Trouble::Constraint(text) => StoreError::refused_by_database(text),
             Trouble::Clean(e) | Trouble::Reopen(e) => e,
         }
     }

@@ -13,17 +13,21 @@
 
 mod claim;
 mod error;
+mod file;
 mod health;
+mod private;
 mod read;
 mod retire;
 mod rows;
 mod schema;
+mod usage;
 mod writer;
 
 use error::Trouble;
+pub use file::{Backup, Missing, MissingKind, Restored, back_up, restore};
 use rusqlite::Connection;
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{File, TryLockError},
     io::{Read as _, Write as _},
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
@@ -47,10 +51,11 @@ use tenure_kernel::{
     limits,
     mail::Mail,
     outbox::Posted,
+    quota::{EntitySize, TenantCount},
     rules::Tallies,
     runtime::{BoxFuture, Clock},
     sessions::Session,
-    store::{Answer, HeadFilter, Op, Store},
+    store::{Answer, HeadFilter, KeyRange, Op, Store},
     stream::{Hash, Record},
     table::Tables,
     time::Timestamp,
@@ -162,9 +167,12 @@ impl SqliteStore {
         clock: Arc<dyn Clock>,
         incarnation: u64,
     ) -> Result<Self, StoreError> {
-        fs::create_dir_all(dir).map_err(|e| unusable(dir, &e))?;
+        private::prepare(dir).map_err(|e| unusable(dir, &e))?;
         let lock = lock(dir)?;
-        let file = dir.join("tenure.db");
+        if !file::is_there(dir)? {
+            file::create(dir, incarnation)?;
+        }
+        let file = file::database(dir);
         let tables = judge.tables.clone();
         let clock = Forward::of(clock);
         let writer = Writer::open(file.clone(), judge, clock.clone(), incarnation)?;
@@ -189,8 +197,8 @@ impl SqliteStore {
         tables: Tables,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, StoreError> {
-        let file = dir.join("tenure.db");
-        if !file.exists() {
+        let file = file::database(dir);
+        if !file::is_there(dir)? {
             let why = format!("there is no store in {}; `tenure up` creates one", dir.display());
             return Err(StoreError::Unavailable(why));
         }
@@ -286,6 +294,11 @@ impl Drop for SqliteStore {
             // A thread that panicked has been reported where its answer was awaited.
             let _ = thread.join();
         }
+        if let Some(writer) = &self.writer
+            && let Err(error) = writer.wait().close()
+        {
+            tracing::warn!(%error, "what was written last is only in the database's log (-wal)");
+        }
     }
 }
 
@@ -303,9 +316,7 @@ fn unusable(dir: &Path, e: &std::io::Error) -> StoreError {
 }
 
 fn lock(dir: &Path) -> Result<File, StoreError> {
-    let path = dir.join("lock");
-    let open = || File::options().create(true).truncate(false).read(true).write(true).open(&path);
-    let mut file = open().map_err(|e| unusable(dir, &e))?;
+    let mut file = private::lock_file(dir).map_err(|e| unusable(dir, &e))?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
@@ -429,6 +440,14 @@ impl Store for SqliteStore {
         self.read(move |c| read::heads(c, &tables, &filter, limit))
     }
 
+    fn keys(
+        &self,
+        range: KeyRange,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<(String, EntityId)>, StoreError>> {
+        self.read(move |c| read::keys(c, &range, limit))
+    }
+
     fn due(
         &self,
         lanes: Vec<u16>,
@@ -535,6 +554,18 @@ impl Store for SqliteStore {
         self.read(move |c| health::health(c, now))
     }
 
+    fn open_by_tenant(&self) -> BoxFuture<'_, Result<Vec<TenantCount>, StoreError>> {
+        self.read(usage::open_by_tenant)
+    }
+
+    fn sizes(
+        &self,
+        after: Option<EntityId>,
+        limit: usize,
+    ) -> BoxFuture<'_, Result<Vec<EntitySize>, StoreError>> {
+        self.read(move |c| usage::sizes(c, after, limit))
+    }
+
     fn retire(
         &self,
         ended_before: Timestamp,
@@ -544,11 +575,18 @@ impl Store for SqliteStore {
             w.transaction(|w| retire::retire(w, ended_before, limit)).map_err(Trouble::into_error)
         })
     }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        if self.writer.is_none() {
+            return Box::pin(async { Ok(()) });
+        }
+        self.write(Writer::close)
+    }
 }
 
 /// Where the database file of a data directory is.
 pub fn database_file(dir: &Path) -> PathBuf {
-    dir.join("tenure.db")
+    file::database(dir)
 }
 
 #[cfg(test)]
@@ -596,7 +634,8 @@ mod tests {
             (retire::OVER.to_owned(), "heads_ended"),
             (retire::VACANT.to_owned(), "heads_vacant"),
             (retire::SEALED.to_owned(), "heads_sealed"),
-            (retire::DELETE_BLOBS.to_owned(), "COVERING INDEX blobs_put"),
+            (retire::DELETE_ORPHANS.to_owned(), "sqlite_autoindex_blobs_1 (digest>? AND digest<?)"),
+            (retire::DELETE_UNREFERENCED.to_owned(), "sqlite_autoindex_blobs_1 (digest=?)"),
         ];
         for (sql, index) in looks {
             let plan = plan(&conn, &sql);

@@ -20,7 +20,7 @@ use tenure_kernel::{
     outbox::Posted,
     rules::{Tallies, Tally},
     sessions::Session,
-    store::{HeadFilter, HeldBy},
+    store::{HeadFilter, HeldBy, KeyRange},
     stream::{Hash, Record},
     table::Tables,
     time::Timestamp,
@@ -252,6 +252,25 @@ pub(super) fn due(
     limit: usize,
 ) -> Result<Vec<Head>, Trouble> {
     in_order_of_due(conn, tables, lanes, by, limit, "ASC")
+}
+
+pub(super) fn keys(
+    conn: &Connection,
+    range: &KeyRange,
+    limit: usize,
+) -> Result<Vec<(String, EntityId)>, Trouble> {
+    let mut q = conn.prepare_cached(match range.highest_first {
+        true => {
+            "SELECT key, entity FROM keys WHERE key >= ?1 AND key < ?2 ORDER BY key DESC LIMIT ?3"
+        }
+        false => "SELECT key, entity FROM keys WHERE key >= ?1 AND key < ?2 ORDER BY key LIMIT ?3",
+    })?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let row = |r: &rusqlite::Row<'_>| {
+        Ok((r.get::<_, String>(0)?, EntityId::from_bytes(r.get::<_, [u8; 16]>(1)?)))
+    };
+    let found = q.query_map(rusqlite::params![range.from, range.to, limit], row)?;
+    Ok(found.collect::<Result<Vec<_>, _>>()?)
 }
 
 pub(super) fn latest_due(

@@ -6,7 +6,14 @@ use super::{
     schema,
     writer::Writer,
 };
-use tenure_kernel::{housekeeping::Retired, ids::EntityId, time::Timestamp};
+use rusqlite::OptionalExtension as _;
+use std::collections::BTreeSet;
+use tenure_kernel::{
+    housekeeping::{Retired, blobs_before},
+    ids::EntityId,
+    limits::BLOBS_PER_RETIRED,
+    time::Timestamp,
+};
 
 /// Final entities, longest over first.
 pub(super) const OVER: &str = "SELECT row, id, tail FROM heads WHERE class = 2 AND changed_at < ?1
@@ -20,9 +27,18 @@ pub(super) const VACANT: &str =
 /// Entities that are not over and have been sealed.
 pub(super) const SEALED: &str =
     "SELECT id, tail, sealed, mail_read FROM heads WHERE sealed > 0 AND class <> 2";
+/// What an entity names.
+const DELETE_BLOB_REFS: &str = "DELETE FROM blob_refs WHERE entity = ?1 RETURNING digest";
 /// A blob is durable before the commit that names it: a young one may still be waiting for that.
-pub(super) const DELETE_BLOBS: &str = "DELETE FROM blobs WHERE put_at < ?1
+pub(super) const DELETE_UNREFERENCED: &str = "DELETE FROM blobs WHERE digest = ?1 AND +put_at < ?2
     AND NOT EXISTS (SELECT 1 FROM blob_refs WHERE blob_refs.digest = blobs.digest)";
+/// What nothing ever named, and what was too young when its last name went.
+pub(super) const DELETE_ORPHANS: &str =
+    "DELETE FROM blobs WHERE digest > ?1 AND digest <= ?2 AND +put_at < ?3
+    AND NOT EXISTS (SELECT 1 FROM blob_refs WHERE blob_refs.digest = blobs.digest)";
+/// The last of the blobs that one round looks at.
+pub(super) const LAST_BLOB: &str =
+    "SELECT digest FROM blobs WHERE digest > ?1 ORDER BY digest LIMIT 1 OFFSET ?2";
 
 /// Removes what retention may remove; see `Store::retire`.
 pub(super) fn retire(
@@ -31,6 +47,8 @@ pub(super) fn retire(
     limit: usize,
 ) -> Result<Retired, Trouble> {
     let mut retired = Retired::default();
+    let blobs_before = blobs_before(ended_before, w.now());
+    let mut named: BTreeSet<[u8; 32]> = BTreeSet::new();
     let mut floor = schema::meta(&w.conn, "feed_floor")?;
     let mut found: Vec<(i64, EntityId, i64)> = Vec::new();
     for sql in [OVER, VACANT] {
@@ -50,11 +68,19 @@ pub(super) fn retire(
         run(&w.conn, "DELETE FROM mail WHERE entity = ?1", &[key])?;
         run(&w.conn, "DELETE FROM evidence WHERE entity = ?1", &[key])?;
         run(&w.conn, "DELETE FROM keys WHERE entity = ?1", &[key])?;
-        run(&w.conn, "DELETE FROM blob_refs WHERE entity = ?1", &[key])?;
+        let mut q = w.conn.prepare_cached(DELETE_BLOB_REFS)?;
+        for digest in q.query_map([key], |r| r.get::<_, [u8; 32]>(0))? {
+            named.insert(digest?);
+        }
+        drop(q);
         run(&w.conn, "DELETE FROM sessions WHERE id = ?1", &[key])?;
         run(&w.conn, "DELETE FROM heads WHERE row = ?1", &[&row])?;
         w.forget(id);
         retired.entities += 1;
+    }
+    for digest in named {
+        let gone = run(&w.conn, DELETE_UNREFERENCED, &[&digest, &blobs_before.as_micros()])?;
+        retired.blobs += gone as u64;
     }
     // Sealed streams: the records below the seal, and the mail that was read.
     let mut q = w.conn.prepare_cached(SEALED)?;
@@ -84,7 +110,19 @@ pub(super) fn retire(
             &[id.as_bytes(), &mail_read, &ended_before.as_micros()],
         )?;
     }
-    retired.blobs = run(&w.conn, DELETE_BLOBS, &[&ended_before.as_micros()])? as u64;
+    retired.blobs += delete_orphans(w, blobs_before, limit)?;
     run(&w.conn, "UPDATE meta SET value = ?1 WHERE name = 'feed_floor'", &[&floor])?;
     Ok(retired)
+}
+
+/// Removes blobs that nothing names, out of the next ones in the order of their digests; behind the last it starts over.
+fn delete_orphans(w: &mut Writer, before: Timestamp, limit: usize) -> Result<u64, Trouble> {
+    let page = limit.saturating_mul(BLOBS_PER_RETIRED).saturating_sub(1) as i64;
+    let after = w.blobs_after;
+    let last: Option<[u8; 32]> =
+        w.conn.prepare_cached(LAST_BLOB)?.query_row((after, page), |r| r.get(0)).optional()?;
+    let until = last.unwrap_or([255; 32]);
+    let gone = run(&w.conn, DELETE_ORPHANS, &[&after, &until, &before.as_micros()])?;
+    w.blobs_after = last.unwrap_or_default();
+    Ok(gone as u64)
 }

@@ -19,6 +19,10 @@ const MIGRATIONS: &[&str] =
 /// The schema version this program writes.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;
 
+/// The number of the meta table that says whether a process has the database open for writing. It stands in the file itself
+/// from then on: a file that says so and has no log beside it was copied without it.
+pub(super) const OPEN: &str = "open";
+
 /// How long the writer waits for a lock that another process has.
 pub(super) const WRITER_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -70,7 +74,7 @@ fn stored_version(conn: &Connection) -> Result<i64, Trouble> {
     Ok(conn.pragma_query_value(None, "user_version", |r| r.get(0))?)
 }
 
-fn check_version(conn: &Connection) -> Result<i64, Trouble> {
+pub(super) fn check_version(conn: &Connection) -> Result<i64, Trouble> {
     let found = stored_version(conn)?;
     if found > VERSION {
         return Err(Trouble::Clean(StoreError::NewerSchema { found, known: VERSION }));
@@ -86,13 +90,35 @@ fn migrate(conn: &mut Connection, incarnation: u64) -> Result<(), Trouble> {
             tx.execute_batch(sql)?;
         }
         tx.pragma_update(None, "user_version", VERSION)?;
-        // Non-negative, so that it reads the same as the unsigned number in a cursor; never zero,
-        // which in a cursor means "from the start".
-        let value = i64::try_from(incarnation >> 1).unwrap_or(0).max(1);
+        let value = stored(incarnation);
         tx.execute("INSERT OR IGNORE INTO meta (name, value) VALUES ('incarnation', ?1), ('feed_floor', 0)", [value])?;
         tx.commit()?;
     }
     Ok(())
+}
+
+/// Non-negative, so that it reads the same as the unsigned number in a cursor; never zero, which in a cursor means "from
+/// the start".
+fn stored(incarnation: u64) -> i64 {
+    i64::try_from(incarnation >> 1).unwrap_or(0).max(1)
+}
+
+/// Begins another life of the store: cursors of the one before are answered `lost`.
+pub(super) fn begin_incarnation(conn: &Connection, incarnation: u64) -> Result<(), Trouble> {
+    let sql = "UPDATE meta SET value = CASE name WHEN ?1 THEN 0 ELSE ?2 END WHERE name IN (?1, 'incarnation')";
+    conn.execute(sql, (OPEN, stored(incarnation)))?;
+    Ok(())
+}
+
+/// Notes in the file that a process has it open, and says whether it had been noted and not been taken back.
+pub(super) fn note_open(conn: &Connection) -> Result<bool, Trouble> {
+    let was_open = meta(conn, OPEN)? != 0;
+    if !was_open {
+        conn.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?1, 1)", [OPEN])?;
+        // Not only in the log. Somebody who reads just now may keep it from being copied; then it is with the next one.
+        conn.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+    }
+    Ok(was_open)
 }
 
 /// A number of the meta table.

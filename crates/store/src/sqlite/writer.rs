@@ -7,6 +7,7 @@
 
 use super::{
     error::Trouble,
+    file,
     rows::{self, Placed, body_bytes, class_number, count, micros, run},
     schema,
 };
@@ -41,6 +42,9 @@ const CACHED_HEADS_MAX: usize = 100_000;
 /// much, because the file system has to record the growth as well.
 const CHECKPOINT_PAGES: u32 = 4_000;
 
+/// How long the end of a store waits for reads that are under way.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
 /// How long the log's restart waits for reads that are under way; they mostly take less than one.
 const RESTART_PATIENCE: Duration = Duration::from_millis(5);
 
@@ -58,6 +62,10 @@ pub(super) struct Writer {
     /// Pages at which the log is to be started over. Raised when a reader was in the way.
     restart_at: u32,
     broken: bool,
+    /// Nothing is written any more.
+    closed: bool,
+    /// Up to which digest retention has looked at blobs.
+    pub(super) blobs_after: [u8; 32],
 }
 
 impl Writer {
@@ -68,7 +76,19 @@ impl Writer {
         incarnation: u64,
     ) -> Result<Self, StoreError> {
         let log = Arc::new(AtomicU32::new(0));
+        let has_log = file::log_of(&file).exists();
         let conn = schema::open_writer(&file, incarnation, &log)?;
+        let was_open = schema::note_open(&conn).map_err(Trouble::into_error)?;
+        if was_open && !has_log {
+            tracing::warn!(
+                file = %file.display(),
+                "the database was open for writing when this file was left, and its log (-wal) is not beside it: what was only in \
+                 the log is missing. Was the file copied from a running server? `tenure backup` makes a complete copy. \
+                 The store has a new incarnation"
+            );
+            schema::begin_incarnation(&conn, incarnation).map_err(Trouble::into_error)?;
+            schema::note_open(&conn).map_err(Trouble::into_error)?;
+        }
         let mut writer = Writer {
             conn,
             judge,
@@ -81,6 +101,8 @@ impl Writer {
             log,
             restart_at: CHECKPOINT_PAGES,
             broken: false,
+            closed: false,
+            blobs_after: [0; 32],
         };
         writer.next_seq = writer.newest_record().map_err(Trouble::into_error)?;
         Ok(writer)
@@ -104,6 +126,10 @@ impl Writer {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, Trouble>,
     ) -> Result<T, Trouble> {
+        if self.closed {
+            let why = StoreError::Unavailable("the store is closed".into());
+            return Err(Trouble::Clean(why));
+        }
         if self.broken {
             self.reopen()?;
         }
@@ -165,6 +191,29 @@ impl Writer {
         }
     }
 
+    /// Copies the whole log into the file, so that the file alone is the store, and writes nothing from then on.
+    pub(super) fn close(&mut self) -> Result<(), StoreError> {
+        if self.closed {
+            return Ok(());
+        }
+        let leave = |w: &mut Self| {
+            run(&w.conn, "UPDATE meta SET value = 0 WHERE name = ?1", &[&schema::OPEN])
+        };
+        self.transaction(leave).map_err(Trouble::into_error)?;
+        self.closed = true;
+        let empty = |conn: &Connection| {
+            conn.busy_timeout(CLOSE_PATIENCE)?;
+            conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |r| r.get::<_, i64>(0))
+        };
+        match empty(&self.conn).map_err(|e| Trouble::from(e).into_error())? {
+            0 => Ok(()),
+            _ => {
+                tracing::warn!(file = %self.file.display(), "somebody reads the database: what was written last is in its log (-wal)");
+                Ok(())
+            }
+        }
+    }
+
     /// Something went wrong that nobody can judge: close and reopen before the next write.
     pub(super) fn distrust(&mut self) {
         self.broken = true;
@@ -197,7 +246,7 @@ impl Writer {
         if let [op] = ops {
             return match batch::refused_by_the_database(op, &why) {
                 Some(answer) => Ok(vec![answer]),
-                None => Err(StoreError::Refused(why)),
+                None => Err(StoreError::refused_by_database(why)),
             };
         }
         let mut answers = Vec::with_capacity(ops.len());
@@ -301,6 +350,12 @@ impl Writer {
             )?;
             if q.exists((entity.as_bytes(), name, count(*epoch), call, digest.0))? {
                 facts.evidence.insert(key.clone());
+            }
+            if !facts.evidence_counts.contains_key(entity) {
+                let mut q =
+                    conn.prepare_cached("SELECT count(*) FROM evidence WHERE entity = ?1")?;
+                let count: i64 = q.query_row([entity.as_bytes()], |r| r.get(0))?;
+                facts.evidence_counts.insert(*entity, usize::try_from(count).unwrap_or(usize::MAX));
             }
         }
         for key in &needs.keys {

@@ -4,3 +4,4 @@ mod memory;
 mod postgres;
 mod protections;
 mod sqlite;
+mod sqlite_files;

@@ -4,8 +4,10 @@
 mod conformance;
 mod contention;
 mod db;
+mod failover;
 mod faults;
 mod feed;
 mod intake;
 mod known;
 mod schema;
+mod tls;

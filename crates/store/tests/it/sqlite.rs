@@ -33,21 +33,21 @@ static TASK: Table = Table {
     forced: "over",
 };
 
-fn judge() -> Judge {
+pub fn judge() -> Judge {
     let mut tables = Tables::default();
     tables.insert(&TASK);
     Judge::new(tables)
 }
 
-fn open(dir: &Path) -> Result<SqliteStore, StoreError> {
+pub fn open(dir: &Path) -> Result<SqliteStore, StoreError> {
     SqliteStore::open(dir, judge(), Arc::new(SystemClock), 7)
 }
 
-fn id(n: u8) -> EntityId {
+pub fn id(n: u8) -> EntityId {
     EntityId::new(SystemClock.now(), [n; 10])
 }
 
-fn birth(entity: EntityId) -> Commit {
+pub fn birth(entity: EntityId) -> Commit {
     let birth = Birth { kind: "task", tenant: "t".into(), queue: String::new(), priority: 0 };
     let made = NewEvent::new("made", Body::Inline(b"{}".to_vec()));
     let mut commit = Commit::new(commit_id(entity, 0), entity, Expect::Absent(birth), vec![made]);
@@ -59,7 +59,7 @@ fn commit_id(entity: EntityId, n: u64) -> CommitId {
     CommitId(*entity.as_bytes()).nth(n)
 }
 
-fn note(entity: EntityId, version: u64, bytes: usize) -> Commit {
+pub fn note(entity: EntityId, version: u64, bytes: usize) -> Commit {
     let noted = NewEvent::new("noted", Body::Inline(vec![b'n'; bytes]));
     Commit::new(
         commit_id(entity, version),
@@ -76,14 +76,14 @@ async fn apply(store: &SqliteStore, commit: Commit) -> Result<CommitAnswer, Stor
     }
 }
 
-async fn committed(store: &SqliteStore, commit: Commit) -> u64 {
+pub async fn committed(store: &SqliteStore, commit: Commit) -> u64 {
     match apply(store, commit).await.unwrap() {
         CommitAnswer::Committed(c) => c.version,
         other => panic!("{other:?}"),
     }
 }
 
-async fn intact(store: &SqliteStore, entity: EntityId) -> u64 {
+pub async fn intact(store: &SqliteStore, entity: EntityId) -> u64 {
     let head = store.head(entity).await.unwrap().unwrap();
     let records = store.stream(entity, 1, 1_000_000).await.unwrap();
     verify(&head, &records, &judge().tables).unwrap();
@@ -618,4 +618,60 @@ mod conformance_without_cache {
     }
 
     tenure_proving::conformance!(fresh);
+}
+
+/// The mode of a file or directory.
+fn mode(path: &Path) -> u32 {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(path)
+        .unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+        .permissions()
+        .mode()
+        & 0o777
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+const STORE_FILES: [&str; 4] = ["tenure.db", "tenure.db-wal", "tenure.db-shm", "lock"];
+
+#[tokio::test]
+async fn nobody_else_reads_a_store_whatever_made_its_files() {
+    let outside = tempfile::tempdir().unwrap();
+    let dir = outside.path().join("new").join("store");
+    let open = |dir: &Path| SqliteStore::open(dir, judge(), Arc::new(SystemClock), 7).unwrap();
+    let check = |dir: &Path, of_dir: u32| {
+        assert_eq!(mode(dir), of_dir);
+        for file in STORE_FILES {
+            assert_eq!(mode(&dir.join(file)), 0o600, "{file}");
+        }
+    };
+    // The umask of the test is the usual 022, by which SQLite makes files that everybody reads.
+    let plain = outside.path().join("plain");
+    std::fs::write(&plain, "").unwrap();
+    assert_ne!(mode(&plain) & 0o077, 0, "this test needs a umask such as 022");
+    let store = open(&dir);
+    store.now().await.unwrap();
+    check(&dir, 0o700);
+    // As an earlier version left it, with its log still there.
+    set_mode(&dir, 0o755);
+    std::fs::write(dir.join("admin.key"), "{}").unwrap();
+    for file in STORE_FILES {
+        set_mode(&dir.join(file), 0o644);
+    }
+    drop(store);
+    let store = open(&dir);
+    store.now().await.unwrap();
+    check(&dir, 0o700);
+    assert_eq!(mode(&dir.join("admin.key")), 0o600);
+    drop(store);
+    // A directory in which somebody else keeps files is not closed to them.
+    std::fs::write(dir.join("of-somebody-else"), "").unwrap();
+    set_mode(&dir, 0o755);
+    set_mode(&dir.join("tenure.db"), 0o644);
+    let store = open(&dir);
+    store.now().await.unwrap();
+    check(&dir, 0o755);
 }

@@ -3,6 +3,7 @@
 use super::{
     Failure,
     job::{args::Server, client::Api},
+    table::table,
 };
 use clap::{Args, Subcommand};
 use serde_json::Value;
@@ -85,15 +86,12 @@ fn listed(answer: &Value) -> String {
     if calls.is_empty() {
         return "no calls\n".into();
     }
-    let mut out = String::new();
-    for call in &calls {
-        let (id, status, tool) = (word(call, "id"), word(call, "status"), word(call, "tool"));
-        let (what, job, step) = (word(call, "what"), word(call, "job"), word(call, "step"));
-        // Writing to a String can not fail.
-        let _ = writeln!(out, "{id}  {status:<9}  {what} of {tool}  step {step} of {job}");
-    }
+    let members = ["id", "status", "what", "tool", "step", "job"];
+    let row = |call: &Value| members.map(|member| word(call, member).to_owned()).to_vec();
+    let mut out = table(&["CALL", "STATUS", "WHAT", "TOOL", "STEP", "JOB"], calls.iter().map(row));
+    // Writing to a String cannot fail.
     if let Some(next) = answer["next"].as_str() {
-        let _ = writeln!(out, "more with --after {next}");
+        let _ = writeln!(out, "more: --after {next}");
     }
     out
 }
@@ -138,7 +136,10 @@ mod tests {
     fn a_list_says_what_is_asked_of_which_tool_and_where_the_next_page_begins() {
         let call = json!({ "id": "c", "status": "queued", "tool": "pay", "what": "call", "job": "j", "step": "1" });
         let text = listed(&json!({ "calls": [call], "next": "c" }));
-        assert!(text.contains("call of pay  step 1 of j") && text.contains("--after c"), "{text}");
+        assert!(
+            text.contains("queued  call  pay   1     j") && text.contains("--after c"),
+            "{text}"
+        );
         assert_eq!(listed(&json!({ "calls": [] })), "no calls\n");
         let text = shown(&json!({ "id": "c", "result": { "n": 1 }, "error": null }));
         assert!(text.contains("result       {\"n\":1}") && !text.contains("error"), "{text}");

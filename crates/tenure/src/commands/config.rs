@@ -1,7 +1,7 @@
 //! `tenure config`.
 
 use super::Failure;
-use crate::config::{Settings, other_variable, variable, without_secrets};
+use crate::config::{Settings, other_variable, variable};
 
 /// Every setting, its value, who set it, and what it does.
 pub fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
@@ -10,7 +10,7 @@ pub fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
             .iter()
             .map(|(key, value, origin)| {
                 serde_json::json!({
-                    "key": key.name, "value": without_secrets(value), "origin": origin, "variable": variable(key.name),
+                    "key": key.name, "value": value, "origin": origin, "variable": variable(key.name),
                     "other_variable": other_variable(key.name), "doc": key.doc, "problem": settings.problem(key.name).map(|p| p.to_string())
                 })
             })
@@ -19,7 +19,7 @@ pub fn run(settings: &Settings, json: bool) -> Result<String, Failure> {
     }
     let rows: Vec<(String, String, &str)> = settings
         .iter()
-        .map(|(k, v, o)| (format!("{} = {}", k.name, without_secrets(v)), o.to_string(), k.doc))
+        .map(|(k, v, o)| (format!("{} = {}", k.name, v), o.to_string(), k.doc))
         .collect();
     let wide = rows.iter().map(|r| r.0.len()).max().unwrap_or(0);
     let wide_origin = rows.iter().map(|r| r.1.len()).max().unwrap_or(0);

@@ -2,18 +2,20 @@
 //! and the key that signs it.
 
 use super::{
-    Failure,
+    Failure, files,
     job::{client::Api, whole_id},
     judge,
+    table::plural,
 };
 use crate::{
     cli::{self, EvidenceAction},
     config::Settings,
+    terminal,
 };
 use reqwest::Method;
 use std::{
     fs,
-    io::{Read, Write as _},
+    io::Write as _,
     os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
@@ -37,7 +39,9 @@ pub fn signing_key(settings: &Settings) -> Result<Option<SigningKey>, Failure> {
         let mode = about.mode() & 0o777;
         return Err(bad(format!("its mode {mode:o} lets everybody read or change it: chmod 600")));
     }
-    let text = fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+    let text =
+        files::text(fs::File::open(path).map_err(|e| bad(e.to_string()))?, files::INPUT_BYTES_MAX)
+            .map_err(bad)?;
     SigningKey::from_pem(&text).map(Some).map_err(|e| bad(e.to_string()))
 }
 
@@ -88,23 +92,35 @@ pub async fn export(options: &cli::Export, json: bool) -> Result<String, Failure
     query.extend(options.server.by.clone().map(|by| ("by", by)));
     let request = api.request(Method::GET, &["jobs", &id, "export"]).query(&query);
     let answer = api.send(request).await?;
-    let bytes = answer.bytes().await.map_err(|e| api.unreachable(&e))?;
+    let most = usize::try_from(FILE_BYTES_MAX).unwrap_or(usize::MAX);
+    let bytes = api.whole(answer, most).await?;
     let Some(out) = &options.out else {
-        std::io::stdout().write_all(&bytes)?;
+        terminal::print_raw(&bytes)?;
         return Ok(String::new());
     };
-    write_new(out, &bytes, 0o644)?;
+    write_new(out, &bytes, 0o600)?;
+    let signed = export::is_signed(&bytes);
     Ok(match json {
         true => {
-            format!("{}\n", serde_json::json!({ "job": id, "file": out, "bytes": bytes.len() }))
+            let (file, bytes) = (out, bytes.len());
+            let said =
+                serde_json::json!({ "job": id, "file": file, "bytes": bytes, "signed": signed });
+            format!("{said}\n")
         }
-        false => format!(
-            "{} bytes in {}. `tenure verify {}` checks it, anywhere.\n",
-            bytes.len(),
-            out.display(),
-            out.display()
-        ),
+        false => exported(bytes.len(), out, signed),
     })
+}
+
+/// How to check a file, as it is: one without a signature is checked only by who accepts that.
+fn exported(bytes: usize, out: &Path, signed: bool) -> String {
+    let file = out.display();
+    match signed {
+        true => format!("{bytes} bytes in {file}. `tenure verify {file}` checks it, anywhere.\n"),
+        false => format!(
+            "{bytes} bytes in {file}, not signed: anybody could have written it. `tenure verify {file} --allow-unsigned` checks \
+             the rest; with evidence.key_file set, the server signs exports.\n"
+        ),
+    }
 }
 
 /// Checks an export.
@@ -112,7 +128,7 @@ pub fn verify(file: &Path, options: &cli::Verify, json: bool) -> Result<String, 
     let unreadable =
         |e: std::io::Error| Failure::System(format!("{} can not be read: {e}", file.display()));
     let opened = fs::File::open(file).map_err(unreadable)?;
-    let bytes = read_at_most(opened, FILE_BYTES_MAX).map_err(unreadable)?;
+    let bytes = files::at_most(opened, FILE_BYTES_MAX).map_err(unreadable)?;
     let bytes = bytes.ok_or_else(|| {
         let path = file.display();
         Failure::System(format!(
@@ -129,11 +145,10 @@ pub fn verify(file: &Path, options: &cli::Verify, json: bool) -> Result<String, 
     if report.ok {
         return Ok(said);
     }
-    print!("{said}");
+    terminal::print(&said);
     let problems = match report.problems.len() {
-        1 => "1 problem".to_owned(),
         n if n > PROBLEMS_MAX => format!("more than {PROBLEMS_MAX} problems"),
-        n => format!("{n} problems"),
+        n => plural(n, "problem"),
     };
     Err(Failure::Found(format!("{} is not to be trusted: {problems}", file.display())))
 }
@@ -141,17 +156,10 @@ pub fn verify(file: &Path, options: &cli::Verify, json: bool) -> Result<String, 
 fn public_key(given: &str) -> Result<PublicKey, Failure> {
     let path = Path::new(given);
     let text = match path.exists() {
-        true => fs::read_to_string(path)?,
+        true => files::read(path)?,
         false => given.to_owned(),
     };
     PublicKey::from_text(&text).map_err(|e| Failure::System(format!("--key {given}: {e}")))
-}
-
-/// All that there is; `None` where that is more. Not by the file's length: a pipe has none.
-fn read_at_most(from: impl Read, most: u64) -> std::io::Result<Option<Vec<u8>>> {
-    let mut bytes = Vec::new();
-    from.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-    Ok(Some(bytes).filter(|b| b.len() as u64 <= most))
 }
 
 #[cfg(test)]
@@ -159,9 +167,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_up_to_its_limit() {
-        assert_eq!(read_at_most(&b"1234"[..], 4).unwrap(), Some(b"1234".to_vec()));
-        assert_eq!(read_at_most(&b"12345"[..], 4).unwrap(), None);
-        assert_eq!(read_at_most(std::io::repeat(0), 4).unwrap(), None);
+    fn what_is_said_about_an_export_is_what_verify_accepts() {
+        let file = Path::new("job.jsonl");
+        assert!(exported(5, file, true).contains("`tenure verify job.jsonl` checks it"));
+        let unsigned = exported(5, file, false);
+        assert!(unsigned.contains("`tenure verify job.jsonl --allow-unsigned`"), "{unsigned}");
+        assert!(export::is_signed(b"{\"line\":\"export\"}\n{\"line\":\"end\",\"signature\":{}}\n"));
+        assert!(!export::is_signed(b"{\"line\":\"export\"}\n{\"line\":\"end\"}\n"));
+        assert!(!export::is_signed(b""));
     }
 }

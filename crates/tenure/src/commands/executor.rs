@@ -2,22 +2,26 @@
 
 use super::Failure;
 use crate::{
+    Program,
     config::Settings,
     probes::{self, Said},
     service::{asked_to_end, reach},
+    terminal,
 };
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;
+use tenure_kernel::address::Address;
 use tenure_pods::execute::ExecutorState;
 
 /// Options of `executor`. Most are settings, too; see `tenure config`.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
-    /// The server's address
+    /// The server's address; several of one deployment with commas: the next is asked when one does not answer
     #[arg(
         long,
         env = "TENURE_SERVER",
+        hide_env_values = true,
         value_name = "URL",
         default_value = "http://127.0.0.1:7777"
     )]
@@ -61,27 +65,33 @@ impl Options {
 }
 
 /// Runs until asked to end.
-pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<String, Failure> {
+pub async fn run(
+    program: &Program,
+    settings: &Settings,
+    options: &Options,
+    json: bool,
+) -> Result<String, Failure> {
     let (pipeline, config) = reach(settings, &options.server, options.api_key.as_deref())?;
     let rt = pipeline.rt().clone();
-    let (listener, address) = probes::listen(settings, "pods.executor_listen").await?;
-    let mut executor = crate::executor::start(pipeline, config, settings).await?;
+    let probes = probes::listen(settings, "pods.executor_listen", rt.clone()).await?;
+    let url = probes.url.clone();
+    let mut executor = crate::executor::start(program, pipeline, config, settings).await?;
     let look = executor.watcher();
-    rt.spawn(Box::pin(probes::serve(listener, move || said(look()))));
-    let (server, cluster) = (&options.server, settings.text("pods.cluster"));
+    rt.spawn(Box::pin(probes::serve(probes, move || said(look()))));
+    let (server, cluster) = (Address::from(&options.server), settings.text("pods.cluster"));
     let slots = settings.number("pods.executor_slots");
     if json {
         let line = json!({
             "server": server, "cluster": cluster, "slots": slots, "pid": std::process::id(),
-            "listen": format!("http://{address}"),
+            "listen": url,
         });
-        println!("{line}");
+        terminal::line(&line);
     } else {
         let named =
             if cluster.is_empty() { String::new() } else { format!(" of cluster {cluster}") };
-        println!(
-            "tenure: an executor{named} for {server} with room for {slots} pods, at http://{address} (Ctrl-C ends it)"
-        );
+        terminal::line(&format_args!(
+            "tenure: an executor{named} for {server} with room for {slots} pods, at {url} (Ctrl-C ends it)"
+        ));
     }
     asked_to_end().await?;
     tracing::info!("asked to end; pods run on, and the next executor adopts them");

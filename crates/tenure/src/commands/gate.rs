@@ -3,7 +3,9 @@
 use super::{
     Failure,
     job::{args::Server, client::Api, fields, text::read},
+    table::table,
 };
+use crate::times::moment;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -70,7 +72,10 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
             let all: Vec<GateView> = read(answer["gates"].clone())?;
             Ok(match all.is_empty() {
                 true => "There are no gates.\n".to_owned(),
-                false => all.iter().map(line).collect(),
+                false => table(
+                    &["GATE", "TENANT", "PAST IT", "LIMIT", "WAITING", "LET THROUGH", "SET BY"],
+                    all.iter().map(row),
+                ),
             })
         }
         Action::Show { name } => {
@@ -82,10 +87,10 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
             let mut text = line(&gate);
             // Writing to a String can not fail.
             for h in &gate.holders {
-                let _ = writeln!(text, "  past it  {} since {}", h.job, h.since);
+                let _ = writeln!(text, "  past it  {} since {}", h.job, moment(h.since));
             }
             for w in &gate.next {
-                let _ = writeln!(text, "  waits    {} since {}", w.job, w.since);
+                let _ = writeln!(text, "  waits    {} since {}", w.job, moment(w.since));
             }
             let more = gate.waiting.saturating_sub(gate.next.len() as u64);
             if more > 0 {
@@ -94,6 +99,13 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
             Ok(text)
         }
     }
+}
+
+fn row(gate: &GateView) -> Vec<String> {
+    let by = gate.set_by.clone().unwrap_or_else(|| "-".to_owned());
+    let numbers = [gate.holders.len() as u64, u64::from(gate.limit), gate.waiting, gate.granted];
+    let names = [gate.name.clone(), gate.tenant.clone()];
+    names.into_iter().chain(numbers.map(|n| n.to_string())).chain([by]).collect()
 }
 
 fn line(gate: &GateView) -> String {

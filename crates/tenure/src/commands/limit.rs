@@ -3,7 +3,9 @@
 use super::{
     Failure,
     job::{args::Server, client::Api, fields, text::read},
+    table::{plural, table},
 };
+use crate::times::moment;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -66,7 +68,8 @@ pub enum Action {
         tool: String,
     },
     /// Removes one
-    Delete {
+    #[command(alias = "delete")]
+    Remove {
         /// The tool
         #[arg(long)]
         tool: String,
@@ -101,9 +104,10 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
             }
             let mut all: Vec<LimitView> = read(answer["limits"].clone())?;
             all.retain(|limit| !options.each_tenant || limit.spec.tenant == EACH);
+            let head = ["TOOL", "TENANT", "RATE", "BURST", "BLOCK", "TAKEN", "NEXT CALL"];
             return Ok(match all.is_empty() {
                 true => "There are no limits.\n".to_owned(),
-                false => all.iter().map(line).collect(),
+                false => table(&head, all.iter().map(row)),
             });
         }
         Action::Show { tool } => api.get(&["limits", tool], &query).await?,
@@ -114,7 +118,7 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
                 false => waiting_text(tool, &read(answer)?),
             });
         }
-        Action::Delete { tool } => {
+        Action::Remove { tool } => {
             api.delete(&["limits", tool], &query).await?;
             let gone = json!({ "removed": tool });
             return Ok(if json {
@@ -128,6 +132,22 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
         return Ok(format!("{answer}\n"));
     }
     Ok(line(&read(answer)?))
+}
+
+fn row(limit: &LimitView) -> Vec<String> {
+    let spec = &limit.spec;
+    let each = spec.tenant == EACH;
+    let whose = if each { "each tenant" } else { &spec.tenant };
+    let (taken, next) = match (each, limit.wait_ms) {
+        (true, _) => ("-".to_owned(), "-".to_owned()),
+        (false, 0) => (limit.taken.to_string(), "at once".to_owned()),
+        (false, ms) => {
+            let wait = format!("in about {:.1} s{}", ms as f64 / 1_000.0, line_of(limit));
+            (limit.taken.to_string(), wait)
+        }
+    };
+    let (burst, block) = (spec.burst.to_string(), spec.block.to_string());
+    vec![spec.tool.clone(), whose.to_owned(), rate_text(spec), burst, block, taken, next]
 }
 
 fn line(limit: &LimitView) -> String {
@@ -172,8 +192,8 @@ fn waiting_text(tool: &str, waiting: &Waiting) -> String {
             Some(whose) => whose,
             None => "-",
         };
-        let about = about.map_or_else(|| "-".to_owned(), |at| at.to_string());
-        let asks = asks_at.map_or_else(|| "once it is resumed".to_owned(), |at| at.to_string());
+        let about = about.map_or_else(|| "-".to_owned(), moment);
+        let asks = asks_at.map_or_else(|| "once it is resumed".to_owned(), moment);
         // Writing to a String can not fail.
         let _ = writeln!(
             text,
@@ -184,9 +204,10 @@ fn waiting_text(tool: &str, waiting: &Waiting) -> String {
         (0, 0) => writeln!(text, "Nobody is on record as waiting for a limit of {tool}."),
         (steps, 0) => writeln!(text, "{steps} waiting."),
         (steps, calls) => {
+            let calls = plural(calls, "call");
             writeln!(
                 text,
-                "{steps} waiting, and {calls} calls in the queue of the workers that take them."
+                "{steps} waiting, and {calls} in the queue of the workers that take them."
             )
         }
     };

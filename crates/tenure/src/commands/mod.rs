@@ -1,29 +1,35 @@
 //! One module per command. Each takes the settings and its options, and returns what to say.
 
 pub mod agent;
-pub mod bench;
+pub mod audit;
+pub mod backup;
+pub mod batch;
+pub mod block;
 pub mod call;
+pub mod catalogue;
 pub mod collector;
 pub mod config;
 pub mod demo;
 pub mod doctor;
-pub mod drill;
 pub mod evidence;
 pub mod executor;
+pub mod explain;
+pub mod files;
 pub mod gate;
+pub(crate) mod ids;
 pub mod job;
 pub mod key;
 pub mod limit;
+pub mod manual;
 pub mod plan;
 pub mod queue;
 pub mod rules;
 pub mod schedule;
 pub mod serve;
-pub mod sim;
-pub mod soak;
+pub(crate) mod table;
 pub mod task;
-pub mod torture;
 pub mod verify;
+pub mod workers;
 
 use tenure_kernel::{error::StoreError, judge::Judge, machine::Machines};
 
@@ -39,10 +45,25 @@ pub enum Failure {
     /// Something was found to be wrong: it has been printed, the exit code says so too.
     #[error("{0}")]
     Found(String),
+    /// What was waited for has ended, and not well.
+    #[error("{0}")]
+    EndedBadly(String),
+    /// What was waited for is still open, and the time is up.
+    #[error("{0}")]
+    StillOpen(String),
     /// The operating system.
     #[error("{0}")]
     System(String),
 }
+
+/// The exit codes, for the help and the manual. Clap itself ends with 2.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+  0  it was done
+  1  it was refused, could not be done, or something was found to be wrong
+  2  the command line could not be read
+  3  what was waited for (--wait) has ended, and not well: failed, cancelled
+  4  what was waited for is still open, and the time of --wait is up";
 
 impl Failure {
     /// The page about it, if there is one.
@@ -50,7 +71,27 @@ impl Failure {
         match self {
             Failure::Store(e) => Some(e.code()),
             Failure::Config(_) => Some(tenure_kernel::error::Code::BadConfig),
-            Failure::Found(_) | Failure::System(_) => None,
+            Failure::Found(_)
+            | Failure::EndedBadly(_)
+            | Failure::StillOpen(_)
+            | Failure::System(_) => None,
+        }
+    }
+
+    /// What the process ends with: see [`EXIT_CODES`].
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Failure::EndedBadly(_) => 3,
+            Failure::StillOpen(_) => 4,
+            Failure::Store(_) | Failure::Config(_) | Failure::Found(_) | Failure::System(_) => 1,
+        }
+    }
+
+    /// What somebody who waited is told about a thing that did not end well, or has not ended.
+    pub fn of_wait(is_final: bool, what: String) -> Self {
+        match is_final {
+            true => Failure::EndedBadly(what),
+            false => Failure::StillOpen(what),
         }
     }
 }
@@ -61,9 +102,14 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// Every machine that this binary knows.
+/// Every machine of the product.
 pub fn machines() -> Machines {
-    tenure_pods::machines(tenure_proving::machines::machines())
+    machines_with(Machines::kernel())
+}
+
+/// These machines, and those of the product.
+pub fn machines_with(others: Machines) -> Machines {
+    tenure_pods::machines(tenure_server::machines(others))
         .with::<tenure_jobs::Job>()
         .with::<tenure_jobs::call::Call>()
         .with::<tenure_jobs::gate::Gate>()
@@ -76,18 +122,14 @@ pub fn machines() -> Machines {
         .with::<tenure_agents::agent::Agent>()
         .with::<tenure_agents::turn::Turn>()
         .with::<tenure_agents::join::Join>()
-        .with::<tenure_server::keys::Key>()
 }
 
 /// Everything wrong with a store, in words.
 pub async fn problems(store: &dyn tenure_kernel::store::Store) -> Vec<String> {
-    tenure_proving::checkers::check_everything(store, &machines(), &judge().tables).await
+    tenure_engine::checkers::check_everything(store, &machines(), &judge().tables).await
 }
 
 /// The judge for them.
 pub fn judge() -> Judge {
-    let mut tables = machines().tables();
-    tables.insert(&tenure_bench::commit::STEPPER);
-    tables.insert(&tenure_bench::claim::TICKET);
-    Judge::new(tables)
+    Judge::new(machines().tables())
 }

@@ -1,14 +1,14 @@
 //! `tenure plan`: looks at a plan, and draws it.
 
 use super::{
-    Failure,
+    Failure, files,
     job::{args::Server, client::Api},
 };
+use crate::terminal;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::{
     fmt::Write as _,
-    io::Read as _,
     path::{Path, PathBuf},
 };
 use tenure_jobs::plan::{self, Plan, Problem, Strict};
@@ -56,7 +56,7 @@ pub enum Action {
 pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
     match &options.action {
         Action::Check { file, server, api_key, tenant } => {
-            let text = read_text(file)?;
+            let text = files::read(file)?;
             match server {
                 None => answer(&local(&text), None, json),
                 Some(url) => {
@@ -67,20 +67,8 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
                 }
             }
         }
-        Action::Show { file, svg } => show(&read_text(file)?, svg.as_deref(), json),
+        Action::Show { file, svg } => show(&files::read(file)?, svg.as_deref(), json),
     }
-}
-
-/// The text of a file.
-pub fn read_text(file: &Path) -> Result<String, Failure> {
-    let unreadable =
-        |e: std::io::Error| Failure::System(format!("{} can not be read: {e}", file.display()));
-    if file != Path::new("-") {
-        return std::fs::read_to_string(file).map_err(unreadable);
-    }
-    let mut text = String::new();
-    std::io::stdin().read_to_string(&mut text).map_err(unreadable)?;
-    Ok(text)
 }
 
 fn local(text: &str) -> Vec<Problem> {
@@ -148,7 +136,7 @@ fn answer(
     if ok {
         return Ok(said);
     }
-    print!("{said}");
+    terminal::print(&said);
     let more = if count == 1 { "one thing is" } else { "things are" };
     Err(Failure::Found(match count {
         1 => format!("{more} wrong with the plan"),

@@ -3,7 +3,9 @@
 use super::{
     Failure,
     job::{args::Server, client::Api, text::read},
+    table::{plural, table},
 };
+use crate::times::moment;
 use clap::{Args, Subcommand};
 use std::fmt::Write as _;
 use tenure_jobs::view::QueueView;
@@ -30,7 +32,7 @@ pub enum Action {
     /// Shows one: who waits in it, and which workers serve it
     #[command(after_help = "Example:\n  tenure queue show report@1/night+gpu")]
     Show {
-        /// Its whole name: flow@version, then /queue and +label
+        /// Its whole name: flow@version, then /queue and +label; or the name that jobs give, or the flow
         name: String,
     },
 }
@@ -55,7 +57,8 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
         Action::List => {
             let more = "There are more queues than were looked at: some that nobody serves may be missing here.\n";
             let more = if answer["complete"] == false { more } else { "" };
-            all.iter().map(line).chain([more.to_owned()]).collect()
+            let head = ["QUEUE", "WAITING", "THE FIRST SINCE", "WORKERS"];
+            table(&head, all.iter().map(row)) + more
         }
         Action::Show { name } if all.is_empty() => {
             format!("Nothing waits in {name}, and no live worker serves it.\n")
@@ -64,16 +67,24 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
     })
 }
 
+fn workers(q: &QueueView) -> String {
+    match q.workers {
+        Some(0) => "NO LIVE WORKER SERVES IT".to_owned(),
+        Some(n) => plural(n, "worker"),
+        None => "who serves it is not known: there are too many workers to look at".to_owned(),
+    }
+}
+
+fn row(q: &QueueView) -> Vec<String> {
+    let at_least = if q.counted_all { "" } else { "at least " };
+    let oldest = q.oldest.map_or_else(|| "-".to_owned(), moment);
+    vec![q.queue.clone(), format!("{at_least}{}", q.depth), oldest, workers(q)]
+}
+
 fn line(q: &QueueView) -> String {
     let at_least = if q.counted_all { "" } else { "at least " };
-    let oldest = q.oldest.map_or(String::new(), |at| format!(", the first since {at}"));
-    let workers = match q.workers {
-        Some(0) => "NO LIVE WORKER SERVES IT".to_owned(),
-        Some(1) => "1 worker".to_owned(),
-        Some(n) => format!("{n} workers"),
-        None => "who serves it is not known: there are too many workers to look at".to_owned(),
-    };
-    format!("{:<40} {at_least}{} waiting{oldest}; {workers}\n", q.queue, q.depth)
+    let oldest = q.oldest.map_or(String::new(), |at| format!(", the first since {}", moment(at)));
+    format!("{:<40} {at_least}{} waiting{oldest}; {}\n", q.queue, q.depth, workers(q))
 }
 
 fn whole(q: &QueueView) -> String {
@@ -82,7 +93,8 @@ fn whole(q: &QueueView) -> String {
     for g in &q.groups {
         let (tenant, priority) = (&g.tenant, g.priority);
         let least = if q.counted_all { "" } else { "at least " };
-        let first = g.oldest.map_or(String::new(), |at| format!(", the first since {at}"));
+        let first =
+            g.oldest.map_or(String::new(), |at| format!(", the first since {}", moment(at)));
         let _ =
             writeln!(text, "  waits    {least}{} of {tenant}, priority {priority}{first}", g.depth);
     }

@@ -1,10 +1,11 @@
 //! `tenure schedule`: schedules of a server, over HTTP.
 
 use super::{
-    Failure,
+    Failure, files,
     job::{args::Server, client::Api, fields, input, text::read},
-    plan::read_text,
+    table::table,
 };
+use crate::times;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::{fmt::Write as _, path::PathBuf};
@@ -64,7 +65,8 @@ pub enum Action {
         key: Option<String>,
     },
     /// Removes a schedule; jobs that it has created go on
-    Delete {
+    #[command(alias = "delete")]
+    Remove {
         /// Its name
         name: String,
     },
@@ -184,7 +186,7 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
             let job = answer["job"].as_str().unwrap_or_default();
             return Ok(if json { format!("{answer}\n") } else { format!("{job}\n") });
         }
-        Action::Delete { name } => {
+        Action::Remove { name } => {
             api.delete(&["schedules", name], &query).await?;
             let answer = json!({ "removed": name });
             return Ok(if json { format!("{answer}\n") } else { format!("{name} is removed.\n") });
@@ -251,7 +253,7 @@ fn body(o: &Set, who: [(&str, Option<Value>); 2]) -> Result<Value, Failure> {
     let (flow, given) = match &o.plan {
         None => (o.flow.clone(), given),
         Some(file) => {
-            let plan: Value = serde_json::from_str(&read_text(file)?)
+            let plan: Value = serde_json::from_str(&files::read(file)?)
                 .map_err(|e| Failure::System(format!("{} is not JSON: {e}", file.display())))?;
             (Some("plan".to_owned()), json!({ "plan": plan, "input": given }))
         }
@@ -296,7 +298,7 @@ fn calendar(s: &ScheduleView) -> String {
 
 fn next(s: &ScheduleView) -> String {
     match s.next_at {
-        Some(at) => second(at),
+        Some(at) => times::second(at),
         None if s.status == "paused" => "when it is resumed".to_owned(),
         None => "never again".to_owned(),
     }
@@ -309,23 +311,13 @@ fn listed(answer: &Value) -> Result<String, Failure> {
             "There are no schedules. `tenure schedule set --help` says how to make one.\n".into()
         );
     }
-    let mut text = String::new();
-    for s in &all {
-        // Writing to a String can not fail.
-        let _ = writeln!(
-            text,
-            "{:<24} {:<8} {:<36} {}@{}  next {}  fired {}  skipped {}",
-            s.name,
-            s.status,
-            calendar(s),
-            s.spec.flow,
-            s.spec.version,
-            next(s),
-            s.fired,
-            s.skipped
-        );
-    }
-    Ok(text)
+    let head = ["SCHEDULE", "STATUS", "CALENDAR", "FLOW", "FIRED", "SKIPPED", "NEXT"];
+    let row = |s: &ScheduleView| {
+        let flow = format!("{}@{}", s.spec.flow, s.spec.version);
+        let (fired, skipped) = (s.fired.to_string(), s.skipped.to_string());
+        vec![s.name.clone(), s.status.clone(), calendar(s), flow, fired, skipped, next(s)]
+    };
+    Ok(table(&head, all.iter().map(row)))
 }
 
 fn shown(s: &ScheduleView) -> String {
@@ -348,11 +340,12 @@ fn shown(s: &ScheduleView) -> String {
         let _ = writeln!(text, "  open      {job}: until it has ended, times are skipped");
     }
     for at in &s.next {
-        let _ = writeln!(text, "  then      {}", second(*at));
+        let _ = writeln!(text, "  then      {}", times::second(*at));
     }
     for fire in s.fires.iter().take(5) {
         let hand = if fire.by_hand { ", by hand" } else { "" };
-        let _ = writeln!(text, "  job       {}  for {}{hand}", fire.job, second(fire.nominal));
+        let _ =
+            writeln!(text, "  job       {}  for {}{hand}", fire.job, times::second(fire.nominal));
     }
     text
 }

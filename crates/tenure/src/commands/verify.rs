@@ -1,10 +1,14 @@
 //! `tenure verify`: one read-only pass over every stream; or one export, without a store.
 
-use super::{Failure, judge, problems};
-use crate::{cli, config::Settings, open::open_read_only};
+use super::{Failure, judge, machines, table::plural};
+use crate::{Program, cli, config::Settings, open::open_read_only, terminal};
+use tenure_engine::checkers::check_everything;
+use tenure_server::audit::broken_links;
 
-/// Checks chains, heads against history, machine states against replay, and deadlines.
+/// Checks chains, heads against history, machine states against replay, deadlines, and that the segments of the audit trail follow
+/// each other.
 pub async fn run(
+    program: &Program,
     settings: &Settings,
     options: &cli::Verify,
     json: bool,
@@ -12,18 +16,28 @@ pub async fn run(
     if let Some(file) = &options.file {
         return super::evidence::verify(file, options, json);
     }
-    let store = open_read_only(settings, judge()).await?;
-    let problems = problems(&*store).await;
+    let machines = program.alterations().machines(machines());
+    let judge = program.alterations().judge(judge());
+    let store = open_read_only(settings, judge.clone()).await?;
+    let mut problems = check_everything(&*store, &machines, &judge.tables).await;
+    match broken_links(&*store).await {
+        Ok(broken) => problems.extend(broken),
+        Err(e) => problems.push(format!("the audit trail cannot be read: {e}")),
+    }
     if json {
-        println!("{}", serde_json::json!({ "intact": problems.is_empty(), "problems": problems }));
+        terminal::line(&format_args!(
+            "{}",
+            serde_json::json!({ "intact": problems.is_empty(), "problems": problems })
+        ));
     } else {
-        problems.iter().for_each(|p| println!("{p}"));
+        problems.iter().for_each(|p| terminal::line(p));
     }
     match problems.len() {
         0 if json => Ok(String::new()),
         0 => Ok("every stream is intact\n".to_owned()),
         n => Err(Failure::Found(format!(
-            "{n} problems; do not write to this store before you know why"
+            "{}; do not write to this store before you know why",
+            plural(n, "problem")
         ))),
     }
 }

@@ -1,7 +1,7 @@
 //! What values look like, and what is said about one that does not.
 
 use super::outside;
-use tenure_pods::{namespaces::Namespaces, verdict::Override};
+use tenure_pods::{admission::TemplatePolicy, namespaces::Namespaces, verdict::Override};
 
 /// What a key holds.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub(super) enum Form {
     BusUrl,
     /// What stands before the subjects of a bus; may be empty.
     BusPrefix,
+    /// A template of the subjects of events.
+    EventSubject,
     /// Rows for the reason table of pods, as TOML.
     Reasons,
     /// Where Redis is.
@@ -32,16 +34,42 @@ pub(super) enum Form {
     Namespace,
     /// Tenants and their namespaces.
     Namespaces,
+    /// Tenants and what the templates of their pods may have.
+    PodGrants,
     /// Some tenants, all, or none.
     Tenants,
     /// Tenants and the secrets that they may name.
     Secrets,
+    /// Where tools of tenants may connect to.
+    Egress,
+    /// A proxy for tools of tenants; may be empty.
+    EgressProxy,
+    /// What tenants may have; may be empty.
+    Quotas,
+    /// Tenants and the variables with the secrets of their webhooks; may be empty.
+    WebhookSecrets,
     /// The name of a node; may be empty.
     NodeName,
+    /// An address of a server; may be empty.
+    ServerUrl,
     /// May be empty.
     Anything,
     /// A filter for log lines.
     Text,
+}
+
+impl Form {
+    /// Whether values may hold a password.
+    pub(super) fn is_address(self) -> bool {
+        matches!(
+            self,
+            Form::StoreUrl
+                | Form::BusUrl
+                | Form::RedisAddresses
+                | Form::EgressProxy
+                | Form::ServerUrl
+        )
+    }
 }
 
 /// Rows for the reason table. From a file they come as `[[pods.reasons]]`, from elsewhere as an inline array.
@@ -84,9 +112,17 @@ pub(super) fn problem_of(form: Form, value: &str) -> Option<String> {
             let good = value.strip_prefix("sqlite:").is_some_and(|dir| !dir.is_empty())
                 || value.starts_with("postgres://")
                 || value.starts_with("postgresql://");
-            (!good).then(|| {
-                "is not a store: use sqlite:DIRECTORY or postgres://USER@HOST/DATABASE".to_owned()
-            })
+            match good {
+                false => Some(
+                    "is not a store: use sqlite:DIRECTORY or postgres://USER@HOST/DATABASE"
+                        .to_owned(),
+                ),
+                true if value.starts_with("sqlite:") => None,
+                true => {
+                    let checked = tenure_postgres::check(value);
+                    checked.err().map(|e| format!("cannot be used: {e}"))
+                }
+            }
         }
         Form::Address => value.parse::<std::net::SocketAddr>().is_err().then(|| {
             "is not an address with a port, such as 127.0.0.1:7777 or [::1]:7777".to_owned()
@@ -103,11 +139,17 @@ pub(super) fn problem_of(form: Form, value: &str) -> Option<String> {
         Form::RedisAddresses => tenure_bell::redis::check_addresses(value).err(),
         Form::Namespace => outside::problem_of_name(value, 63, "the name of a namespace"),
         Form::Namespaces => Namespaces::read("", value).err(),
+        Form::PodGrants => TemplatePolicy::read(value).err(),
         Form::Tenants => tenure_tools::Tenants::read(value).err(),
         Form::Secrets => tenure_tools::Grants::read(value).err(),
+        Form::Egress => tenure_tools::Egress::read(value).err(),
+        Form::EgressProxy => tenure_tools::Egress::read_proxy(value).err(),
+        Form::Quotas => tenure_kernel::quota::Quotas::read(value).err(),
+        Form::WebhookSecrets => tenure_server::webhooks::WebhookSecrets::names(value).err(),
         Form::NodeName => outside::problem_of_name(value, 253, "the name of a node"),
         Form::BusPrefix => tenure_bell::nats::check_prefix(value).err(),
-        Form::Anything => None,
+        Form::EventSubject => tenure_bell::nats::Template::parse(value).err(),
+        Form::Anything | Form::ServerUrl => None,
         Form::Reasons => reasons(value).err(),
         Form::Text => value.is_empty().then(|| "is empty".to_owned()),
     }

@@ -49,10 +49,22 @@ pub static KEYS: &[Key] = &[
         doc: "a file that proves to the bus who we are: a .creds file of NATS, or one line with USER:PASSWORD or a token",
     },
     Key {
+        name: "bus.event_subject",
+        default: tenure_bell::nats::PLAIN,
+        form: Form::EventSubject,
+        doc: "the subject on the bus of events about agents of tenant default, with places for {tenant}, {agent} and {event} (task, state, step)",
+    },
+    Key {
+        name: "bus.event_subject_of_tenants",
+        default: tenure_bell::nats::BY_TENANT,
+        form: Form::EventSubject,
+        doc: "the same for every other tenant: with {tenant} in it, the permissions of the bus can keep tenants apart",
+    },
+    Key {
         name: "bus.jetstream",
         default: "false",
         form: Form::Switch,
-        doc: "whether events go to a JetStream of NATS, which keeps them and knows repetitions; the stream tenure_evt is made if none takes evt.>",
+        doc: "whether a JetStream tenure_evt of NATS is made where no stream takes evt.>; a stream that is there keeps events in any case, and knows repetitions",
     },
     Key {
         name: "bus.prefix",
@@ -61,10 +73,34 @@ pub static KEYS: &[Key] = &[
         doc: "stands before every subject on the bus, for several deployments on one NATS or Redis: acme.prod makes acme.prod.evt.agent.ID.task",
     },
     Key {
+        name: "bus.reconnect_pause_seconds",
+        default: "3",
+        form: Form::Seconds(0.0, 4.0),
+        doc: "how long events that no JetStream keeps wait after a reconnect to NATS, so that subscribers are back before they are published; at most 4, because a batch is given up after 5",
+    },
+    Key {
         name: "bus.url",
         default: "",
         form: Form::BusUrl,
         doc: "NATS servers that carry bells and agents' events, nats://HOST:PORT or tls://HOST:PORT, or Redis servers that carry bells, redis:// or rediss://USER:PASSWORD@HOST:PORT, several with commas; without NATS events are in the feed only",
+    },
+    Key {
+        name: "client.ca_file",
+        default: "",
+        form: Form::Anything,
+        doc: "root certificates (PEM) that commands, workers, executors and collectors trust for the server, in place of the public authorities",
+    },
+    Key {
+        name: "client.certificate_file",
+        default: "",
+        form: Form::Anything,
+        doc: "a certificate (PEM) that they show to a server that asks for one",
+    },
+    Key {
+        name: "client.key_file",
+        default: "",
+        form: Form::Anything,
+        doc: "the private key (PEM) of client.certificate_file",
     },
     Key {
         name: "collector.drain_seconds",
@@ -111,8 +147,8 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "collector.server",
         default: "",
-        form: Form::Anything,
-        doc: "the server that a collector tells what it saw, durably: http://HOST:PORT; empty: Redis alone is told",
+        form: Form::ServerUrl,
+        doc: "the server that a collector tells what it saw, durably: http://HOST:PORT, several with commas; empty: Redis alone is told",
     },
     Key {
         name: "collector.silence_seconds",
@@ -163,6 +199,18 @@ pub static KEYS: &[Key] = &[
         doc: "the Ed25519 private key (PEM, from `tenure evidence key`) that signs exports; empty: exports are chained, not signed",
     },
     Key {
+        name: "egress.allow",
+        default: "none",
+        form: Form::Egress,
+        doc: "addresses besides public ones to which the tools http and llm may connect for a tenant, such as acme=10.2.0.0/16+billing.internal:443, *=10.9.9.9:8080; a network, an address, or HOST:PORT; the addresses of Tenure itself are always refused",
+    },
+    Key {
+        name: "egress.proxy",
+        default: "",
+        form: Form::EgressProxy,
+        doc: "an HTTP proxy for these connections, http://HOST:PORT, which then decides where a tenant may connect to; proxies named in the environment are not used for them",
+    },
+    Key {
         name: "executor.backoff",
         default: "1",
         form: Form::Seconds(0.0, DAY),
@@ -208,7 +256,7 @@ pub static KEYS: &[Key] = &[
         name: "job.takeovers_max",
         default: "5",
         form: Form::Number(0, 1_000),
-        doc: "lost workers after which a job is given up",
+        doc: "lost workers in a row, without a step that ended between them, after which a job is given up",
     },
     Key {
         name: "kubernetes.in_cluster",
@@ -249,7 +297,7 @@ pub static KEYS: &[Key] = &[
     Key {
         name: "llm.base_url",
         default: "",
-        form: Form::Anything,
+        form: Form::ServerUrl,
         doc: "an OpenAI-compatible endpoint, for example https://HOST/v1; empty: the tool llm says that none is set",
     },
     Key {
@@ -257,6 +305,12 @@ pub static KEYS: &[Key] = &[
         default: "",
         form: Form::Anything,
         doc: "the model, where a request names none",
+    },
+    Key {
+        name: "llm.tenants",
+        default: "default",
+        form: Form::Tenants,
+        doc: "tenants whose jobs and agents may use the model at llm.base_url with the operator's key; *: all, none: nobody. An agent that names a model server of its own needs no grant",
     },
     Key {
         name: "log.filter",
@@ -421,6 +475,12 @@ pub static KEYS: &[Key] = &[
         doc: "how long a pod that may still run is waited for before its task fails, or is replaced where that does no harm",
     },
     Key {
+        name: "pods.grants",
+        default: "",
+        form: Form::PodGrants,
+        doc: "what templates of a tenant's pods may have beyond the strict default, such as acme=secrets+volumes, beta=*; docs/security.md lists the grants",
+    },
+    Key {
         name: "pods.image_pull_grace_seconds",
         default: "300",
         form: Form::Number(0, 31_536_000),
@@ -454,7 +514,7 @@ pub static KEYS: &[Key] = &[
         name: "pods.namespaces",
         default: "",
         form: Form::Namespaces,
-        doc: "the namespaces in which tenants may have pods, such as acme=ml+ml-dev, beta=*; a tenant without any has kubernetes.namespace",
+        doc: "the namespaces in which tenants may have pods, such as acme=ml+ml-dev, beta=*; a tenant that is not named has kubernetes.namespace alone. The first is for tasks that name none",
     },
     Key {
         name: "pods.next_pod_seconds",
@@ -602,16 +662,70 @@ pub static KEYS: &[Key] = &[
         doc: "how long after its time to end a pod may still be there before its node counts as lost",
     },
     Key {
+        name: "pods.witness_seconds",
+        default: "30",
+        form: Form::Seconds(0.001, DAY),
+        doc: "how long somebody who saw a missing pod end is waited for before its end is taken from its absence",
+    },
+    Key {
         name: "redis.addresses",
         default: "127.0.0.1:6379",
         form: Form::RedisAddresses,
         doc: "where the collector tells what it saw (channel ff:events:task): HOST:PORT or redis://USER:PASSWORD@HOST:PORT, several with commas",
     },
     Key {
+        name: "server.body_timeout_seconds",
+        default: "30",
+        form: Form::Seconds(0.1, 3_600.0),
+        doc: "how long the body of a request may take, and one second more for each 512 bytes that came; then it is answered 408",
+    },
+    Key {
+        name: "server.connections_max",
+        default: "8192",
+        form: Form::Number(8, 1_000_000),
+        doc: "connections at once; fewer if the limit of open files does not permit as many",
+    },
+    Key {
+        name: "server.connections_per_address_max",
+        default: "4096",
+        form: Form::Number(1, 1_000_000),
+        doc: "connections from one address at once; a proxy in front is one address",
+    },
+    Key {
+        name: "server.connections_per_tenant_max",
+        default: "2048",
+        form: Form::Number(1, 1_000_000),
+        doc: "connections of one tenant at once; beyond it new ones replace those that wait for a request, and are answered 429 where none waits",
+    },
+    Key {
+        name: "server.connections_unauthenticated_max",
+        default: "1024",
+        form: Form::Number(1, 1_000_000),
+        doc: "connections at once on which nobody has shown a valid key; beyond it new ones replace those that wait",
+    },
+    Key {
+        name: "server.failed_sign_ins_per_minute",
+        default: "30",
+        form: Form::Number(0, 1_000_000),
+        doc: "keys of one address that are not valid and are looked up all the same, in a minute; more are answered 429. 0 for no limit",
+    },
+    Key {
         name: "server.faults_before_attention",
         default: "5",
         form: Form::Number(1, 1_000),
         doc: "failed decisions in a row after which an entity is marked for a person",
+    },
+    Key {
+        name: "server.header_timeout_seconds",
+        default: "10",
+        form: Form::Seconds(0.1, 3_600.0),
+        doc: "how long the head of a request, and a TLS handshake, may take",
+    },
+    Key {
+        name: "server.idle_timeout_seconds",
+        default: "120",
+        form: Form::Seconds(0.1, 86_400.0),
+        doc: "how long a connection may be without a request, or its peer without reading an answer; longer than a proxy in front keeps connections",
     },
     Key {
         name: "server.listen",
@@ -632,10 +746,34 @@ pub static KEYS: &[Key] = &[
         doc: "the largest body of a request, and so the largest input of a job",
     },
     Key {
+        name: "server.plain_http",
+        default: "loopback",
+        form: Form::Word(&["loopback", "anywhere"]),
+        doc: "where HTTP without TLS may be spoken: loopback, or anywhere; of every address at which a process listens",
+    },
+    Key {
         name: "server.pulse_gap_seconds",
         default: "8",
         form: Form::Seconds(0.2, DAY),
         doc: "a longer silence of the store is an outage: reclaim then waits one lease",
+    },
+    Key {
+        name: "server.quotas",
+        default: "",
+        form: Form::Quotas,
+        doc: "what tenants may have, such as acme=open:1000+bytes:10GiB+per_second:50, *=open:10000 (every other tenant): open jobs, turns and tasks, bytes stored, submissions in a second; what goes beyond is answered 429. Empty: no quotas",
+    },
+    Key {
+        name: "server.refused_acts_per_minute",
+        default: "120",
+        form: Form::Number(0, 1_000_000),
+        doc: "administrative acts of one key that are refused, in a minute; more are answered 429, and the audit trail has their number alone. 0 for no limit",
+    },
+    Key {
+        name: "server.require_keys",
+        default: "false",
+        form: Form::Switch,
+        doc: "whether callers on this machine need an API key too; set it behind a proxy. Without it they have the tenant default and the scopes read, write and worker, unless tools.command_tenants names a tenant",
     },
     Key {
         name: "server.retention_days",
@@ -650,22 +788,112 @@ pub static KEYS: &[Key] = &[
         doc: "the longest the due loop sleeps with every bell silent",
     },
     Key {
+        name: "server.tls_certificate_file",
+        default: "",
+        form: Form::Anything,
+        doc: "the certificate (PEM, with those between it and its root) of every address at which a process listens: API, console, health pages of collectors and executors; read again when it changes",
+    },
+    Key {
+        name: "server.tls_client_ca_file",
+        default: "",
+        form: Form::Anything,
+        doc: "root certificates (PEM) of clients; with it clients show a certificate",
+    },
+    Key {
+        name: "server.tls_client_certificates",
+        default: "required",
+        form: Form::Word(&["optional", "required"]),
+        doc: "whether a client without a certificate is refused, where server.tls_client_ca_file is set",
+    },
+    Key {
+        name: "server.tls_key_file",
+        default: "",
+        form: Form::Anything,
+        doc: "the private key (PEM) of server.tls_certificate_file",
+    },
+    Key {
+        name: "server.tls_reload_seconds",
+        default: "10",
+        form: Form::Seconds(0.1, 86_400.0),
+        doc: "how often the files of certificates are looked at for new ones",
+    },
+    Key {
+        name: "store.postgres_readers",
+        default: "4",
+        form: Form::Number(1, 256),
+        doc: "connections to PostgreSQL for reads, of each server",
+    },
+    Key {
+        name: "store.postgres_writers",
+        default: "4",
+        form: Form::Number(1, 256),
+        doc: "connections to PostgreSQL for batches, claims and housekeeping, of each server; three more are for LISTEN, the intake and the start",
+    },
+    Key {
         name: "store.url",
         default: "sqlite:.tenure",
         form: Form::StoreUrl,
-        doc: "where everything is kept: sqlite:DIRECTORY or postgres://USER@HOST/DATABASE",
+        doc: "where everything is kept: sqlite:DIRECTORY or postgres://USER@HOST/DATABASE, with sslmode, sslrootcert, sslcert and sslkey as libpq has them (or PGSSLMODE and the like)",
+    },
+    Key {
+        name: "tools.command_file_bytes_max",
+        default: "10737418240",
+        form: Form::Number(0, 1 << 60),
+        doc: "the largest file that a program of the tool command may write; 0: as the worker's user may",
+    },
+    Key {
+        name: "tools.command_files_max",
+        default: "1024",
+        form: Form::Number(0, 1_048_576),
+        doc: "files that a program of the tool command may have open; 0: as the worker's user may",
+    },
+    Key {
+        name: "tools.command_hidden",
+        default: "",
+        form: Form::Anything,
+        doc: "files and directories that programs of the tool command cannot read, with commas, besides those that other settings name (the data directory, effects.directory, the settings file); where the kernel has Landlock",
+    },
+    Key {
+        name: "tools.command_memory_bytes_max",
+        default: "0",
+        form: Form::Number(0, 1 << 60),
+        doc: "the address space of a program of the tool command; 0: as the worker's user may",
+    },
+    Key {
+        name: "tools.command_processes_max",
+        default: "0",
+        form: Form::Number(0, 4_194_304),
+        doc: "processes and threads that the worker's user may have while a program of the tool command starts more; 0: as the system says",
     },
     Key {
         name: "tools.command_tenants",
-        default: "default",
+        default: "none",
         form: Form::Tenants,
         doc: "tenants whose jobs may run programs on a worker's machine, by the tool and the flow command; they run as the worker's own user, so *: all, and none: nobody, are decisions",
+    },
+    Key {
+        name: "tools.command_writable",
+        default: "., /tmp",
+        form: Form::Anything,
+        doc: "directories in which programs of the tool command may write, with commas; * for wherever the worker's user may; where the kernel has Landlock",
     },
     Key {
         name: "tools.secrets",
         default: "default=*",
         form: Form::Secrets,
         doc: "the secrets (TENURE_SECRET_… of the worker's environment) that jobs and agents of a tenant may name, such as default=*, acme=TENURE_SECRET_A+TENURE_SECRET_B; a tenant without any names none; none: nobody does",
+    },
+    Key {
+        name: "webhooks.secrets",
+        default: "",
+        form: Form::WebhookSecrets,
+        doc: "tenants and environment variables of the server with the secret by which webhooks of their jobs are signed, such as acme=TENURE_WEBHOOK_ACME, *=TENURE_WEBHOOK; two with a + while one replaces the other. A tenant with a secret takes signed webhooks only; see docs/security.md",
+    },
+    Key {
+        name: "webhooks.window_seconds",
+        default: "300",
+        form: Form::Number(1, 86_400),
+        doc: "how far the time of a webhook's signature may be from the server's",
     },
     Key {
         name: "worker.capabilities",

@@ -4,7 +4,7 @@
 //! FlowForge changes no manifest. Some of those names mean something else elsewhere (`NODE_NAME` is set by more than one CI
 //! server), so what stands there is looked at by those alone who need it, and never stops another command.
 
-use super::{BadConfig, KEYS, Origin, Settings, problem_of, without_secrets};
+use super::{BadConfig, KEYS, Origin, Settings, Value, problem_of};
 use std::path::{Path, PathBuf};
 use tenure_bell::redis::RedisOptions;
 use tenure_pods::follow::Connection;
@@ -37,7 +37,9 @@ pub(super) fn from_the_seed(settings: &mut Settings, environment: &[(String, Str
             "0" | "f" | "F" | "FALSE" | "False" if *key == "kubernetes.in_cluster" => "false",
             value => value,
         };
-        settings.0.insert(key, (value.to_owned(), Origin::Environment(name.clone())));
+        let Some(key) = KEYS.iter().find(|k| k.name == *key) else { continue };
+        let value = Value::new(key, value.to_owned(), Origin::Environment(name.clone()));
+        settings.0.insert(key.name, value);
     }
 }
 
@@ -87,8 +89,8 @@ impl Settings {
     /// What is wrong with a setting that was not looked at when the settings were read.
     pub fn problem(&self, name: &str) -> Option<BadConfig> {
         let key = KEYS.iter().find(|k| k.name == name).filter(|k| is_of_few(k.name))?;
-        let problem = problem_of(key.form, self.text(key.name))?;
-        let (value, origin) = (without_secrets(self.text(key.name)), self.origin(key.name));
+        let problem = problem_of(key.form, self.address(key.name).expose())?;
+        let (value, origin) = (self.text(key.name).to_owned(), self.origin(key.name));
         Some(BadConfig::BadValue { origin, key: key.name, value, problem })
     }
 
@@ -106,7 +108,7 @@ impl Settings {
     pub fn redis(&self) -> Result<RedisOptions, BadConfig> {
         self.looked_at(&["redis.addresses"])?;
         let name = format!("tenure, pid {}", std::process::id());
-        Ok(RedisOptions { name, ..RedisOptions::new(self.text("redis.addresses")) })
+        Ok(RedisOptions { name, ..RedisOptions::new(self.address("redis.addresses")) })
     }
 
     /// Where Kubernetes is. Refused: what can not be, a kubeconfig that can not be read, and two ways in at once.
@@ -159,7 +161,7 @@ mod tests {
     #[test]
     fn without_a_word_everything_is_as_the_seed_has_it() {
         let settings = load(&[], &[]);
-        assert_eq!(settings.redis().unwrap().addresses, "127.0.0.1:6379");
+        assert_eq!(settings.redis().unwrap().addresses.expose(), "127.0.0.1:6379");
         let nothing = Kubernetes {
             in_cluster: false,
             service_account: "/var/run/secrets/kubernetes.io/serviceaccount".into(),
@@ -191,7 +193,7 @@ mod tests {
             node: Some("node-7.zone-a".into()),
         };
         assert_eq!(settings.kubernetes(), Ok(expected));
-        assert_eq!(settings.redis().unwrap().addresses, "10.0.0.1:6379,10.0.0.2:6379");
+        assert_eq!(settings.redis().unwrap().addresses.expose(), "10.0.0.1:6379,10.0.0.2:6379");
         let from = |key: &str| settings.origin(key).to_string();
         assert_eq!(from("redis.addresses"), "environment FLOWFORGE_REDIS_ADDRESSES");
         assert_eq!(from("kubernetes.node_name"), "environment NODE_NAME");

@@ -5,7 +5,9 @@ use std::time::Duration;
 use tenure_agents::{desk::Defaults, rules::Rules};
 use tenure_engine::config::{EngineConfig, TimerRule};
 use tenure_jobs::drive::JobOptions;
+use tenure_kernel::{admission::Admissions, quota::Quotas};
 use tenure_pods::{
+    admission::{PodBounds, TemplatePolicy},
     budget::BudgetTerms,
     namespaces::Namespaces,
     task::{
@@ -20,6 +22,9 @@ static TIMERS: std::sync::LazyLock<Vec<TimerRule>> = std::sync::LazyLock::new(||
     let (agents, pods) = (tenure_agents::rules::TIMERS, tenure_pods::rules::TIMERS);
     agents.iter().chain(pods).copied().collect()
 });
+
+/// What counts as an open entity of a tenant: what it submits, and what that creates. Calls, pods and joins belong to one of these.
+const QUOTA_KINDS: [&str; 3] = ["job", "task", "turn"];
 
 impl Settings {
     /// How pods are judged.
@@ -142,6 +147,7 @@ impl Settings {
             fence_ms: ms("pods.fence_seconds"),
             stop_ms: ms("pods.stop_seconds"),
             next_pod_ms: ms("pods.next_pod_seconds"),
+            witness_ms: ms("pods.witness_seconds"),
         };
         let when = match self.text("pods.cleanup") {
             "always" => CleanupWhen::Always,
@@ -155,16 +161,26 @@ impl Settings {
             cleanup: Cleanup { when, delay_ms: ms("pods.cleanup_delay_seconds") },
             must_end_in: self.seconds("pods.must_end_by_seconds"),
             adopt_unknown: self.is_on("pods.adopt_unknown"),
-            namespaces: self.namespaces(),
+            bounds: self.pod_bounds(),
             kept_for: Some(Duration::from_secs(self.number("server.retention_days") * 86_400)),
         }
     }
 
-    /// Who may have pods where.
-    pub fn namespaces(&self) -> Namespaces {
-        // It was read when it was set.
+    /// What the pods of each tenant may be, and where.
+    pub fn pod_bounds(&self) -> PodBounds {
+        // Both were read when they were set.
         let own = self.text("kubernetes.namespace");
-        Namespaces::read(own, self.text("pods.namespaces")).unwrap_or_default()
+        PodBounds {
+            namespaces: Namespaces::read(own, self.text("pods.namespaces")).unwrap_or_default(),
+            templates: TemplatePolicy::read(self.text("pods.grants")).unwrap_or_default(),
+        }
+    }
+
+    /// Which entities may be created here, by kind.
+    pub fn admissions(&self) -> Admissions {
+        let jobs = tenure_jobs::admission::admissions(Admissions::default());
+        let agents = tenure_agents::admission::admissions(jobs);
+        tenure_pods::admission::admissions(agents, self.pod_bounds())
     }
 
     /// How long the due loop sleeps at most: whoever wants it shortest.
@@ -190,6 +206,9 @@ impl Settings {
             // Redis forgets what it carries: what would leave the store stays in the feed.
             mute: self.bus() != Some(BusKind::Nats),
             timer_rules: &TIMERS,
+            // What cannot be read was refused at start.
+            quotas: Quotas::read(self.text("server.quotas")).unwrap_or_default(),
+            quota_kinds: &QUOTA_KINDS,
             ..EngineConfig::default()
         }
     }

@@ -82,7 +82,16 @@ fn passwords_in_addresses_are_not_shown() {
         ("sqlite:.tenure", "sqlite:.tenure"),
         ("127.0.0.1:6379", "127.0.0.1:6379"),
     ] {
-        assert_eq!(without_secrets(value), shown);
+        let key = if value.contains("6379") || value.contains("redis") {
+            "redis.addresses"
+        } else {
+            "store.url"
+        };
+        let settings = load(&[], &[&format!("{key}={value}")]).unwrap();
+        assert_eq!(settings.text(key), shown);
+        assert_eq!(settings.address(key).expose(), value);
+        let secret = value != shown;
+        assert!(!secret || !format!("{settings:?}").contains(value));
     }
     let e = load(&[], &["bus.url=redis://u:s3cret@h:0"]).unwrap_err().to_string();
     assert!(!e.contains("s3cret"), "{e}");
@@ -140,12 +149,14 @@ fn the_defaults_of_tasks_are_those_of_the_library() {
     let e = load(&[], &["pods.backoff_seconds=400"]).unwrap_err().to_string();
     assert!(e.contains("pods.backoff_max_seconds"), "{e}");
     let given = ["kubernetes.namespace=jobs", "pods.namespaces=acme=ml+ml-dev, beta=*"];
-    let who = load(&[], &given).unwrap().namespaces();
+    let who = load(&[], &given).unwrap().pod_bounds().namespaces;
     assert_eq!(who.problem("acme", Some("ml-dev")), None);
     assert!(who.problem("acme", Some("jobs")).is_some());
     assert_eq!(who.problem("other", Some("jobs")), None);
     let e = load(&[], &["pods.namespaces=acme"]).unwrap_err().to_string();
     assert!(e.contains("acme=ml+ml-dev"), "{e}");
+    let e = load(&[], &["pods.grants=acme=everything"]).unwrap_err().to_string();
+    assert!(e.contains("service-accounts"), "{e}");
     let e = load(&[], &["pods.budget_in_flight=0"]).unwrap_err().to_string();
     assert!(e.contains("1 to 200"), "{e}");
     let listens = |flags: &[&str]| load(&[], flags).unwrap().listens();
@@ -208,12 +219,12 @@ fn rows_for_the_reason_table_come_from_the_file_and_are_checked() {
 }
 
 #[test]
-fn programs_and_secrets_are_for_the_operators_own_tenant_unless_said_otherwise() {
+fn programs_are_for_nobody_and_secrets_for_the_tenant_default_unless_said_otherwise() {
     let settings = load(&[], &[]).unwrap();
     let programs = tenure_tools::Tenants::read(settings.text("tools.command_tenants")).unwrap();
     let secrets = tenure_tools::Grants::read(settings.text("tools.secrets")).unwrap();
     for (tenant, may) in [("default", true), ("acme", false)] {
-        assert_eq!(programs.contain(tenant), may);
+        assert!(!programs.contain(tenant), "nobody runs programs");
         assert_eq!(secrets.allow(tenant, "TENURE_SECRET_X"), may);
     }
     for bad in ["tools.command_tenants=", "tools.secrets=acme", "tools.command_tenants=a/b"] {

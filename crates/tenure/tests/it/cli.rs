@@ -62,7 +62,7 @@ fn a_bad_setting_stops_the_start_with_key_value_fix_and_page() {
     assert!(!output.status.success());
     let said = complained(&output);
     for words in
-        ["worker.lease_seconds", "\"-1\"", "0.1 to 3600 seconds", "docs/errors/bad_config.md"]
+        ["worker.lease_seconds", "\"-1\"", "0.1 to 3600 seconds", "tenure explain bad_config"]
     {
         assert!(said.contains(words), "{words:?} in {said}");
     }
@@ -87,38 +87,70 @@ fn looking_at_a_store_that_is_not_there_creates_nothing() {
 }
 
 #[test]
-fn a_seed_replays_exactly() {
-    let dir = tempfile::tempdir().unwrap();
-    let once = run(&["sim", "--seed", "7", "--json"], dir.path());
-    let again = run(&["sim", "--seed", "7", "--json"], dir.path());
-    assert!(once.status.success(), "{}", complained(&once));
-    assert!(!said(&once).is_empty());
-    assert_eq!(said(&once), said(&again));
-    let unknown = run(&["sim", "--seed", "7", "--scenario", "nonsense"], dir.path());
-    assert!(complained(&unknown).contains("there are: "), "{}", complained(&unknown));
-}
-
-#[test]
-fn a_benchmark_prints_one_line_of_json_per_figure() {
-    let dir = tempfile::tempdir().unwrap();
-    let args =
-        ["bench", "commit", "--store", "sqlite", "--json", "--callers", "2", "--seconds", "0.2"];
-    let output = run(&args, dir.path());
-    assert!(output.status.success(), "{}", complained(&output));
-    let figures: Vec<serde_json::Value> =
-        said(&output).lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    let ratio = figures.iter().find(|f| f["metric"] == "ratio_to_raw").unwrap();
-    assert_eq!((&ratio["suite"], &ratio["case"]), (&"commit".into(), &"callers=2".into()));
-    assert!(ratio["value"].as_f64().unwrap() > 0.0);
-    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the scratch file is gone");
-}
-
-#[test]
 fn help_names_every_command() {
     let dir = tempfile::tempdir().unwrap();
     let help = said(&run(&["--help"], dir.path()));
-    for command in ["demo", "rules", "config", "verify", "sim", "bench"] {
+    for command in ["demo", "rules", "config", "verify", "drill", "soak", "sim", "bench"] {
         assert!(help.contains(command), "{help}");
     }
-    assert!(!help.contains("torture"));
+    assert!(!help.contains("torture") && !help.contains("demo-worker"), "{help}");
+}
+
+/// A copy of the binary in a directory of its own, where no `tenure-lab` is installed beside it.
+#[test]
+fn commands_of_the_laboratory_say_how_to_get_it_where_it_is_not_installed() {
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("tenure");
+    std::fs::copy(crate::BINARY, &copy).unwrap();
+    for command in ["drill", "soak", "sim", "bench"] {
+        let output = std::process::Command::new(&copy).args([command, "--help"]).output().unwrap();
+        let words = complained(&output);
+        assert!(!output.status.success(), "{command}");
+        for part in ["tenure-lab", "not installed", "cargo build --release -p tenure-lab"] {
+            assert!(words.contains(part), "{command}: {words}");
+        }
+    }
+}
+
+/// With a `tenure-lab` beside it, the arguments are passed on as they were typed.
+#[test]
+fn commands_of_the_laboratory_pass_their_arguments_on() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("tenure");
+    std::fs::copy(crate::BINARY, &copy).unwrap();
+    let lab = dir.path().join("tenure-lab");
+    std::fs::write(&lab, "#!/bin/sh\nprintf '%s|' \"$@\"\nexit 7\n").unwrap();
+    std::fs::set_permissions(&lab, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let typed = ["--json", "drill", "--store", "postgres", "--kind", "jobs", "--help"];
+    let output = std::process::Command::new(&copy).args(typed).output().unwrap();
+    assert_eq!(said(&output), "--json|drill|--store|postgres|--kind|jobs|--help|");
+    assert_eq!(output.status.code(), Some(7));
+}
+
+/// Names that only the laboratory has: flows, tools, switches, kill points, and its crates.
+const OF_THE_LABORATORY: [&str; 14] = [
+    "TENURE_DRILL",
+    "drill.noops",
+    "drill.script",
+    "drill.either",
+    "drill.ground",
+    "outside.idempotent",
+    "outside.irreversible",
+    "tenure_bench",
+    "tenure_kubedouble",
+    "tenure_lab",
+    "tenure_proving",
+    "tenure_sim",
+    "crates/lab/",
+    "crates/sim/",
+];
+
+#[test]
+fn the_product_contains_nothing_of_the_laboratory() {
+    let program = std::fs::read(crate::BINARY).unwrap();
+    let has = |name: &str| memchr::memmem::find(&program, name.as_bytes()).is_some();
+    assert!(has("demo.order") && has("tenure_jobs"), "the search finds what is there");
+    let found: Vec<&str> = OF_THE_LABORATORY.into_iter().filter(|name| has(name)).collect();
+    assert_eq!(found, Vec::<&str>::new());
 }

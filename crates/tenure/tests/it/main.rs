@@ -1,33 +1,27 @@
-//! Tests on real processes: one binary, a module per promise.
+//! Tests of the product on real processes: one binary, a module per promise. What needs kill points, drill flows or a
+//! protection switched off is in the tests of the laboratory (`crates/lab`).
 
-mod agents;
-mod agents_bus;
-mod bench_smoke;
+mod backup;
 mod bulk;
-mod bus;
 mod cli;
-mod collector;
-mod console;
-mod console_browser;
-mod console_cdp;
+mod command_line;
 mod demo;
+mod dependencies;
 mod deploy;
-mod disk;
-mod doctor;
-mod drill;
+mod documents;
 mod evidence;
-mod executor;
 mod explain;
-mod gates;
-mod hostile;
+mod floor;
 mod intake;
-mod kill;
-mod lab;
-mod limits;
+mod keys;
+mod listener;
 mod plans;
-mod server_kill;
+mod programs;
+mod proxy;
+mod secrets;
+mod several_servers;
 mod support;
-mod tasks;
 mod tidy;
-mod turn_windows;
-mod windows;
+
+/// The binary under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_tenure");

@@ -8,13 +8,18 @@ use std::{
 
 /// The binary under test.
 pub fn tenure() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_tenure"));
+    clean(Command::new(crate::BINARY))
+}
+
+/// Without standard input and without the settings of the shell that runs the tests.
+pub fn clean(mut command: Command) -> Command {
     command.stdin(Stdio::null());
     // Settings of whoever runs the tests must not reach the binary.
     let is_one = |name: &str| {
         name.starts_with("TENURE_") && !name.starts_with("TENURE_TEST_")
             || name.starts_with("FLOWFORGE_")
             || name.starts_with("KUBERNETES_SERVICE_")
+            || name.starts_with("PGSSL")
             || name == "NODE_NAME"
     };
     for (name, _) in std::env::vars().filter(|(name, _)| is_one(name)) {
@@ -106,4 +111,22 @@ fn admin(server: &str, sql: &str) {
         let (connected, ()) = futures_util::future::join(connection, statement).await;
         connected.expect("the connection ends well");
     });
+}
+
+/// The administrator's key of the server on this store: the one that it keeps in its directory, or a new one of a database.
+pub fn administrators_key_of(dir: &std::path::Path, store: &str) -> String {
+    let (text, member) = match store.strip_prefix("sqlite:") {
+        Some(data) => {
+            (std::fs::read_to_string(dir.join(data).join("admin.key")).expect("it is kept"), "key")
+        }
+        None => {
+            let made = run(
+                &["key", "create", "test", "--scope", "admin", "--json", "--store", store],
+                dir,
+            );
+            (said(&made), "secret")
+        }
+    };
+    let file: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    file[member].as_str().expect("a key").to_owned()
 }

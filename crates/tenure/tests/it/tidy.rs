@@ -59,8 +59,8 @@ fn the_pages_of_the_machines_are_what_their_tables_say() {
         .with::<tenure::jobs::shared::schedule::Schedule>()
         .with::<tenure_agents::agent::Agent>()
         .with::<tenure_agents::turn::Turn>()
-        .with::<tenure_agents::join::Join>()
-        .with::<tenure_server::keys::Key>();
+        .with::<tenure_agents::join::Join>();
+    let product = tenure_server::machines(product);
     for table in product.tables().iter() {
         page.push('\n');
         page.push_str(&table.to_markdown());
@@ -126,5 +126,44 @@ fn every_test_file_is_listed() {
                 );
             }
         }
+    }
+}
+
+/// Paths of the tree in backticks, as ``crates/kernel/src/judge.rs``. Braces name several.
+fn paths_of(text: &str) -> Vec<String> {
+    let roots = ["crates/", "sdk/", "docs/", "deploy/", "bench/", "scripts/", ".config/"];
+    let named = text.split('`').skip(1).step_by(2);
+    let named = named.filter(|t| roots.iter().any(|r| t.starts_with(r)));
+    let named = named.filter(|t| !t.contains(|c: char| c.is_whitespace() || "<*…".contains(c)));
+    named
+        .flat_map(|path| match (path.split_once('{'), path.split_once('}')) {
+            (Some((before, _)), Some((inner, after))) => {
+                let inner = inner.split_once('{').map_or("", |(_, names)| names);
+                inner.split(',').map(|name| format!("{before}{}{after}", name.trim())).collect()
+            }
+            _ => vec![path.to_owned()],
+        })
+        .collect()
+}
+
+#[test]
+fn paths_named_by_the_architecture_exist() {
+    let decisions = fs::read_dir(root().join("docs/decisions")).unwrap();
+    let pages = decisions.map(|e| e.unwrap().path()).chain([root().join("ARCHITECTURE.md")]);
+    let mut missing = Vec::new();
+    for page in pages {
+        let text = fs::read_to_string(&page).unwrap();
+        for path in paths_of(&text).into_iter().filter(|p| !root().join(p).exists()) {
+            missing.push(format!("{} names {path}", page.display()));
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn the_first_pages_stay_short() {
+    for (page, bytes_max) in [("README.md", 12_000), ("ARCHITECTURE.md", 16_000)] {
+        let bytes = fs::metadata(root().join(page)).unwrap().len();
+        assert!(bytes <= bytes_max, "{page} has {bytes} bytes, more than {bytes_max}");
     }
 }

@@ -24,10 +24,10 @@ pub(crate) struct Group {
 pub(crate) type Pipes = (Option<ChildStdin>, Option<ChildStdout>, Option<ChildStderr>);
 
 impl Group {
-    /// Starts a program as the leader of a group of its own.
+    /// Starts a program that makes itself the leader of a session, and so of a group, before it begins.
     pub(crate) fn spawn(command: &mut Command) -> io::Result<Self> {
         // `kill_on_drop` also hands the leader to Tokio for reaping when it is dropped.
-        let child = command.process_group(0).kill_on_drop(true).spawn()?;
+        let child = command.kill_on_drop(true).spawn()?;
         let leader = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         // A child that has not been waited for has an id, and ids are positive.
         let leader = leader.ok_or_else(|| io::Error::other("a new process has no number"))?;

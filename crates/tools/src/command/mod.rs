@@ -6,14 +6,15 @@
 //! that group is left when the call returns (`group`).
 //!
 //! Where this ends: if the *worker* is killed with SIGKILL, nobody is left to end the group, and the program runs on. It
-//! knows `TENURE_NOT_AFTER` and may heed it. Asking the kernel to kill it with its parent (`PR_SET_PDEATHSIG`) needs
-//! code between fork and exec, which this workspace forbids, and is tied to the parent's *thread*, which in Tokio may end
-//! long before the process. A program that leaves its group (`setsid`) leaves our reach as well.
+//! knows `TENURE_NOT_AFTER` and may heed it. Asking the kernel to kill it with its parent (`PR_SET_PDEATHSIG`) is tied to the
+//! parent's *thread*, which in Tokio may end long before the process. A program that leaves its group (`setsid`) leaves our
+//! reach as well. What else a program is kept from is in `sandbox`.
 
 mod capture;
 mod exit;
 mod group;
 mod prepare;
+mod sandbox;
 
 use crate::{
     secrets::{Redactor, Secrets, Text},
@@ -27,6 +28,7 @@ pub use exit::TEMPORARY_FAILURE;
 use exit::{Ended, Stopped};
 use group::Group;
 use prepare::{not_started, prepare};
+pub use sandbox::{SandboxOptions, Writable, confines_files, paths};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, io, path::PathBuf, pin::pin, time::Duration};
@@ -54,6 +56,8 @@ pub struct CommandOptions {
     pub output_bytes_max: usize,
     /// Whose jobs may run programs: they run as the worker's own user.
     pub tenants: Tenants,
+    /// What they are kept from.
+    pub sandbox: SandboxOptions,
 }
 
 impl Default for CommandOptions {
@@ -62,6 +66,7 @@ impl Default for CommandOptions {
             grace: GRACE,
             output_bytes_max: OUTPUT_BYTES_MAX,
             tenants: Tenants::default(),
+            sandbox: SandboxOptions::default(),
         }
     }
 }
@@ -134,8 +139,9 @@ async fn run(
     input: &CommandInput,
 ) -> Result<CommandOutput, ToolError> {
     if !options.tenants.contain(&ctx.tenant) {
-        return Err(ToolError::Permanent(format!(
-            "jobs of tenant {:?} may not run programs here: the operator says whose may (tools.command_tenants)",
+        // Nothing ran, but the job is not lost: a person decides when the setting is changed, or that it stays as it is.
+        return Err(ToolError::Unknown(format!(
+            "not run: jobs of tenant {:?} may not run programs here; name the tenant in tools.command_tenants, restart the worker, and resolve this call as did_not_happen to run it, or abandon it",
             ctx.tenant
         )));
     }
@@ -144,6 +150,14 @@ async fn run(
     if ctx.is_cancelled() {
         return Err(ToolError::Cancelled);
     }
+    let unconfined = |e: io::Error| {
+        ToolError::Retryable(format!(
+            "{} was not started: it could not be confined: {e}",
+            input.program
+        ))
+    };
+    sandbox::hide_this_process().map_err(unconfined)?;
+    sandbox::confine(&mut command, &options.sandbox).map_err(unconfined)?;
     let begun = Instant::now();
     let mut group = Group::spawn(&mut command).map_err(|e| not_started(input, &command, &e))?;
     ctx.progress(format!("{} runs as process {}", input.program, group.id()));

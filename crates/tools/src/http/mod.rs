@@ -16,6 +16,7 @@ pub use model::{Body, HttpInput, HttpOutput, Method, Scalar, Statuses};
 pub use request::{ATTEMPT_HEADER, KEY_HEADER, NOT_AFTER_HEADER};
 
 use crate::{
+    egress::Egress,
     secrets::{Redactor, Secrets},
     standing::standing,
     text::{self, Encoding},
@@ -28,7 +29,7 @@ use reqwest::{
 };
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
-use tenure_kernel::runtime::BoxFuture;
+use tenure_kernel::{depth, runtime::BoxFuture};
 use tenure_steps::tool::{Class, Tool, ToolCtx, ToolError, ToolSpec};
 use verdict::{Verdict, judge};
 
@@ -47,19 +48,19 @@ const EXCERPT_CHARS_MAX: usize = 500;
 pub struct HttpOptions {
     /// See [`RESPONSE_BYTES_MAX`].
     pub response_bytes_max: usize,
-    /// Whether `HTTP_PROXY` and its relatives are heeded.
-    pub system_proxy: bool,
+    /// Where requests may go.
+    pub egress: Egress,
 }
 
 impl Default for HttpOptions {
     fn default() -> Self {
-        HttpOptions { response_bytes_max: RESPONSE_BYTES_MAX, system_proxy: true }
+        HttpOptions { response_bytes_max: RESPONSE_BYTES_MAX, egress: Egress::default() }
     }
 }
 
 /// The tool `http`.
 pub fn http(options: HttpOptions, secrets: Secrets) -> ToolSpec {
-    let client = wire::client(options.system_proxy);
+    let client = wire::tenant_client(&options.egress);
     let mut spec = ToolSpec::of("http", Arc::new(Http { client, options, secrets }))
         .doc("One HTTP request; GET, HEAD and OPTIONS may be repeated, the others only if the step says so.")
         .irreversible()
@@ -110,7 +111,7 @@ impl Http {
         let mut out = Outgoing::new(ctx, input, &self.secrets, &mut redactor)?;
         let client = self.client.as_ref().map_err(Clone::clone)?;
         let what = out.what();
-        let flight = Flight::new(ctx, what.clone());
+        let flight = Flight::new(ctx, what.clone()).guarded(&self.options.egress);
         ctx.progress(format!("{what}: connecting"));
         let mut response = flight.send(client, out.request()).await?;
         let mut redirects = 0;
@@ -148,7 +149,8 @@ impl Http {
         let text = redactor.clean(&text);
         let mut body = None;
         if body_encoding == Encoding::Text && !truncated && says_json(response.headers()) {
-            body = serde_json::from_str(&text).ok();
+            // JSON that is nested too deeply to be recorded stays text.
+            body = depth::read_input(text.as_bytes()).ok();
             if body.is_some() {
                 body_encoding = Encoding::Json;
             }

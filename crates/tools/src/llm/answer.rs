@@ -1,6 +1,6 @@
 //! Reading an answer: in one piece, in many, or one that is none.
 
-use super::{LlmOutput, RESPONSE_BYTES_MAX, assembly::Assembly, sse::Events};
+use super::{LlmOutput, RESPONSE_BYTES_MAX, assembly::Assembly, message, sse::Events};
 use crate::{secrets::Redactor, text, wire::Flight};
 use reqwest::{
     Response,
@@ -8,6 +8,7 @@ use reqwest::{
 };
 use serde_json::Value;
 use std::time::Duration;
+use tenure_kernel::depth;
 use tenure_steps::tool::{ToolCtx, ToolError};
 
 /// How much of an answer an error shows.
@@ -27,9 +28,11 @@ pub(super) async fn whole(
         return Err(too_large(what));
     }
     let said = redactor.clean(&String::from_utf8_lossy(&bytes));
-    serde_json::from_str(&said).map_err(|e| {
+    depth::read_input(said.as_bytes()).map_err(|e| {
         let said = text::excerpt(&said, EXCERPT_CHARS_MAX);
-        ToolError::Permanent(format!("{what} answered something that is no JSON ({e}): {said}"))
+        ToolError::Retryable(format!(
+            "{what} answered something that cannot be read as JSON ({e}): {said}"
+        ))
     })
 }
 
@@ -59,9 +62,12 @@ pub(super) async fn streamed(
             if event == "[DONE]" {
                 return Ok(answer.into_response());
             }
-            let chunk: Value = serde_json::from_str(&redactor.clean(&event)).map_err(|e| {
-                ToolError::Unknown(format!("{what} sent a piece that is no JSON: {e}"))
-            })?;
+            let chunk: Value =
+                depth::read_input(redactor.clean(&event).as_bytes()).map_err(|e| {
+                    ToolError::Unknown(format!(
+                        "{what} sent a piece that cannot be read as JSON: {e}"
+                    ))
+                })?;
             if chunk.get("error").is_some_and(|e| !e.is_null()) {
                 // After the fact: the status was 200. Told like any other refusal.
                 return Ok(chunk);
@@ -89,14 +95,15 @@ pub(super) fn understand(
         let said = text::excerpt(&error.to_string(), EXCERPT_CHARS_MAX);
         return Err(refused(status, error, format!("{what} answered with an error: {said}")));
     }
-    let Some(message) = response.pointer("/choices/0/message").filter(|m| m.is_object()) else {
+    let Some(said) = response.pointer("/choices/0/message").filter(|m| m.is_object()) else {
         let said = text::excerpt(&response.to_string(), EXCERPT_CHARS_MAX);
-        return Err(ToolError::Permanent(format!("{what} answered no chat completion: {said}")));
+        return Err(ToolError::Retryable(format!("{what} answered no chat completion: {said}")));
     };
     let words = |value: &Value| value.as_str().map(str::to_owned);
     Ok(LlmOutput {
-        content: words(&message["content"]),
-        tool_calls: message["tool_calls"].as_array().cloned().unwrap_or_default(),
+        content: message::text(said),
+        refusal: message::refusal(said),
+        tool_calls: message::tool_calls(said),
         model: words(&response["model"]).or_else(|| words(&request["model"])).unwrap_or_default(),
         finish_reason: words(&response["choices"][0]["finish_reason"]),
         usage: serde_json::from_value(response["usage"].clone()).ok(),
@@ -109,13 +116,17 @@ pub(super) fn understand(
 /// Stands before the seconds of a `Retry-After` in the words about a refusal.
 const RETRY_AFTER_SAID: &str = ", retry-after: ";
 
-/// How long whoever refused asks us to wait, as the words about it say. Seconds only: dates are of no use to somebody whose
-/// clock is not theirs.
+/// The longest that a `Retry-After` is believed. An endpoint may say any number, and a moment that far away cannot be computed.
+pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// How long the endpoint that refused asks us to wait, as its message says, at most `RETRY_AFTER_MAX`. Seconds only: dates are of
+/// no use to somebody whose clock is not theirs.
 pub fn retry_after(why: &str) -> Option<Duration> {
     let (_, after) = why.split_once(RETRY_AFTER_SAID)?;
     let digits = after.bytes().take_while(u8::is_ascii_digit).count();
     let whole = after[digits..].is_empty() || after[digits..].starts_with(':');
-    after[..digits].parse().ok().filter(|_| whole).map(Duration::from_secs)
+    let seconds: u64 = after[..digits].parse().ok().filter(|_| whole)?;
+    Some(Duration::from_secs(seconds).min(RETRY_AFTER_MAX))
 }
 
 /// An answer that is none.
@@ -152,4 +163,21 @@ fn refused(status: u16, error: &Value, why: String) -> ToolError {
 
 fn too_large(what: &str) -> ToolError {
     ToolError::Permanent(format!("{what} answered more than {RESPONSE_BYTES_MAX} bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_that_is_asked_for_has_a_limit() {
+        let said =
+            |after: &str| retry_after(&format!("m answered 429{RETRY_AFTER_SAID}{after}: later"));
+        assert_eq!(said("7"), Some(Duration::from_secs(7)));
+        assert_eq!(said("86400"), Some(RETRY_AFTER_MAX));
+        assert_eq!(said("86401"), Some(RETRY_AFTER_MAX));
+        assert_eq!(said(&u64::MAX.to_string()), Some(RETRY_AFTER_MAX));
+        assert_eq!(said("99999999999999999999"), None, "no number that anybody means");
+        assert_eq!(said("soon"), None);
+    }
 }

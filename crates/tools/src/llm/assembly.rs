@@ -94,6 +94,7 @@ fn append(to: &mut Map<String, Value>, name: String, value: Value) {
         (_, Value::Null) => {}
         (Some(Value::String(_)), Value::String(more)) if only_set && more.is_empty() => {}
         (Some(Value::String(text)), Value::String(more)) if !only_set => text.push_str(&more),
+        (Some(Value::Array(parts)), Value::Array(mut more)) => parts.append(&mut more),
         (Some(Value::Object(known)), Value::Object(more)) => {
             more.into_iter().for_each(|(name, value)| append(known, name, value));
         }

@@ -12,13 +12,16 @@
 
 mod answer;
 mod assembly;
+pub mod message;
 mod sse;
 
 pub use answer::retry_after;
 
 use crate::{
+    egress::Egress,
     http::KEY_HEADER,
     secrets::{Redactor, Secrets},
+    tenants::Tenants,
     wire::{self, Flight},
 };
 use answer::{refusal, streamed, understand, whole};
@@ -29,7 +32,8 @@ use reqwest::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use std::time::Duration;
+use std::{fmt, time::Duration};
+use tenure_kernel::address::Address;
 use tenure_steps::tool::{ToolCtx, ToolError, ToolSpec};
 use tokio::time::Instant;
 
@@ -43,7 +47,7 @@ pub const BACKOFF: Duration = Duration::from_secs(1);
 pub const RESPONSE_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// Where the model is.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct LlmOptions {
     /// Up to, and without, `/chat/completions`.
     pub base_url: String,
@@ -51,8 +55,24 @@ pub struct LlmOptions {
     pub api_key_env: Option<String>,
     /// Asked unless the arguments name another.
     pub model: Option<String>,
-    /// Whether `HTTP_PROXY` and its relatives are heeded.
+    /// Whether `HTTP_PROXY` and its relatives are used for `base_url`.
     pub system_proxy: bool,
+    /// Tenants that may ask this model with this key.
+    pub tenants: Tenants,
+    /// Where the requests of agents that name a model server of their own may go.
+    pub egress: Egress,
+}
+
+impl fmt::Debug for LlmOptions {
+    /// Without the secrets of the address.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LlmOptions")
+            .field("base_url", &Address::from(&self.base_url))
+            .field("model", &self.model)
+            .field("tenants", &self.tenants)
+            .field("egress", &self.egress)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Default for LlmOptions {
@@ -62,6 +82,8 @@ impl Default for LlmOptions {
             api_key_env: Some("OPENAI_API_KEY".into()),
             model: None,
             system_proxy: true,
+            tenants: Tenants::default(),
+            egress: Egress::default(),
         }
     }
 }
@@ -100,13 +122,16 @@ pub struct LlmInput {
 /// An answer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct LlmOutput {
-    /// Its text, if it has one.
+    /// Its text, if it has one. Of a content in parts, the texts.
     pub content: Option<String>,
-    /// What the model wants called.
+    /// Why the model declines to answer, where it says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    /// What the model wants called, in the form in which it may be sent back.
     pub tool_calls: Vec<Value>,
     /// Who answered: the server's word, which may be more exact than what was asked for.
     pub model: String,
-    /// Why it ended: `stop`, `length`, `tool_calls`, …
+    /// Why it ended: `stop`, `tool_calls`; `length` where the text was cut, `content_filter` where it was held back, …
     pub finish_reason: Option<String>,
     /// What it cost, if the server says so.
     pub usage: Option<Usage>,
@@ -154,7 +179,10 @@ pub struct Endpoint {
 
 /// Asks models.
 pub struct Llm {
+    /// For the operator's server.
     client: Result<Client, ToolError>,
+    /// For servers that agents name.
+    tenant_client: Result<Client, ToolError>,
     options: LlmOptions,
     secrets: Secrets,
 }
@@ -162,7 +190,9 @@ pub struct Llm {
 impl Llm {
     /// One that asks the operator's server, unless told otherwise.
     pub fn new(options: LlmOptions, secrets: Secrets) -> Self {
-        Llm { client: wire::client(options.system_proxy), options, secrets }
+        let client = wire::operator_client(options.system_proxy);
+        let tenant_client = wire::tenant_client(&options.egress);
+        Llm { client, tenant_client, options, secrets }
     }
 
     /// One question.
@@ -172,13 +202,23 @@ impl Llm {
         input: &LlmInput,
         elsewhere: Option<&Endpoint>,
     ) -> Result<LlmOutput, ToolError> {
+        if elsewhere.is_none() && !self.options.tenants.contain(&ctx.tenant) {
+            return Err(ToolError::Permanent(format!(
+                "tenant {:?} may not use the operator's model; the operator can allow it with the setting llm.tenants",
+                ctx.tenant
+            )));
+        }
         let body = self.body(input)?;
         let mut redactor = Redactor::default();
         let request = self.request(ctx, &body, &mut redactor, elsewhere)?;
-        let client = self.client.as_ref().map_err(Clone::clone)?;
+        let client = if elsewhere.is_none() { &self.client } else { &self.tenant_client };
+        let client = client.as_ref().map_err(Clone::clone)?;
         let begun = Instant::now();
         let what = format!("POST {}", wire::shown(request.url()));
-        let flight = Flight::new(ctx, what.clone());
+        let mut flight = Flight::new(ctx, what.clone());
+        if elsewhere.is_some() {
+            flight = flight.guarded(&self.options.egress);
+        }
         ctx.progress(format!("asking {}", body["model"].as_str().unwrap_or_default()));
         let response = flight.send(client, request).await?;
         let status = response.status().as_u16();

@@ -16,12 +16,17 @@
 //! It can also misbehave as real ones do: refuse, be slow, close the connection before the answer or in the middle of it. A
 //! reply may be held back until a test opens a [`Gate`], so that no test has to sleep in order to be in the middle of
 //! something.
+//!
+//! It is strict: a request that the public schema of chat completions does not allow is answered with 400 and with what is
+//! wrong ([`violations`]).
 
 mod reply;
 mod server;
+mod strict;
 
 pub use reply::{Gate, Reply};
 pub use server::{Seen, Server};
+pub use strict::violations;
 
 use serde_json::Value;
 use std::collections::VecDeque;

@@ -38,6 +38,10 @@ pub struct Reply {
     pub(super) headers: Vec<(String, String)>,
     pub(super) content: Option<String>,
     pub(super) tool_calls: Vec<Value>,
+    /// Instead of one with `content` and `tool_calls`.
+    message: Option<Value>,
+    /// Instead of the one that follows from the message.
+    finish_reason: Option<String>,
     /// Instead of a completion.
     pub(super) raw: Option<String>,
     pub(super) delay: Duration,
@@ -60,6 +64,8 @@ impl Reply {
             headers: Vec::new(),
             content: None,
             tool_calls: Vec::new(),
+            message: None,
+            finish_reason: None,
             raw: None,
             delay: Duration::ZERO,
             gate: None,
@@ -82,6 +88,17 @@ impl Reply {
     pub fn and_tool_call(mut self, id: &str, name: &str, arguments: &Value) -> Self {
         let function = json!({"name": name, "arguments": arguments.to_string()});
         self.tool_calls.push(json!({"id": id, "type": "function", "function": function}));
+        self
+    }
+
+    /// This message, whatever it is. Asked to stream, it comes in one piece.
+    pub fn message(message: Value) -> Self {
+        Reply { message: Some(message), ..Reply::new(200) }
+    }
+
+    /// Ends for this reason.
+    pub fn finished_by(mut self, reason: &str) -> Self {
+        self.finish_reason = Some(reason.to_owned());
         self
     }
 
@@ -135,7 +152,10 @@ impl Reply {
         self.status == 200 && self.raw.is_none()
     }
 
-    fn finish_reason(&self) -> &'static str {
+    fn finish_reason(&self) -> &str {
+        if let Some(reason) = &self.finish_reason {
+            return reason;
+        }
         if self.tool_calls.is_empty() { "stop" } else { "tool_calls" }
     }
 
@@ -160,6 +180,7 @@ impl Reply {
         if !self.tool_calls.is_empty() {
             message["tool_calls"] = self.tool_calls.clone().into();
         }
+        let message = self.message.clone().unwrap_or(message);
         let choice = json!({"index": 0, "message": message, "finish_reason": self.finish_reason()});
         json!({"id": format!("scripted-{nth}"), "object": "chat.completion", "created": 0,
             "model": request["model"], "choices": [choice], "usage": self.usage(request)})
@@ -176,6 +197,7 @@ impl Reply {
             chunk(json!([{"index": 0, "delta": delta, "finish_reason": finish}]), Value::Null)
         };
         let mut chunks = vec![delta(json!({"role": "assistant"}), Value::Null)];
+        chunks.extend(self.message.iter().map(|m| delta(m.clone(), Value::Null)));
         for word in self.content.as_deref().unwrap_or_default().split_inclusive(' ') {
             chunks.push(delta(json!({"content": word}), Value::Null));
         }

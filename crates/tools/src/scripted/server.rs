@@ -3,6 +3,7 @@
 use super::{
     Script,
     reply::{Breaks, Reply},
+    strict,
 };
 use bytes::Bytes;
 use futures_util::{StreamExt, stream};
@@ -103,7 +104,11 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> io::Result<Respo
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
-    let reply = lock(&shared.script).next(&body);
+    let wrong = strict::violations(&body);
+    let reply = match wrong.is_empty() {
+        true => lock(&shared.script).next(&body),
+        false => Reply::status(400, &format!("invalid request: {}", wrong.join("; "))),
+    };
     let nth = {
         let mut seen = lock(&shared.seen);
         let text = |v: &HeaderValue| String::from_utf8_lossy(v.as_bytes()).into_owned();

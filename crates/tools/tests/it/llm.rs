@@ -12,10 +12,10 @@ use tenure_tools::{
 fn tool(base_url: String) -> ToolSpec {
     let secrets = Secrets::fixed([("MODEL_KEY".to_owned(), "sk-s3cr3t".to_owned())]);
     let api_key_env = Some("MODEL_KEY".to_owned());
-    llm(
-        LlmOptions { base_url, api_key_env, model: Some("m1".into()), system_proxy: false },
-        secrets,
-    )
+    let model = Some("m1".into());
+    let options =
+        LlmOptions { base_url, api_key_env, model, system_proxy: false, ..LlmOptions::default() };
+    llm(options, secrets)
 }
 
 async fn model(script: Script) -> (Server, ToolSpec) {
@@ -71,6 +71,43 @@ async fn a_stream_gives_the_same_as_one_piece() {
 }
 
 #[tokio::test]
+async fn an_answer_is_read_in_every_form_that_servers_give_it() {
+    let calls = json!([{ "function": { "name": "look up!", "arguments": { "a": 1 } } }]);
+    let message = json!({ "role": "assistant", "content": [{ "type": "text", "text": "Let me " }, { "type": "text", "text": "see" }],
+        "reasoning_content": "hm", "tool_calls": calls });
+    let declined =
+        json!({ "role": "assistant", "content": null, "refusal": "I cannot help with that." });
+    let script = Script::new()
+        .when("parts", Reply::message(message).finished_by("tool_calls"))
+        .when("declined", Reply::message(declined))
+        .when("cut", Reply::text("once upon a").finished_by("length"));
+    let (_server, tool) = model(script).await;
+    for asked in [ask, streaming] {
+        let output = Call::new().of(&tool, asked("parts")).await.unwrap();
+        assert_eq!(output["content"], "Let me see");
+        let call = json!({ "id": "call_1", "type": "function", "function": { "name": "look_up_", "arguments": "{\"a\":1}" } });
+        assert_eq!(output["tool_calls"], json!([call]), "ready to be sent back");
+        let raw = &output["response"]["choices"][0]["message"];
+        assert_eq!(raw["tool_calls"][0]["function"]["name"], "look up!", "what was said is kept");
+        let output = Call::new().of(&tool, asked("declined")).await.unwrap();
+        assert_eq!(output["refusal"], "I cannot help with that.");
+        assert_eq!(output["content"], Value::Null);
+        let output = Call::new().of(&tool, asked("cut")).await.unwrap();
+        assert_eq!(output["finish_reason"], "length");
+    }
+}
+
+#[tokio::test]
+async fn the_scripted_server_is_strict() {
+    let (server, tool) = model(Script::new().otherwise(Reply::text("fine"))).await;
+    let input =
+        json!({ "messages": [{ "role": "assistant", "content": "x", "reasoning_content": "hm" }] });
+    let why = permanent(Call::new().of(&tool, input).await);
+    assert!(why.contains("400") && why.contains("reasoning_content"), "{why}");
+    assert_eq!(server.requests().len(), 1);
+}
+
+#[tokio::test]
 async fn tokens_show_while_they_come() {
     let gate = Gate::new();
     let (_server, tool) =
@@ -111,8 +148,11 @@ async fn refusals_say_whether_to_ask_again() {
         (Reply::status(404, "no such model"), false, "no such model"),
         (Reply::raw("{\"error\":{\"code\":429,\"message\":\"upstream\"}}"), true, "upstream"),
         (Reply::raw("{\"error\":{\"code\":400,\"message\":\"bad\"}}"), false, "bad"),
-        (Reply::raw("<html>welcome</html>"), false, "welcome"),
-        (Reply::raw("{}"), false, "no chat completion"),
+        // An answer that is none is asked for again, as a piece of a stream is.
+        (Reply::raw("<html>welcome</html>"), true, "welcome"),
+        (Reply::raw("{\"choices\": [{\"mess"), true, "cannot be read as JSON"),
+        (Reply::raw("{}"), true, "no chat completion"),
+        (Reply::raw("{\"choices\":[{\"message\":\"hi\"}]}"), true, "no chat completion"),
     ] {
         let (_server, tool) = model(Script::new().otherwise(reply)).await;
         for input in [ask("x"), streaming("x")] {

@@ -3,6 +3,8 @@
 
 mod command;
 mod command_end;
+mod command_sandbox;
+mod egress;
 mod http;
 mod http_redirect;
 mod http_stop;

@@ -179,3 +179,8 @@ pub fn answer(status: &str, headers: &[&str], body: &str) -> String {
         body.len()
     )
 }
+
+/// Allows the servers of these tests.
+pub fn loopback() -> tenure_tools::Egress {
+    tenure_tools::Egress::read("*=127.0.0.0/8+::1").unwrap()
+}

@@ -7,8 +7,9 @@ them. An `Agent` runs turns of agents, with a function per step. Standard librar
 from ._agent import Agent, Calls, Finish, GiveBack, Turn, TurnFailed, call
 from ._agents import SentTurn
 from ._async_client import AsyncClient
-from ._client import Client
+from ._client import Client, Gate
 from ._results import Batch, Collected, Event, Job, Step
+from ._tls import Tls
 from ._tool import Call, Happened, NotHappened, Tool, Unclear, tool
 from ._worker import Worker
 from .errors import (
@@ -37,6 +38,7 @@ __all__ = [
     "Compensatable",
     "Event",
     "Finish",
+    "Gate",
     "GiveBack",
     "Happened",
     "Job",
@@ -47,6 +49,7 @@ __all__ = [
     "Step",
     "Stopped",
     "TenureError",
+    "Tls",
     "Tool",
     "ToolError",
     "Turn",

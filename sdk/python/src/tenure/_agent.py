@@ -27,11 +27,12 @@ from typing import Any, Awaitable, Callable, Mapping, Sequence, Union
 
 from . import _points
 from ._clock import Clock, boottime
-from ._http import path
+from ._http import Servers, path
 from ._lease import Hold
 from ._loop import Task
 from ._schema import encode
 from ._session import DELIVER_SECONDS, SessionWorker
+from ._tls import Tls
 from .errors import TenureError, Unreachable
 
 log = logging.getLogger("tenure")
@@ -187,7 +188,7 @@ class Agent(SessionWorker[_Tended]):
     def __init__(
         self,
         step: Step,
-        url: str | None = None,
+        url: Servers = None,
         api_key: str | None = None,
         *,
         targets: Sequence[str],
@@ -196,13 +197,17 @@ class Agent(SessionWorker[_Tended]):
         lease: float | None = None,
         drain_seconds: float = 10.0,
         clock: Clock = boottime,
+        tls: Tls | None = None,
     ) -> None:
         if isinstance(targets, str) or not targets:
             raise ValueError(f"targets={targets!r}: give a list of at least one")
         self._step, self._targets = step, list(targets)
         super().__init__(
-            url, api_key, concurrency=concurrency, name=name, lease=lease, drain_seconds=drain_seconds, clock=clock
+            url, api_key, concurrency=concurrency, name=name, lease=lease, drain_seconds=drain_seconds, clock=clock, tls=tls
         )
+
+    def _serves(self) -> str:
+        return f"turns for {', '.join(self._targets)}"
 
     def _declares(self) -> dict[str, Any]:
         return {"targets": self._targets}

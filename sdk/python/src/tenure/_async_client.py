@@ -12,15 +12,20 @@ import asyncio
 import dataclasses
 import threading
 import time
-from typing import Any, AsyncIterator, Callable, Iterator, Mapping, TypeVar
+from datetime import datetime
+from typing import Any, AsyncIterator, Callable, Iterator, Mapping, Sequence, TypeVar
 
-from ._client import _UNSAID, Client, Verdict
+from ._client import _UNSAID, Client, Gate, Verdict
 from ._crew import Crew
+from ._http import Servers
 from ._results import Batch, Collected, Event, Job, Step
+from ._tls import Tls
 
 T = TypeVar("T")
 _END: Any = object()
 
+WATCHED_MAX = 256
+"""Events of a watch that wait for their reader."""
 REQUESTS_MAX = 64
 """Requests under way at once; more wait for their turn."""
 WAITS_MAX = 64
@@ -32,8 +37,16 @@ WAIT_SECONDS_MAX = 5.0
 class AsyncClient:
     """A server, for whoever has jobs and an event loop. See `Client` for what each does."""
 
-    def __init__(self, url: str | None = None, api_key: str | None = None, *, timeout: float = 30.0, retry_for: float = 30.0) -> None:
-        self._client = Client(url, api_key, timeout=timeout, retry_for=retry_for)
+    def __init__(
+        self,
+        url: Servers = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = 30.0,
+        retry_for: float = 30.0,
+        tls: Tls | None = None,
+    ) -> None:
+        self._client = Client(url, api_key, timeout=timeout, retry_for=retry_for, tls=tls)
         self._crew = Crew(REQUESTS_MAX, "tenure-client")
         self._waiters = Crew(WAITS_MAX, "tenure-client-wait")
         self._waits = 0
@@ -87,7 +100,13 @@ class AsyncClient:
         must_end_in: float | None = None,
         tenant: str | None = None,
         by: str | None = None,
-        **terms: Any,
+        start_in_seconds: float | None = None,
+        start_at: str | datetime | None = None,
+        gate: str | Gate | None = None,
+        queue: str | None = None,
+        needs: Sequence[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        terms: Mapping[str, Any] | None = None,
     ) -> Job:
         """See `Client.submit`."""
         return await self._made(
@@ -101,7 +120,13 @@ class AsyncClient:
                 must_end_in=must_end_in,
                 tenant=tenant,
                 by=by,
-                **terms,
+                start_in_seconds=start_in_seconds,
+                start_at=start_at,
+                gate=gate,
+                queue=queue,
+                needs=needs,
+                labels=labels,
+                terms=terms,
             ),
             wait,
         )
@@ -119,7 +144,12 @@ class AsyncClient:
         must_end_in: float | None = None,
         tenant: str | None = None,
         by: str | None = None,
-        **terms: Any,
+        start_in_seconds: float | None = None,
+        start_at: str | datetime | None = None,
+        gate: str | Gate | None = None,
+        queue: str | None = None,
+        needs: Sequence[str] | None = None,
+        terms: Mapping[str, Any] | None = None,
     ) -> Collected:
         """See `Client.collect`."""
         return await self._do(
@@ -134,7 +164,12 @@ class AsyncClient:
                 must_end_in=must_end_in,
                 tenant=tenant,
                 by=by,
-                **terms,
+                start_in_seconds=start_in_seconds,
+                start_at=start_at,
+                gate=gate,
+                queue=queue,
+                needs=needs,
+                terms=terms,
             )
         )
 
@@ -189,6 +224,8 @@ class AsyncClient:
         self._need_open()
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Any] = asyncio.Queue()
+        # The thread waits while the reader has this many events before it.
+        room = threading.Semaphore(WATCHED_MAX)
         given_up = threading.Event()
 
         def stopped() -> bool:
@@ -203,6 +240,9 @@ class AsyncClient:
         def follow() -> None:
             try:
                 for event in self._client._watch(job, from_version, quiet_seconds, stopped):
+                    while not room.acquire(timeout=0.5):
+                        if stopped():
+                            return
                     tell(event)
                 tell(_END)
             except BaseException as problem:  # whoever looks is told
@@ -213,6 +253,7 @@ class AsyncClient:
             while (item := await events.get()) is not _END:
                 if isinstance(item, BaseException):
                     raise item
+                room.release()
                 yield item
         finally:
             given_up.set()
@@ -224,12 +265,32 @@ class AsyncClient:
         flow: str | None = None,
         attention: bool | None = None,
         id: str | None = None,
+        id_end: str | None = None,
+        key: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        name: str | None = None,
+        created_after: str | datetime | None = None,
+        created_before: str | datetime | None = None,
         tenant: str | None = None,
         page: int = 50,
     ) -> AsyncIterator[Job]:
         """See `Client.list`."""
-        found = self._client.list(status=status, flow=flow, attention=attention, id=id, tenant=tenant, page=page)
-        return self._each(found)
+        return self._each(
+            self._client.list(
+                status=status,
+                flow=flow,
+                attention=attention,
+                id=id,
+                id_end=id_end,
+                key=key,
+                labels=labels,
+                name=name,
+                created_after=created_after,
+                created_before=created_before,
+                tenant=tenant,
+                page=page,
+            )
+        )
 
     def dead_letters(self, *, tenant: str | None = None, page: int = 50) -> AsyncIterator[Job]:
         """See `Client.dead_letters`."""

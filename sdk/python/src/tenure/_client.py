@@ -10,17 +10,28 @@ import dataclasses
 import json
 import time
 import uuid
-from typing import Any, Callable, Iterator, Literal, Mapping
+from datetime import datetime
+from typing import Any, Callable, Iterator, Literal, Mapping, Sequence, TypedDict
 
 from ._agents import Agents
-from ._http import RETRIED, Answer, Http, backoff, path, query
+from ._http import BODY_MAX, Answer, Http, Servers, backoff, is_final, path, query
 from ._results import Batch, Collected, Event, Job, Raw, Step
+from ._tls import Tls
 from ._schema import encode
-from .errors import TenureError, Unreachable
+from .errors import TenureError
 
 WAIT_SECONDS_MAX = 30.0
 """One request waits no longer; a longer wait is several."""
+EVENT_MAX = BODY_MAX
+"""Bytes of one event of a watch."""
 _UNSAID: Any = object()
+
+class Gate(TypedDict):
+    """A gate with its limit, for a gate whose limit nobody has set yet."""
+
+    name: str
+    limit: int
+
 
 Verdict = Literal["happened", "did_not_happen", "abandoned"]
 
@@ -28,11 +39,22 @@ Verdict = Literal["happened", "did_not_happen", "abandoned"]
 class Client:
     """A server, for whoever has jobs. Safe to use from several threads.
 
-    Without `url` and `api_key` they are taken from TENURE_SERVER and TENURE_API_KEY, else http://127.0.0.1:7777 and none.
+    `url` may name several servers of one deployment, as a sequence or with commas: the next is asked when one does not answer. Without
+    `url` and `api_key` they are taken from TENURE_SERVER and TENURE_API_KEY, else http://127.0.0.1:7777 and none. `tls` names certificates
+    for an https:// address. A server that does not answer is asked again for `retry_for` seconds; one that has never answered, for at most
+    three.
     """
 
-    def __init__(self, url: str | None = None, api_key: str | None = None, *, timeout: float = 30.0, retry_for: float = 30.0) -> None:
-        self._http = Http(url, api_key)
+    def __init__(
+        self,
+        url: Servers = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = 30.0,
+        retry_for: float = 30.0,
+        tls: Tls | None = None,
+    ) -> None:
+        self._http = Http(url, api_key, tls)
         self._timeout, self._retry_for = timeout, retry_for
         self.agents = Agents(self)
 
@@ -46,8 +68,12 @@ class Client:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _ask(self, method: str, where: str, body: Any = None, *, waits: float = 0.0) -> Answer:
-        return self._http.ask(method, where, body, timeout=self._timeout + waits, retry_for=self._retry_for)
+    def _ask(
+        self, method: str, where: str, body: Any = None, *, waits: float = 0.0, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        return self._http.ask(
+            method, where, body, timeout=self._timeout + waits, retry_for=self._retry_for, headers=headers
+        )
 
     # --- jobs come into being -------------------------------------------------------------------------------------------
 
@@ -64,18 +90,29 @@ class Client:
         must_end_in: float | None = None,
         tenant: str | None = None,
         by: str | None = None,
-        **terms: Any,
+        start_in_seconds: float | None = None,
+        start_at: str | datetime | None = None,
+        gate: str | Gate | None = None,
+        queue: str | None = None,
+        needs: Sequence[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+        terms: Mapping[str, Any] | None = None,
     ) -> Job:
         """Creates a job of a flow, or of a plan (`docs/plans.md`). The same `key` with the same flow and input is the same job
         (`existed`).
 
-        With `wait`, returns when the job is final or after so many seconds. `terms` are further members of the request, as
-        `docs/api.md` of the server lists them: `start_at`, `gate`, `queue`, … What is collected with others is for `collect`.
+        With `wait`, returns when the job is final or after that number of seconds. It starts after `start_in_seconds` or at `start_at`
+        (RFC 3339, or a datetime with a zone), once it has passed its `gate`, in its `queue`, with a worker that has what it `needs`.
+        `labels` are names with values by which `list` finds it later.
+        `terms` are members of the request that a newer server knows and this package does not. What is collected with others is
+        for `collect`.
         """
         for name in ("batch", "debounce"):
-            if name in terms:
+            if name in (terms or {}):
                 raise TypeError(f"{name}: what is collected is no job yet; use collect(…, {name}=…)")
-        body = _wish(flow, input, plan, key, version, priority, must_end_in, tenant, by, terms)
+        more = _terms(start_in_seconds, start_at, gate, queue, needs, terms)
+        more = more if labels is None else {**more, "labels": dict(labels)}
+        body = _wish(flow, input, plan, key, version, priority, must_end_in, tenant, by, more)
         return self._made(path("jobs"), body, wait)
 
     def collect(
@@ -91,14 +128,20 @@ class Client:
         must_end_in: float | None = None,
         tenant: str | None = None,
         by: str | None = None,
-        **terms: Any,
+        start_in_seconds: float | None = None,
+        start_at: str | datetime | None = None,
+        gate: str | Gate | None = None,
+        queue: str | None = None,
+        needs: Sequence[str] | None = None,
+        terms: Mapping[str, Any] | None = None,
     ) -> Collected:
         """Hands in what becomes one job together with others: `batch={"key", "max", "within_seconds"}`, or
         `debounce={"key", "quiet_seconds", "within_seconds"}`, of which the last one counts. The same `key` is taken in once."""
         if (batch is None) == (debounce is None):
             raise TypeError("give either batch or debounce")
-        terms = {**terms, "batch": batch, "debounce": debounce}
-        body = _wish(flow, input, None, key, version, priority, must_end_in, tenant, by, terms)
+        more = _terms(start_in_seconds, start_at, gate, queue, needs, terms)
+        more = {**more, "batch": batch, "debounce": debounce}
+        body = _wish(flow, input, None, key, version, priority, must_end_in, tenant, by, more)
         return Collected.of(self._ask("POST", path("jobs"), body).body)
 
     def batch(self, batch: str) -> Batch:
@@ -174,7 +217,7 @@ class Client:
                     seen, waits = event.version, backoff()
                     yield event
             except TenureError as problem:
-                if not isinstance(problem, Unreachable) and problem.status not in RETRIED:
+                if is_final(problem):
                     raise
             time.sleep(next(waits))
 
@@ -183,10 +226,18 @@ class Client:
         headers = {"Accept": "text/event-stream"}
         if seen > 0:
             headers["Last-Event-ID"] = str(seen)
-        name, data = "", []
+        name, data, size = "", [], 0
         for line in self._http.stream(path("jobs", job, "events"), headers=headers, timeout=quiet):
             if stopped():
                 return
+            size += len(line)
+            if size > EVENT_MAX:
+                # Not Unreachable: the same event would come again after every new connection.
+                raise TenureError(
+                    "answer_too_large",
+                    f"an event of job {job} after version {seen} has more than {EVENT_MAX} bytes",
+                    fix="no server sends one: is this its address?",
+                )
             word, _, value = line.decode("utf-8").rstrip("\r\n").partition(":")
             value = value[1:] if value.startswith(" ") else value
             if word == "event":
@@ -196,6 +247,8 @@ class Client:
             elif not line.strip() and (name or data):
                 yield name, "\n".join(data)
                 name, data = "", []
+            if not line.strip():
+                size = 0
 
     def list(
         self,
@@ -204,12 +257,32 @@ class Client:
         flow: str | None = None,
         attention: bool | None = None,
         id: str | None = None,
+        id_end: str | None = None,
+        key: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        name: str | None = None,
+        created_after: str | datetime | None = None,
+        created_before: str | datetime | None = None,
         tenant: str | None = None,
         page: int = 50,
     ) -> Iterator[Job]:
         """Jobs, the newest first, over as many pages as there are. `status` may be several with commas, `id` the beginning
-        of an id, `tenant` is for keys without one."""
-        return self._pages("jobs", page, status=status, flow=flow, attention=attention, id=id, tenant=tenant)
+        of an id, `id_end` its end, `key` the key of a submission, `labels` what it has to have, `name` a text in the name of the flow or the plan; `tenant` is for keys without one."""
+        return self._pages(
+            "jobs",
+            page,
+            status=status,
+            flow=flow,
+            attention=attention,
+            id=id,
+            id_end=id_end,
+            key=key,
+            label=None if labels is None else ",".join(f"{name}={value}" for name, value in labels.items()),
+            name=name,
+            created_after=_moment("created_after", created_after),
+            created_before=_moment("created_before", created_before),
+            tenant=tenant,
+        )
 
     def dead_letters(self, *, tenant: str | None = None, page: int = 50) -> Iterator[Job]:
         """Failed jobs that nobody has put aside; `tenant` is for keys without one."""
@@ -227,9 +300,10 @@ class Client:
     # --- asking ---------------------------------------------------------------------------------------------------------
 
     def signal(self, job: str, key: str, payload: Any = None, *, early: bool = False, by: str | None = None) -> str:
-        """Completes a wait, or is kept for one that is not open yet. Returns completed, kept or duplicate."""
+        """Completes the oldest open wait of a name, or is kept for one that is not open yet. Returns completed, kept, duplicate or
+        unread. Each call is one signal, also where the request has to be sent again."""
         body = {**_given(key=key, by=by), "payload": encode(payload, "payload"), "early": early}
-        return self._outcome(job, "signal", body)
+        return self._outcome(job, "signal", body, {"Idempotency-Key": uuid.uuid4().hex})
 
     def approve(self, job: str, key: str, comment: str | None = None, *, by: str | None = None) -> str:
         """A person says yes."""
@@ -264,9 +338,38 @@ class Client:
         """Puts a failed job aside: it is no dead letter any more."""
         return self._outcome(job, "discard", {})
 
-    def _outcome(self, job: str, what: str, body: Raw) -> str:
-        said = self._ask("POST", path("jobs", job, what), body).body
+    def _outcome(self, job: str, what: str, body: Raw, headers: Mapping[str, str] | None = None) -> str:
+        said = self._ask("POST", path("jobs", job, what), body, headers=headers).body
         return str(said["outcome"])
+
+
+def _moment(name: str, moment: str | datetime | None) -> str | None:
+    """In RFC 3339."""
+    if isinstance(moment, datetime):
+        if moment.tzinfo is None:
+            raise ValueError(f"{name}={moment!r} has no zone: nobody knows which moment is meant")
+        return moment.isoformat()
+    return moment
+
+
+def _terms(
+    start_in_seconds: float | None,
+    start_at: str | datetime | None,
+    gate: str | Gate | None,
+    queue: str | None,
+    needs: Sequence[str] | None,
+    more: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    if isinstance(needs, str):
+        raise TypeError(f"needs={needs!r}: give a list of labels")
+    return {
+        "start_in_seconds": None if start_in_seconds is None else max(0, round(start_in_seconds)),
+        "start_at": _moment("start_at", start_at),
+        "gate": gate,
+        "queue": queue,
+        "needs": None if needs is None else list(needs),
+        **(more or {}),
+    }
 
 
 def _wish(

@@ -1,11 +1,13 @@
 """HTTP/1.1 with kept connections, by the standard library. One request at a time per connection; connections are kept in a
-pool, so that any number of threads may ask."""
+pool, so that any number of threads may ask. Of several servers of one deployment the one that answers is kept; the next is tried when it
+does not."""
 
 from __future__ import annotations
 
 import base64
 import http.client
 import json
+import logging
 import os
 import random
 import socket
@@ -13,15 +15,27 @@ import ssl
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator, Mapping
+from typing import Any, Callable, Iterator, Mapping, Sequence, Union
 from urllib.parse import quote, urlencode, urlsplit
 
+from ._tls import Tls, advice
 from .errors import TenureError, Unreachable
+
+log = logging.getLogger("tenure")
 
 KEPT_MAX = 16
 BODY_MAX = 64 * 1024 * 1024
-RETRIED = (408, 425, 429, 500, 502, 503, 504)
+CONNECT_SECONDS = 5.0
+"""A connection takes no longer to be made; then the next server is tried."""
+FIRST_SECONDS = 3.0
+"""Seconds for which a server that has never answered is asked: its address may be wrong. One that has answered may be restarting."""
 _LOST = (OSError, http.client.HTTPException, ssl.SSLError)
+
+
+def is_final(problem: TenureError) -> bool:
+    """Whether the server has refused it. Everything else says that there is no answer now: a broken connection, a request that came too
+    early or too often, and every failure of the server, such as a full disk (507)."""
+    return not isinstance(problem, Unreachable) and problem.status not in (408, 425, 429) and problem.status < 500
 
 
 @dataclass(frozen=True)
@@ -37,30 +51,71 @@ def path(*parts: str) -> str:
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
-class Http:
-    """One server. Safe to use from several threads."""
+Servers = Union[str, Sequence[str], None]
+"""One address, several with commas between them, or a sequence of them."""
 
-    def __init__(self, url: str | None, api_key: str | None = None) -> None:
-        # The same variables as of the command line tools.
-        url = url or os.environ.get("TENURE_SERVER") or "http://127.0.0.1:7777"
-        api_key = api_key or os.environ.get("TENURE_API_KEY")
+
+class _Server:
+    """One address."""
+
+    def __init__(self, url: str, api_key: str | None, tls: Tls | None) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"{url!r} is no address of a server, such as http://127.0.0.1:7777")
         self.url = url
-        self._https = parts.scheme == "https"
-        self._host, self._port = parts.hostname, parts.port
-        self._prefix = parts.path.rstrip("/")
-        self._headers = {"Accept": "application/json", "User-Agent": "tenure-python"}
+        self.tls = (tls or Tls()).context() if parts.scheme == "https" else None
+        self.host, self.port = parts.hostname, parts.port
+        self.prefix = parts.path.rstrip("/")
+        self.headers = {"Accept": "application/json", "User-Agent": "tenure-python"}
         if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
+            self.headers["Authorization"] = f"Bearer {api_key}"
         elif parts.username:
             secret = base64.b64encode(f"{parts.username}:{parts.password or ''}".encode()).decode()
-            self._headers["Authorization"] = f"Basic {secret}"
+            self.headers["Authorization"] = f"Basic {secret}"
+
+
+def addresses(servers: Servers) -> list[str]:
+    """The addresses, in their order. Without any, those of TENURE_SERVER, the variable of the command line."""
+    given = servers or os.environ.get("TENURE_SERVER") or "http://127.0.0.1:7777"
+    listed = given.split(",") if isinstance(given, str) else list(given)
+    found = [address.strip() for address in listed if address.strip()]
+    if not found:
+        raise ValueError(f"{given!r} names no server; write one as http://127.0.0.1:7777")
+    return found
+
+
+class Http:
+    """A server, or several of one deployment. Safe to use from several threads."""
+
+    def __init__(self, url: Servers, api_key: str | None = None, tls: Tls | None = None) -> None:
+        api_key = api_key or os.environ.get("TENURE_API_KEY")
+        self._servers = [_Server(address, api_key, tls) for address in addresses(url)]
+        self._current = 0
+        self._heard = False
         self._kept: list[http.client.HTTPConnection] = []
         self._kept_max = KEPT_MAX
         self._kept_by = os.getpid()
         self._lock = threading.Lock()
+
+    @property
+    def _at(self) -> _Server:
+        return self._servers[self._current % len(self._servers)]
+
+    @property
+    def url(self) -> str:
+        """The address that is asked now."""
+        return self._at.url
+
+    def _turn_from(self, server: _Server) -> None:
+        """The next server is asked from now on, unless somebody else has turned already. What is kept belongs to this one."""
+        with self._lock:
+            if len(self._servers) == 1 or self._at is not server:
+                return
+            self._current += 1
+            kept, self._kept = self._kept, []
+        log.warning("%s does not answer; asking %s", server.url, self.url)
+        for connection in kept:
+            connection.close()
 
     def close(self) -> None:
         """Lets go of the kept connections."""
@@ -77,7 +132,7 @@ class Http:
         for connection in kept:
             connection.close()
 
-    def _connection(self, timeout: float) -> tuple[http.client.HTTPConnection, bool]:
+    def _connection(self, timeout: float) -> tuple[http.client.HTTPConnection, _Server, bool]:
         if self._kept_by != os.getpid():
             # After a fork they are the parent's: two processes would read each other's answers.
             self._kept_by = os.getpid()
@@ -87,20 +142,37 @@ class Http:
                 kept = self._kept.pop()
                 if kept.sock is not None:
                     kept.sock.settimeout(timeout)
-                    return kept, True
-        return self._fresh(timeout), False
+                    return kept, self._at, True
+        return (*self._fresh(timeout), False)
 
-    def _fresh(self, timeout: float) -> http.client.HTTPConnection:
-        kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=timeout)
+    def _fresh(self, timeout: float) -> tuple[http.client.HTTPConnection, _Server]:
+        """A new connection: to the server that is asked now, else to the first of the others that lets itself be reached."""
+        for left in reversed(range(len(self._servers))):
+            server = self._at
+            try:
+                return self._connected(server, timeout), server
+            except _LOST:
+                if left == 0:
+                    raise
+                self._turn_from(server)
+        raise AssertionError("there is at least one server")
+
+    def _connected(self, server: _Server, timeout: float) -> http.client.HTTPConnection:
+        connection: http.client.HTTPConnection
+        soon = min(timeout, CONNECT_SECONDS)
+        if server.tls is not None:
+            connection = http.client.HTTPSConnection(server.host, server.port, timeout=soon, context=server.tls)
+        else:
+            connection = http.client.HTTPConnection(server.host, server.port, timeout=soon)
         connection.connect()
+        connection.sock.settimeout(timeout)
         # Small requests: waiting for more to send with them costs 40 ms each.
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
-    def _keep(self, connection: http.client.HTTPConnection) -> None:
+    def _keep(self, connection: http.client.HTTPConnection, server: _Server) -> None:
         with self._lock:
-            if len(self._kept) < self._kept_max:
+            if len(self._kept) < self._kept_max and server is self._at:
                 self._kept.append(connection)
                 return
         connection.close()
@@ -118,14 +190,23 @@ class Http:
         """One request. Raises TenureError for an answer of the server that is not 2xx, Unreachable without one. If a kept
         connection turns out to be closed it is sent once more; `again` gives its body then, where that has to be another."""
         data = _data(body)
-        sent = {**self._headers, **(headers or {})}
+        sent = dict(headers or {})
         if data is not None:
             sent["Content-Type"] = "application/json"
         try:
-            response, content = self._exchange(method, self._prefix + path, data, sent, timeout, again)
+            response, content, server = self._exchange(method, path, data, sent, timeout, again)
         except _LOST as lost:
-            raise Unreachable(f"{method} {self.url}{path}: {type(lost).__name__}: {lost}") from lost
-        return _read(method, path, response.status, content)
+            raise Unreachable(f"{method} {self.url}{path}: {type(lost).__name__}: {lost}{advice(lost)}") from lost
+        try:
+            answer = _read(method, path, response.status, content)
+            self._heard = True
+            return answer
+        except TenureError as problem:
+            self._heard |= not isinstance(problem, Unreachable)
+            if not is_final(problem) and problem.status not in (408, 425, 429):
+                # It fails, or stops: another one may not.
+                self._turn_from(server)
+            raise
 
     def _exchange(
         self,
@@ -135,33 +216,32 @@ class Http:
         headers: Mapping[str, str],
         timeout: float,
         again: Callable[[], Any] | None,
-    ) -> tuple[http.client.HTTPResponse, bytes]:
-        connection, was_kept = self._connection(timeout)
+    ) -> tuple[http.client.HTTPResponse, bytes, _Server]:
+        connection, server, was_kept = self._connection(timeout)
         try:
             try:
-                connection.request(method, path, data, dict(headers))
-                response = connection.getresponse()
+                response = _sent(connection, method, server.prefix + path, data, {**server.headers, **headers})
             except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
                 connection.close()
                 if not was_kept:
                     raise
                 # The server closes what was quiet for a while, and says so only when it is used.
-                connection = self._fresh(timeout)
+                connection, server = self._fresh(timeout)
                 data = data if again is None else _data(again())
-                connection.request(method, path, data, dict(headers))
-                response = connection.getresponse()
+                response = _sent(connection, method, server.prefix + path, data, {**server.headers, **headers})
             content = response.read(BODY_MAX + 1)
             if len(content) > BODY_MAX:
                 raise http.client.HTTPException(f"the answer is larger than {BODY_MAX} bytes")
         except BaseException:
             connection.close()
             self._forget()
+            self._turn_from(server)
             raise
         if response.will_close or connection.sock is None:
             connection.close()
         else:
-            self._keep(connection)
-        return response, content
+            self._keep(connection, server)
+        return response, content, server
 
     def ask(
         self,
@@ -174,39 +254,65 @@ class Http:
         headers: Mapping[str, str] | None = None,
         give_up: Callable[[], bool] = lambda: False,
     ) -> Answer:
-        """A request that may be repeated, repeated with backoff until there is an answer or the time is up."""
-        waits, until = backoff(), time.monotonic() + retry_for
+        """A request that may be repeated, repeated with backoff until there is an answer or the time is up. A server that has never
+        answered is not asked for as long as one that has."""
+        waits, began, told = backoff(), time.monotonic(), False
         while True:
             try:
                 return self.once(method, path, body, timeout=timeout, headers=headers)
             except TenureError as problem:
-                pause = next(waits)
-                final = not isinstance(problem, Unreachable) and problem.status not in RETRIED
-                if final or time.monotonic() + pause > until or give_up():
+                pause, seconds = next(waits), retry_for if self._heard else min(retry_for, FIRST_SECONDS)
+                if is_final(problem) or time.monotonic() + pause > began + seconds or give_up():
                     raise
+                if not told:
+                    told = True
+                    log.warning("%s; it is asked again for up to %g s", problem, seconds)
             time.sleep(pause)
 
     def stream(self, path: str, *, headers: Mapping[str, str], timeout: float) -> Iterator[bytes]:
         """The lines of an answer as they come. Raises as `once` does."""
         try:
-            connection = self._fresh(timeout)
+            connection, server = self._fresh(timeout)
         except _LOST as lost:
-            raise Unreachable(f"GET {self.url}{path}: {type(lost).__name__}: {lost}") from lost
+            raise Unreachable(f"GET {self.url}{path}: {type(lost).__name__}: {lost}{advice(lost)}") from lost
         try:
-            connection.request("GET", self._prefix + path, headers={**self._headers, **headers})
+            connection.request("GET", server.prefix + path, headers={**server.headers, **headers})
             response = connection.getresponse()
             if response.status != 200:
                 _read("GET", path, response.status, response.read(BODY_MAX))
+            self._heard = True
             while line := response.readline(BODY_MAX):
                 yield line
         except _LOST as lost:
-            raise Unreachable(f"GET {self.url}{path}: {type(lost).__name__}: {lost}") from lost
+            self._turn_from(server)
+            raise Unreachable(f"GET {self.url}{path}: {type(lost).__name__}: {lost}{advice(lost)}") from lost
         finally:
             connection.close()
 
 
+def _sent(
+    connection: http.client.HTTPConnection, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
+) -> http.client.HTTPResponse:
+    """Sends a request and reads the head of its answer. A server that refuses a body by its length answers before it has read it, and
+    closes: what is then left to send fails, and the answer is there all the same."""
+    try:
+        connection.request(method, path, data, dict(headers))
+    except (BrokenPipeError, ConnectionResetError) as broken:
+        try:
+            return connection.getresponse()
+        except _LOST:
+            raise broken from None
+    return connection.getresponse()
+
+
+def written(body: Any) -> bytes:
+    """A body as it is sent."""
+    return json.dumps(body, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+
+
 def _data(body: Any) -> bytes | None:
-    return None if body is None else json.dumps(body, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+    """The same of a request that may have none. One that is bytes was written before."""
+    return body if body is None or isinstance(body, bytes) else written(body)
 
 
 def _read(method: str, path: str, status: int, content: bytes) -> Answer:

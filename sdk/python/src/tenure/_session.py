@@ -19,6 +19,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 import types
 from typing import Any, Callable, ClassVar, Generic, Iterator, Mapping, Protocol, TypeVar
@@ -27,9 +28,10 @@ from . import _points
 from ._clock import Clock
 from ._crew import Crew
 from ._executor import Executor, this_process
-from ._http import Http, backoff, path
+from ._http import Http, Servers, backoff, path
 from ._lease import Hold, Leases
 from ._loop import Loop, in_thread
+from ._tls import Tls
 from .errors import TenureError
 
 log = logging.getLogger("tenure")
@@ -77,7 +79,7 @@ class SessionWorker(Generic[T]):
 
     def __init__(
         self,
-        url: str | None,
+        url: Servers,
         api_key: str | None,
         *,
         concurrency: int,
@@ -85,10 +87,11 @@ class SessionWorker(Generic[T]):
         lease: float | None,
         drain_seconds: float,
         clock: Clock,
+        tls: Tls | None = None,
     ) -> None:
         if concurrency < 1:
             raise ValueError(f"concurrency={concurrency}: give at least 1")
-        self._http = Http(url, api_key)
+        self._http = Http(url, api_key, tls)
         self._name = name or f"{socket.gethostname()}/{os.getpid()} ({self._kind})"
         self._wanted_lease = lease
         self._drain_seconds = drain_seconds
@@ -114,6 +117,10 @@ class SessionWorker(Generic[T]):
 
     def _declares(self) -> dict[str, Any]:
         """What a session is opened with, besides its name."""
+        raise NotImplementedError
+
+    def _serves(self) -> str:
+        """What it works for, for people."""
         raise NotImplementedError
 
     def _executor(self) -> Executor | None:
@@ -150,9 +157,13 @@ class SessionWorker(Generic[T]):
     # --- life -----------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Works until SIGTERM, SIGINT or `stop()` of another thread; then ends what runs, and returns."""
+        """Works until SIGTERM, SIGINT or `stop()` of another thread; then ends what runs, and returns. Says on standard error where
+        it works and for what."""
         with self._signals():
             self.start()
+            if self._leases.session is not None:
+                serves = f"a worker for {_without_secrets(self._http.url)} with {self._serves()}"
+                print(f"tenure: {serves} (Ctrl-C ends it)", file=sys.stderr, flush=True)
             while not self._draining.wait(1.0):
                 pass
             self.stop()
@@ -470,6 +481,12 @@ class SessionWorker(Generic[T]):
     def _idle(self, seconds: float) -> bool:
         with self._room:
             return self._room.wait_for(lambda: not self._running, timeout=seconds)
+
+
+def _without_secrets(url: str) -> str:
+    """An address without the name and the password that it may have."""
+    scheme, separator, rest = url.rpartition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}"
 
 
 def _is_over(problem: TenureError) -> bool:

@@ -278,7 +278,19 @@ def tool(
 ) -> Callable[[Callable[P, R]], Tool[P, R]]: ...
 
 
-def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    doc: str | None = None,
+    class_: Class | None = None,
+    timeout: float | None = None,
+    retry_max: int | None = None,
+    backoff: float | None = None,
+    whole: bool | None = None,
+    leaves_processes: bool = False,
+) -> Any:
     """Makes a tool of a function, sync or async.
 
     `class_` says what settles a call whose outcome nobody knows, after a crash say: `idempotent` (called again with the same
@@ -288,9 +300,21 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     that starts processes (or work on another machine) which may go on after the worker's own process is dead: that process is then
     not named to the server, which otherwise takes its death for the end of the call.
     """
-    if function is not None:
-        return Tool(function)
-    return lambda f: Tool(f, **options)
+
+    def made(of: Callable[..., Any]) -> Any:
+        return Tool(
+            of,
+            name=name,
+            doc=doc,
+            class_=class_,
+            timeout=timeout,
+            retry_max=retry_max,
+            backoff=backoff,
+            whole=whole,
+            leaves_processes=leaves_processes,
+        )
+
+    return made if function is None else made(function)
 
 
 AnyTool = Tool[..., Any]

@@ -12,11 +12,15 @@ from typing import Any, Iterable, Mapping
 from . import _points
 from ._clock import Clock, boottime
 from ._executor import Executor
-from ._http import path
+from ._http import Servers, path, written
 from ._running import Outcome, Running, failed, left, not_called
 from ._session import DELIVER_SECONDS, SessionWorker
+from ._tls import Tls
 from ._tool import AnyTool
 from .errors import TenureError, Unreachable
+
+RESULT_BYTES_MAX = 16 * 1024 * 1024
+"""What a server takes as the answer of a call: the largest value of a store."""
 
 log = logging.getLogger("tenure")
 
@@ -25,7 +29,8 @@ class Worker(SessionWorker[Running]):
     """Runs tools for the jobs of a server.
 
     `Worker(url, tools=[…]).run()` until SIGTERM; or `with Worker(…):`, or `async with Worker(…):`, where async tools run in the
-    caller's event loop. `lease` in seconds asks for another lease than the server's own. Without `url` and `api_key` they are
+    caller's event loop. `lease` in seconds asks for another lease than the server's own. `url` may name several servers of one
+    deployment, as a sequence or with commas: the next is asked when one does not answer. Without `url` and `api_key` they are
     taken from TENURE_SERVER and TENURE_API_KEY, else http://127.0.0.1:7777 and none.
     """
 
@@ -35,7 +40,7 @@ class Worker(SessionWorker[Running]):
 
     def __init__(
         self,
-        url: str | None = None,
+        url: Servers = None,
         api_key: str | None = None,
         *,
         tools: Iterable[AnyTool],
@@ -44,12 +49,17 @@ class Worker(SessionWorker[Running]):
         lease: float | None = None,
         drain_seconds: float = 10.0,
         clock: Clock = boottime,
+        tls: Tls | None = None,
     ) -> None:
         self._tools = {tool.name: tool for tool in _checked(tools)}
         self._declared = [tool._declaration() for tool in self._tools.values()]
         super().__init__(
-            url, api_key, concurrency=concurrency, name=name, lease=lease, drain_seconds=drain_seconds, clock=clock
+            url, api_key, concurrency=concurrency, name=name, lease=lease, drain_seconds=drain_seconds, clock=clock, tls=tls
         )
+
+    def _serves(self) -> str:
+        names = sorted(self._tools)
+        return f"the tool{'' if len(names) == 1 else 's'} {', '.join(names)}"
 
     def _declares(self) -> dict[str, Any]:
         return {"tools": self._declared}
@@ -125,8 +135,14 @@ class Worker(SessionWorker[Running]):
         body = {"session": running.session, "epoch": running.hold.epoch, **outcome.body}
         where = path("calls", running.hold.call, outcome.verb)
         what = f"{running.tool_name} of job {running.call.job}"
+        data = written(body)
+        if outcome.verb == "complete" and len(data) > RESULT_BYTES_MAX:
+            # The server would refuse it after all of it was sent. It happened, and what it returned is not kept.
+            says = f"it returned {len(data)} bytes of JSON, and at most {RESULT_BYTES_MAX} can be kept: return a reference to them"
+            log.error("the result of %s is too large: %s", what, says)
+            return self._deliver(running, failed("unknown", says))
         try:
-            self._http.ask("POST", where, body, timeout=30, retry_for=DELIVER_SECONDS, give_up=self._closing.is_set)
+            self._http.ask("POST", where, data, timeout=30, retry_for=DELIVER_SECONDS, give_up=self._closing.is_set)
             return True
         except Unreachable as problem:
             log.error("what became of %s could not be told: %s", what, problem)

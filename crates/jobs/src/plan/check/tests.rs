@@ -144,12 +144,12 @@ fn a_schema_without_end_is_answered() {
         defs.insert(format!("a{n}"), json!({"type": "object", "required": ["plan"]}));
         json!({"$ref": "#/$defs/a1", "$defs": defs})
     };
-    plan["input_schema"] = chain(limits::SCHEMA_REFS_MAX);
+    plan["input_schema"] = chain(tenure_schema::REFERENCES_MAX);
     assert_eq!(all(plan.clone()), []);
     let read = check(&plan.clone().into(), None).unwrap();
     assert_eq!(check_input(&read, &json!({"plan": 1})), []);
     assert_eq!(check_input(&read, &json!({})).len(), 1);
-    plan["input_schema"] = chain(limits::SCHEMA_REFS_MAX + 1);
+    plan["input_schema"] = chain(tenure_schema::REFERENCES_MAX + 1);
     let (wrong, at, _) = one(plan);
     assert_eq!((wrong, at.as_str()), (Wrong::Limit, "/input_schema"));
 }

@@ -106,16 +106,16 @@ impl Work {
     fn read(&mut self, mail: &Mail) {
         let body = mail.body.inline().unwrap_or_default();
         match mail.kind.as_str() {
-            ITEM => match serde_json::from_slice::<Item>(body) {
+            ITEM => match tenure_kernel::stored::from_slice::<Item>(body) {
                 Ok(item) => self.collect(mail.id.0.clone(), item),
                 Err(e) => self.lost(mail, &e.to_string()),
             },
-            OVERTAKEN => match serde_json::from_slice::<Overtaken>(body) {
+            OVERTAKEN => match tenure_kernel::stored::from_slice::<Overtaken>(body) {
                 Ok(Overtaken { job }) => self.overtaken(job),
                 Err(e) => self.note(format!("overtaken: {e}")),
             },
             kinds::RETURNED => {
-                let body: Value = serde_json::from_slice(body).unwrap_or_default();
+                let body: Value = tenure_kernel::stored::from_slice(body).unwrap_or_default();
                 let why = body["why"].as_str().unwrap_or("it could not be delivered").to_owned();
                 match body["to"].as_str().and_then(|t| t.parse().ok()) {
                     Some(job) => {

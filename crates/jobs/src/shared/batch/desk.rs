@@ -226,11 +226,12 @@ impl Batches {
     /// One batch.
     pub async fn show(&self, id: EntityId) -> Result<Option<BatchView>, StoreError> {
         let head = self.0.store().head(id).await?;
-        head.filter(|h| h.kind() == super::model::TABLE.kind).map(|h| read(&h)).transpose()
+        head.filter(|h| h.kind() == super::model::TABLE.kind).map(|h| view(&h)).transpose()
     }
 }
 
-fn read(head: &Head) -> Result<BatchView, StoreError> {
+/// What people read of a batch, from its head.
+pub fn view(head: &Head) -> Result<BatchView, StoreError> {
     let state =
         decode_state::<Batch>(&head.state).map_err(|e| StoreError::Corrupt(e.to_string()))?;
     let State { flow, key, generation, closes_at, items, made, .. } = state;

@@ -195,6 +195,7 @@ impl Limits {
 
     async fn book(&self, tenant: &str) -> Result<Book, StoreError> {
         let head = self.0.store().head(book::id_of(tenant)).await?;
+        let head = head.filter(|head| head.kind() == book::TABLE.kind);
         let book = head.map(|head| decode_state::<LimitBook>(&head.state)).transpose();
         Ok(book.map_err(|e| StoreError::Corrupt(e.to_string()))?.unwrap_or_default())
     }

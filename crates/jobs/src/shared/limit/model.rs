@@ -203,6 +203,7 @@ impl Machine for Limit {
     type State = State;
     type Event = Event;
     const TABLE: &'static Table = &TABLE;
+    const CREATED_BY: &'static [&'static str] = &["worker"];
 
     fn name(event: &Event) -> &'static str {
         match event {

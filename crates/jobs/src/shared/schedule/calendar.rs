@@ -168,7 +168,12 @@ impl Calendar {
 
     /// Nothing for moments that are beyond every calendar.
     fn explain(&self, at: Timestamp, meant: Option<NaiveDateTime>) -> Option<Nominal> {
-        let local = DateTime::from_timestamp_micros(at.as_micros())?.with_timezone(&self.zone);
+        let utc = DateTime::from_timestamp_micros(at.as_micros())?;
+        // RFC 3339 has four digits for a year, and at the end of all years no zone has a wall time.
+        if !(1..9_999).contains(&utc.year()) {
+            return None;
+        }
+        let local = utc.with_timezone(&self.zone);
         let wall = local.to_rfc3339_opts(SecondsFormat::Secs, true);
         let (mut moved_from, mut not_again_at) = (None, None);
         match meant.map(|meant| (meant, self.zone.from_local_datetime(&meant))) {
@@ -215,6 +220,10 @@ pub fn moment(field: &'static str, text: &str) -> Result<Timestamp, BadCalendar>
 /// The first wall time that stands for a later moment than this one, and that moment.
 fn cron_after(cron: &Cron, zone: Tz, moment: Timestamp) -> Option<(NaiveDateTime, Timestamp)> {
     let utc = DateTime::from_timestamp_micros(moment.as_micros())?;
+    // At either end of all years the clock on the wall cannot be computed. In a zone it may show the year before or after.
+    if !(YEARS.start - 1..=YEARS.end).contains(&utc.year()) {
+        return None;
+    }
     // No wall time before this one stands for a later moment: they stand in the same order.
     let mut wall = utc.with_timezone(&zone).naive_local();
     loop {

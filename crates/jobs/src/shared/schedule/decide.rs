@@ -43,8 +43,11 @@ pub fn decide(
 fn on_mail(mail: &[Mail]) -> Decision<Event> {
     let mut decision = Decision::default();
     for mail in mail {
-        let body: Value =
-            mail.body.inline().and_then(|b| serde_json::from_slice(b).ok()).unwrap_or_default();
+        let body: Value = mail
+            .body
+            .inline()
+            .and_then(|b| tenure_kernel::stored::from_slice(b).ok())
+            .unwrap_or_default();
         // The id of mail from an entity begins with its source.
         let source = mail.id.0.split('/').next().unwrap_or_default();
         let id = |text: Option<&str>| text.and_then(|t| t.parse::<EntityId>().ok());

@@ -40,6 +40,12 @@ impl Order {
                 }
                 order.count(step, at, |n| n + usize::from(!instant));
             }
+            // What was corrected ended with its correction: nobody had used it.
+            if matches!(event, StepEvent::EffectCorrected { .. })
+                && order.over.remove(step).is_some()
+            {
+                order.count(step, at, |n| n + 1);
+            }
             let is_over = order.history.steps.get(step).is_some_and(|r| r.outcome.is_some());
             if is_over && !order.over.contains_key(step) {
                 order.over.insert(step.clone(), at);

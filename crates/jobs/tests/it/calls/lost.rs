@@ -1,12 +1,13 @@
 //! Calls whose worker is lost, or does not know: the class decides.
 
-use super::{Far, kept, quick, world};
+use super::{Far, kept, quick, tool, world};
 use serde_json::{Value, json};
 use tenure_jobs::{
     call::{
         FailKind,
         desk::{Heard, Said},
     },
+    catalogue::{CallTerms, CallTool, register_calls},
     drive::JobOptions,
 };
 use tenure_steps::{Class, events::What};
@@ -28,6 +29,27 @@ async fn an_idempotent_call_that_was_lost_is_called_again_under_the_same_key() {
         assert_eq!(state.output, Some(json!(2)));
         world.check().await;
     }
+}
+
+/// A tool that ends the process of whoever runs it: fifty retries must not cost fifty workers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_kills_its_workers_ends_its_job_whatever_its_retries() {
+    let world = world(Class::Idempotent, quick()).await;
+    let terms = CallTerms { retry_max: Some(50), backoff_ms: Some(1), ..CallTerms::default() };
+    let tool = CallTool { terms, ..tool(Class::Idempotent) };
+    register_calls(&world.node.pipeline, "", &[tool]).await.unwrap();
+    let job = world.submit("far", json!(1)).await;
+    let allowed = quick().takeovers_max + 1;
+    for _ in 0..allowed {
+        let call = Far::open(&world).await.take().await;
+        world.until_head(call.head.id, "lost").await;
+    }
+    let failure = world.until(job, "failed").await.failure.unwrap();
+    assert_eq!(failure.reason, "takeovers_spent");
+    assert!(failure.error.contains("6 workers were lost in a row"), "{}", failure.error);
+    assert!(failure.error.contains("tool far"), "{}", failure.error);
+    assert_eq!(world.count(job, "tool_invocation_started").await, allowed as usize);
+    world.check().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

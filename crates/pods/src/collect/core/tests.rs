@@ -73,7 +73,11 @@ fn said(acts: &[Act]) -> Vec<String> {
             } else {
                 ""
             };
-            let to = if saying.channel { "" } else { " quietly" };
+            let to = match (saying.channel, saying.server) {
+                (true, true) => "",
+                (true, false) => " on the channel",
+                (false, _) => " quietly",
+            };
             format!("{} {}{how}{to}", r.task_id, r.verdict.status.unwrap().name())
         }
     };
@@ -194,10 +198,11 @@ fn a_sweeper_leaves_to_others_what_they_can_see() {
     core.node("n1", WELL, at(0));
     core.nodes_complete(at(0));
     assert!(core.seen(&running("a"), at(1)).is_empty());
-    assert!(core.deleted(&deleting(running("b")), at(2)).is_empty());
+    // Of one that is gone nobody sees any more how it ended.
+    assert_eq!(said(&core.deleted(&deleting(running("b")), at(2))), ["b FAILED gone quietly"]);
     assert_eq!(said(&core.deleted(&deleting(pending("c", "")), at(3))), ["c FAILED gone quietly"]);
     assert!(core.tick(at(60)).is_empty());
-    assert_eq!(said(&core.tick(at(70))), ["a RUNNING quietly", "b FAILED gone quietly"]);
+    assert_eq!(said(&core.tick(at(70))), ["a RUNNING quietly"]);
     // A node that is not well: at once, and on the channel too.
     core.node("n1", NodeView { ready: NodeReady::No, ..WELL }, at(80));
     assert_eq!(said(&core.seen(&ended("a", 1), at(81))), ["a FAILED over"]);
@@ -234,26 +239,20 @@ fn a_sweeper_that_is_restarted_still_says_what_it_held_back() {
     end.message = Some("seven".into());
     // Over, held back, and gone before it was said.
     assert!(core.seen(&left, at(1)).is_empty());
-    assert!(core.deleted(&deleting(left), at(2)).is_empty());
-    // Gone before its end.
-    assert!(core.deleted(&deleting(running("d")), at(2)).is_empty());
+    assert_eq!(said(&core.deleted(&deleting(left), at(2))), ["c SUCCEEDED over quietly"]);
     let marks: Vec<Mark> = core.marks().collect();
     let mut again = sweeper();
     again.load(marks, true);
     again.list_began();
     assert!(again.seen(&running("a"), at(3)).is_empty());
     assert!(again.seen(&ended("b", 1), at(3)).is_empty());
-    assert!(again.list_complete(at(3)).is_empty());
-    let acts = again.tick(at(70));
+    let mut acts = again.list_complete(at(3));
+    assert_eq!(said(&acts), ["c SUCCEEDED gone quietly"]);
+    acts.extend(again.tick(at(70)));
     let mut told = said(&acts);
     told.sort();
-    let expected = [
-        "a RUNNING quietly",
-        "b FAILED over quietly",
-        "c SUCCEEDED gone quietly",
-        "d FAILED gone quietly",
-    ];
-    assert_eq!(told, expected);
+    // Nobody was heard who told the channel of the end.
+    assert_eq!(told, ["a RUNNING quietly", "b FAILED over", "c SUCCEEDED gone quietly"]);
     let result = acts.iter().find_map(|act| match act {
         Act::Say(saying) if saying.report.task_id == "c" => saying.report.result.clone(),
         _ => None,
@@ -321,8 +320,8 @@ fn what_a_sweeper_holds_back_while_marks_are_written_is_in_them() {
     // Held back: of one that is written already, of one that comes, of one that is gone before it comes, and of one that nobody has seen before.
     core.seen(&ended("a", 1), at(71));
     core.seen(&ended("b", 1), at(71));
-    core.deleted(&deleting(running("c")), at(71));
-    core.deleted(&deleting(running("0")), at(71));
+    pass.heard(&core.deleted(&deleting(running("c")), at(71)));
+    pass.heard(&core.deleted(&deleting(running("0")), at(71)));
     while !pass.done {
         pass.piece(&core);
     }
@@ -335,13 +334,7 @@ fn what_a_sweeper_holds_back_while_marks_are_written_is_in_them() {
     again.list_complete(at(72));
     let mut told = said(&again.tick(at(200)));
     told.sort();
-    let ends = ["a FAILED over quietly", "b FAILED over quietly"];
-    let gone = ["0 FAILED gone quietly", "c FAILED gone quietly"];
-    assert_eq!(
-        told,
-        [gone[0], ends[0], ends[1], gone[1]],
-        "with what was said before them in the line"
-    );
+    assert_eq!(told, ["a FAILED over", "b FAILED over"]);
 }
 
 #[test]
@@ -350,16 +343,157 @@ fn what_a_sweeper_holds_back_is_one_thing_of_each_pod_and_not_put_off() {
     core.seen(&running("a"), at(1));
     core.seen(&deleting(running("a")), at(30));
     core.seen(&ended("a", 3), at(40));
-    core.deleted(&deleting(running("b")), at(50));
-    assert_eq!(core.later.all().count(), 2);
-    assert_eq!(said(&core.tick(at(61))), ["a FAILED over quietly"]);
+    assert_eq!(core.later.all().count(), 1);
+    assert_eq!(said(&core.tick(at(61))), ["a FAILED over"]);
     // What is said at once takes the place of what was held back.
     core.seen(&running("c"), at(62));
     core.nodes_began();
     core.node("n1", NodeView { ready: NodeReady::No, ..WELL }, at(63));
     core.nodes_complete(at(63));
     assert_eq!(said(&core.seen(&ended("c", 1), at(64))), ["c FAILED over"]);
-    assert_eq!(said(&core.tick(at(200))), ["b FAILED gone quietly"]);
+    assert!(core.tick(at(200)).is_empty());
+}
+
+#[test]
+fn how_a_pod_ended_that_is_gone_is_said_to_the_server_at_once() {
+    let mut core = sweeper();
+    core.seen(&running("a"), at(1));
+    assert!(core.seen(&ended("a", 0), at(2)).is_empty());
+    let told = said(&core.deleted(&deleting(ended("a", 0)), at(3)));
+    assert_eq!(told, ["a SUCCEEDED over quietly"]);
+    // The channel is left to the collector of the node, and told when nobody else did that.
+    assert!(core.tick(at(60)).is_empty());
+    assert_eq!(said(&core.tick(at(61))), ["a SUCCEEDED over on the channel"]);
+    assert!(core.tick(at(200)).is_empty());
+}
+
+#[test]
+fn an_end_that_was_heard_on_the_channel_is_not_told_there_again() {
+    let mut core = sweeper();
+    for task in ["a", "b"] {
+        core.seen(&running(task), at(1));
+        core.seen(&ended(task, 3), at(2));
+        core.heard(&format!("u-{task}"), at(3));
+    }
+    let told = said(&core.deleted(&deleting(ended("a", 3)), at(4)));
+    assert_eq!(told, ["a FAILED over quietly"]);
+    assert_eq!(said(&core.tick(at(61))), ["b FAILED over quietly"]);
+    // Also by one that takes over from whoever told it.
+    let mut standby = self::core();
+    standby.set_active(false, at(0));
+    standby.seen(&ended("c", 3), at(1));
+    standby.heard("u-c", at(2));
+    assert_eq!(said(&standby.set_active(true, at(3))), ["c FAILED over quietly"]);
+    // What was heard long ago is forgotten.
+    core.heard("u-z", at(1_000));
+    assert_eq!((core.heard.len(), core.heard_at.len()), (1, 1));
+}
+
+#[test]
+fn ends_of_long_ago_are_not_told_on_the_channel_by_every_sweeper_that_starts_or_takes_over() {
+    // They ended at 10 seconds.
+    let told = |listed: u64| {
+        let mut core = sweeper();
+        core.list_began();
+        core.seen(&ended("a", 1), at(listed));
+        core.list_complete(at(listed));
+        said(&core.tick(at(listed + 60)))
+    };
+    assert_eq!(told(100), ["a FAILED over"]);
+    assert_eq!(told(131), ["a FAILED over quietly"]);
+    let mut standby = sweeper();
+    standby.set_active(false, at(0));
+    standby.list_began();
+    standby.seen(&ended("b", 1), at(20));
+    standby.list_complete(at(20));
+    standby.set_active(true, at(3_600));
+    assert_eq!(said(&standby.tick(at(3_660))), ["b FAILED over quietly"]);
+    // What ends while it looks is told, whatever its node says about the time.
+    standby.seen(&running("c"), at(3_661));
+    standby.seen(&ended("c", 1), at(3_662));
+    assert_eq!(said(&standby.tick(at(3_721))), ["c FAILED over"]);
+}
+
+fn reports(acts: &[Act]) -> Vec<&Report> {
+    let said = acts.iter().filter_map(|act| match act {
+        Act::Say(saying) => Some(&saying.report),
+        Act::Ask(_) => None,
+    });
+    said.collect()
+}
+
+#[test]
+fn a_pod_ends_once_on_the_channel() {
+    // A clock ends it, and later the pod itself.
+    let mut core = core();
+    core.seen(&pending("a", "n1"), at(1));
+    let clock = core.tick(core.next_due().unwrap());
+    assert_eq!(said(&clock), ["a FAILED"]);
+    let own = core.seen(&ended("a", 1), at(4_000));
+    assert_eq!(said(&own), ["a FAILED over quietly"]);
+    assert_eq!(reports(&clock)[0].event_id(), reports(&own)[0].event_id());
+    // A marker ends it, then its deletion.
+    let mut marked = running("b");
+    let mark = ("flowforge.io/cancel".to_owned(), "asked".to_owned());
+    marked.0.metadata.annotations = Some([mark].into());
+    let asked = core.seen(&marked, at(4_001));
+    assert_eq!(said(&asked), ["b CANCELED"]);
+    let went = core.deleted(&deleting(marked.clone()), at(4_002));
+    assert_eq!(said(&went), ["b CANCELED gone quietly"]);
+    // Held back by a sweeper, the first end is not lost by the second.
+    let mut core = sweeper();
+    core.seen(&marked, at(1));
+    assert!(core.seen(&deleting(marked), at(2)).is_empty());
+    assert_eq!(said(&core.tick(at(61))), ["b CANCELED"]);
+}
+
+#[test]
+fn whoever_tells_an_end_tells_it_under_the_same_id_and_moment() {
+    let lost = |seconds: u64, view: Option<NodeView>| {
+        let mut core = core();
+        core.seen(&running("a"), at(1));
+        core.nodes_began();
+        core.node("n1", view.unwrap_or(WELL), at(seconds));
+        let mut acts = core.nodes_complete(at(seconds));
+        if view.is_none() {
+            acts.extend(core.node_deleted("n1", at(seconds)));
+        }
+        acts.extend(core.next_due().map(|due| core.tick(due)).unwrap_or_default());
+        let report = reports(&acts).pop().expect("lost").clone();
+        (report.event_id(), report.verdict.since, report.verdict.cause)
+    };
+    let out = Some(NodeView { out_of_service: true, ..WELL });
+    for view in [None, out] {
+        assert_eq!(lost(100, view), lost(900, view), "after a hand-over");
+        assert_eq!(lost(100, view).2, Some(Cause::NodeLost));
+    }
+    let cancelled = |seconds| {
+        let mut marked = running("b");
+        let mark = ("flowforge.io/cancel".to_owned(), "asked".to_owned());
+        marked.0.metadata.annotations = Some([mark].into());
+        let acts = core().seen(&marked, at(seconds));
+        let report = reports(&acts)[0].clone();
+        (report.event_id(), report.verdict.since)
+    };
+    assert_eq!(cancelled(100), cancelled(900));
+}
+
+#[test]
+fn an_end_that_nobody_saw_is_said_to_be_inferred() {
+    let asked = PodRef { namespace: "n".into(), name: "a".into(), uid: "u-a".into() };
+    let missed = |last: &LeanPod| {
+        let mut core = core();
+        core.seen(last, at(1));
+        let acts = core.answered(&asked, None, at(2));
+        reports(&acts).first().map(|r| (r.inferred, r.verdict.since.is_some()))
+    };
+    assert_eq!(missed(&running("a")), Some((true, false)), "and nobody knows when");
+    assert_eq!(missed(&deleting(running("a"))), Some((true, true)));
+    assert_eq!(missed(&ended("a", 1)), None, "its end was said before");
+    let mut core = core();
+    core.seen(&running("a"), at(1));
+    let went = core.deleted(&deleting(running("a")), at(2));
+    assert!(!reports(&went)[0].inferred, "the watch showed it as it was when it went");
 }
 
 #[test]

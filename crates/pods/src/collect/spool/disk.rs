@@ -5,10 +5,12 @@ use std::{
     collections::BTreeMap,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Write as _},
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
+/// The mode of new files: reports are for nobody else on this machine.
+const PRIVATE: u32 = 0o600;
 const MARKS: &str = "marks";
 const LOCK: &str = "lock";
 /// The end of a file's name until it takes the place of another one.
@@ -66,8 +68,9 @@ pub(super) struct Found {
 
 impl Disk {
     pub fn open(directory: &Path, segment_bytes: u64) -> io::Result<Found> {
-        fs::create_dir_all(directory)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let lock = OpenOptions::new()
+            .mode(PRIVATE)
             .create(true)
             .truncate(false)
             .write(true)
@@ -140,6 +143,7 @@ impl Disk {
     fn begin(&mut self, number: u64) -> io::Result<()> {
         self.alive()?;
         let mut file = OpenOptions::new()
+            .mode(PRIVATE)
             .create(true)
             .truncate(true)
             .read(true)
@@ -331,8 +335,13 @@ impl Disk {
         scratch.push(SCRATCH);
         let scratch = PathBuf::from(scratch);
         self.alive()?;
-        let file =
-            OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&scratch)?;
+        let file = OpenOptions::new()
+            .mode(PRIVATE)
+            .create(true)
+            .truncate(true)
+            .read(true)
+            .write(true)
+            .open(&scratch)?;
         Ok((file, scratch))
     }
 

@@ -32,12 +32,14 @@ fn saying(n: u64, status: TaskStatus) -> Saying {
             over: status.is_final(),
             verdict,
             gone: false,
+            inferred: false,
             terminated_reason: None,
             result: None,
             seen_at: NOW,
             collector: "c".into(),
         },
         channel: true,
+        server: true,
     }
 }
 

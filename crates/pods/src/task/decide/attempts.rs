@@ -59,7 +59,7 @@ impl Desk<'_> {
         self.leave_pod(fenced, false, why);
         self.leave_budget();
         self.say(TaskEvent::AttemptFailed { ended, fenced, pause_ms });
-        self.clear(&[timers::QUEUED, timers::RUN]);
+        self.clear(&[timers::QUEUED, timers::RUN, timers::WITNESS]);
         // Where pods are made elsewhere nothing is held back until the old one is over: only the next one is waited for.
         if !fenced && !self.state.external {
             self.set(timers::FENCE, self.state.times.fence_ms);

@@ -24,6 +24,12 @@ impl Desk<'_> {
         // Once somebody wants it to end only the end of that matters, and it is never called a failure.
         let goes_on = self.state.cancel.is_none();
         match name {
+            // Its pod is missing: that it did not start, or runs for long, is not what ended it.
+            timers::WITNESS | timers::QUEUED | timers::RUN
+                if goes_on && self.state.inferred.is_some() =>
+            {
+                self.take_inferred();
+            }
             timers::QUEUED if goes_on && self.status == QUEUED => {
                 let ms = self.state.times.queued_ms;
                 let said = format!("no container of it ran within {} s", ms / 1_000);
@@ -78,7 +84,11 @@ impl Desk<'_> {
     }
 
     pub(super) fn must_end(&mut self) {
-        let ended = self.state.ended.clone().unwrap_or_else(|| Ended {
+        let inferred = self.state.inferred.clone();
+        let gone = inferred.as_ref().is_some_and(|i| i.fenced);
+        let known = self.state.ended.clone();
+        let known = known.or(inferred.map(|i| Ended { inferred: true, ..i.ended }));
+        let ended = known.unwrap_or_else(|| Ended {
             status: Some(TaskStatus::Failed),
             cause: Some(Cause::Timeout),
             class: Some(CauseClass::Timeout),
@@ -90,7 +100,7 @@ impl Desk<'_> {
         let fenced = match self.status {
             PENDING => true,
             RETRYING => !self.state.unfenced,
-            _ => false,
+            _ => gone,
         };
         match self.state.cancel.clone() {
             Some(ask) => self.canceled(ask, Some(ended), fenced),

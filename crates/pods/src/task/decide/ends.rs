@@ -22,14 +22,17 @@ impl Desk<'_> {
         let quiet = match self.status {
             PENDING => true,
             RETRYING => !self.state.unfenced,
-            _ => false,
+            _ => self.state.inferred.as_ref().is_some_and(|i| i.fenced),
         };
         if quiet {
-            let ended = self.state.ended.clone();
+            let inferred = self.state.inferred.clone();
+            let inferred = inferred.map(|i| Ended { inferred: true, ..i.ended });
+            let ended = self.state.ended.clone().or(inferred);
             return self.canceled(ask, ended, true);
         }
         self.say(TaskEvent::CancelAsked(ask));
-        self.clear(&[timers::RETRY, timers::NEXT_POD, timers::RUN, timers::QUEUED, timers::FENCE]);
+        self.clear(&[timers::RETRY, timers::NEXT_POD, timers::RUN, timers::QUEUED]);
+        self.clear(&[timers::FENCE, timers::WITNESS]);
         self.leave_pod(false, false, StopWhy::Cancel);
         self.set(timers::STOP, self.state.times.stop_ms);
     }

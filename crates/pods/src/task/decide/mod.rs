@@ -53,6 +53,8 @@ pub mod timers {
     pub const STOP: &str = "stop";
     /// No other pod was made elsewhere.
     pub const NEXT_POD: &str = "next_pod";
+    /// A pod is missing, and nobody has said how it ended.
+    pub const WITNESS: &str = "witness";
 }
 
 /// Mail with which a person moves a task that waits for its next attempt.
@@ -98,7 +100,7 @@ fn born(input: &Input<'_>, cx: &Cx) -> Result<Decision<TaskEvent>, Undecided> {
             let bytes = body
                 .inline()
                 .ok_or_else(|| Undecided("load the body of the new task first".into()))?;
-            let new: NewTask = serde_json::from_slice(bytes)
+            let new: NewTask = tenure_kernel::stored::from_slice(bytes)
                 .map_err(|e| Undecided(format!("a task can not be made from this: {e}")))?;
             if let Some(problem) = new.retry.problem() {
                 return Err(Undecided(problem));
@@ -169,7 +171,7 @@ impl<'a> Desk<'a> {
 
     fn read(&mut self, mail: &Mail) {
         fn parse<T: DeserializeOwned>(mail: &Mail) -> Result<T, String> {
-            serde_json::from_slice(mail.body.inline().unwrap_or_default())
+            tenure_kernel::stored::from_slice(mail.body.inline().unwrap_or_default())
                 .map_err(|e| format!("{}: it can not be read: {e}", mail.kind))
         }
         if self.over {

@@ -4,13 +4,17 @@
 //! the pod and the uid in the head, so what a restarted collector says about an old pod is noted and moves nothing.
 //! Once an attempt has ended nothing ends it again; only the news that its pod is over still matters, because before
 //! that no other pod is made.
+//!
+//! An end that nobody saw (the pod is missing, or somebody on the channel says so) is not believed at once: whoever saw the pod to its end
+//! may be about to say how. It is on record, and counts when nobody does in time (`Times::witness_ms`).
 
 use super::{Desk, clipped, timers};
 use crate::{
+    desk::HINT_RULE,
     pod::name_of_attempt,
     report::{PodName, Report},
     task::{
-        model::{CancelAsk, Ended, TaskEvent, TaskState},
+        model::{CancelAsk, Ended, Inferred, TaskEvent, TaskState},
         table::QUEUED,
     },
     verdict::{CauseClass, TaskStatus},
@@ -84,22 +88,36 @@ impl Desk<'_> {
             Place::Next(attempt) => {
                 // An end of a pod that nobody saw before says that there was an attempt, and how it ended.
                 self.say(TaskEvent::PodSeen { attempt, pod: clipped(&report.pod) });
-                self.clear(&[timers::NEXT_POD, timers::RETRY, timers::FENCE, timers::RUN]);
+                self.clear(&[
+                    timers::NEXT_POD,
+                    timers::RETRY,
+                    timers::FENCE,
+                    timers::RUN,
+                    timers::WITNESS,
+                ]);
                 if self.state.cancel.is_none() {
                     self.set(timers::QUEUED, self.state.times.queued_ms);
                 }
             }
             Place::Current => {}
         }
-        if self.state.pod.is_none() || (self.unnamed() && !report.pod.uid.is_empty()) {
+        // A report also says which pod it is where only a hint had told of it.
+        let more = self.state.pod.as_ref().is_some_and(|p| {
+            p.name.is_empty() && !report.pod.name.is_empty() && self.state.ended.is_none()
+        });
+        if self.state.pod.is_none() || more || (self.unnamed() && !report.pod.uid.is_empty()) {
             self.say(TaskEvent::PodCreated { pod: clipped(&report.pod) });
         }
         // Gone by force, without an end that anybody saw: no proof that it does not run.
         let taken = self.state.forced && report.gone && report.verdict.exit_code.is_none();
         let over = (report.over || report.gone) && !taken;
-        let ended = Ended::from(&report.verdict);
+        let mut ended = Ended::from(&report.verdict);
+        ended.inferred = report.inferred;
         if self.state.ended.is_some() {
             return self.late(status, ended, over, report.result.as_deref());
+        }
+        if status.is_final() && self.waits_for_witness(report) {
+            return self.infer(ended, report.verdict.retryable, over);
         }
         match status {
             TaskStatus::Running if self.status == QUEUED => {
@@ -127,8 +145,51 @@ impl Desk<'_> {
             TaskStatus::Failed => match self.state.cancel.clone() {
                 Some(ask) if over => self.canceled(ask, Some(ended), true),
                 Some(_) => self.note("report FAILED: it is being stopped"),
-                None => self.fail(ended, report.verdict.retryable, over),
+                None => {
+                    let gone = self.state.inferred.as_ref().is_some_and(|i| i.fenced);
+                    self.fail(ended, report.verdict.retryable, over || gone);
+                }
             },
+        }
+    }
+
+    /// Whether an end is not proof, and somebody may come who has it. One that somebody wants to end is not kept waiting by that.
+    fn waits_for_witness(&self, report: &Report) -> bool {
+        let hinted = report.verdict.rule == HINT_RULE;
+        // A pod whose name is known was reported, so it is reported again; of others there is nothing but hints.
+        let reported = self.state.pod.as_ref().is_some_and(|p| !p.name.is_empty());
+        self.state.cancel.is_none() && (report.inferred || hinted && reported)
+    }
+
+    /// An end without proof: it is on record, and counts when no witness speaks in time.
+    pub(super) fn infer(&mut self, ended: Ended, retryable: bool, fenced: bool) {
+        let known = self.state.inferred.as_ref();
+        // The first counts; only that the pod is over is worth saying once more.
+        if known.is_some_and(|known| known.fenced || !fenced) {
+            return self.note("an end without proof: a witness is waited for");
+        }
+        let first = known.is_none();
+        let ended = known.map_or(ended, |known| known.ended.clone());
+        self.say(TaskEvent::EndInferred { ended, retryable, fenced });
+        if first {
+            self.set(timers::WITNESS, self.state.times.witness_ms);
+        }
+    }
+
+    /// No witness spoke: what was inferred is the end.
+    pub(super) fn take_inferred(&mut self) {
+        let Some(Inferred { mut ended, retryable, fenced }) = self.state.inferred.clone() else {
+            return self.note("no end was inferred");
+        };
+        ended.inferred = true;
+        match ended.status {
+            Some(TaskStatus::Succeeded) => self.succeed(ended, None),
+            Some(TaskStatus::Canceled) => {
+                let by = ended.cause.map(|c| c.name().to_owned());
+                let why = Some(ended.message.clone()).filter(|m| !m.is_empty());
+                self.canceled(CancelAsk { by, why }, Some(ended), fenced);
+            }
+            _ => self.fail(ended, retryable, fenced),
         }
     }
 
@@ -143,13 +204,14 @@ impl Desk<'_> {
     /// A report about the pod of an attempt that has ended.
     fn late(&mut self, status: TaskStatus, late: Ended, over: bool, result: Option<&str>) {
         let Some(ended) = self.state.ended.clone() else { return };
-        let unknown = ended.class == Some(CauseClass::Lost);
+        let unknown = ended.class == Some(CauseClass::Lost) || ended.inferred;
         if status == TaskStatus::Succeeded && unknown && self.state.cancel.is_none() {
             // It was lost, not failed: it comes back and has done its work, and no other pod was made.
             return self.succeed(late, result);
         }
         let before = self.out.events.len();
-        if ended.missing(&late) && late.status == ended.status {
+        let same = late.status == ended.status && (ended.inferred || !late.inferred);
+        if ended.missing(&late) && same {
             self.say(TaskEvent::DetailsFilled { late });
         }
         if over && self.state.unfenced {

@@ -58,7 +58,7 @@ impl Desk<'_> {
                         message: kernel_limits::clip(&how, limits::MESSAGE_BYTES_MAX).to_owned(),
                         ..Ended::default()
                     };
-                    self.fail(ended, true, true);
+                    self.infer(ended, true, true);
                 }
             },
         }

@@ -80,10 +80,11 @@ impl<'a> Judge<'a> {
     fn cancelled(&self) -> Option<Verdict> {
         let (row, reason, message, since) =
             if let Some(why) = self.look.annotation(&self.policy.cancel_annotation) {
-                // The marker has no time of its own. It was not written when the pod started.
+                // The marker has no time of its own, and who sees it later must not give it another: it is from after the last moment of
+                // which the pod tells.
                 let since = self.look.deletion().map(|d| d.began);
                 let since = since.or_else(|| look::finished(self.look.main_end()?));
-                (rule(id::CANCEL), why, "", since.or(Some(self.now)))
+                (rule(id::CANCEL), why, "", since.or_else(|| self.look.last_time()))
             } else {
                 let c = self.look.holds("TerminationTarget")?;
                 let since = self.look.holds_since("TerminationTarget");

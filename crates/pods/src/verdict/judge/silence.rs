@@ -9,6 +9,15 @@ use crate::verdict::{
 };
 use tenure_kernel::time::Timestamp;
 
+/// How long something is waited for.
+struct Wait<'r> {
+    row: &'r Row,
+    since: Timestamp,
+    deadline: Timestamp,
+    /// Nothing in the cluster says since when: it is counted from when it was first seen.
+    by_us: bool,
+}
+
 impl<'a> Judge<'a> {
     /// Being deleted and still there, or on a node that does not answer. Whichever is over first.
     pub(super) fn silence(&self) -> Option<Verdict> {
@@ -24,8 +33,8 @@ impl<'a> Judge<'a> {
             });
         }
         let found = [self.leaving(), self.node_lost(), self.reason_node_lost(), self.unknown()];
-        let first = found.into_iter().flatten().min_by_key(|(_, _, deadline)| *deadline)?;
-        let (row, since, deadline) = first;
+        let first = found.into_iter().flatten().min_by_key(|wait| wait.deadline)?;
+        let Wait { row, since, deadline, by_us } = first;
         let told = if row.id == id::TERMINATING { self.stuck() } else { None };
         if self.now >= deadline {
             let (reason, message) = match self.disruption() {
@@ -36,7 +45,9 @@ impl<'a> Judge<'a> {
                 Some(outside) => self.by(outside),
                 None => self.ended(row, reason, message, None),
             };
-            verdict.since = Some(deadline);
+            // A moment of our own clock would be another one for whoever looks next.
+            verdict.since =
+                if by_us { self.look.last_time().or(Some(deadline)) } else { Some(deadline) };
             verdict.exit_code = None;
             verdict.signal = None;
             return Some(verdict);
@@ -70,23 +81,27 @@ impl<'a> Judge<'a> {
         self.pod_reason().or_else(|| self.disruption()).or_else(|| self.deleted())
     }
 
-    fn leaving(&self) -> Option<(&'static Row, Timestamp, Timestamp)> {
-        let due = self.look.deletion()?.due;
-        let row = rule(id::TERMINATING);
-        Some((row, due, due + self.policy.grace(row)))
+    /// A wait from this moment on, or, where the cluster knows none, from when this was first seen.
+    fn wait<'r>(&self, row: &'r Row, since: Option<Timestamp>) -> Wait<'r> {
+        let by_us = since.is_none();
+        let since = since.unwrap_or_else(|| self.since_last(row.clock()));
+        Wait { row, since, deadline: since + self.policy.grace(row), by_us }
     }
 
-    fn node_lost(&self) -> Option<(&'static Row, Timestamp, Timestamp)> {
-        let counted = |name, since: Option<Timestamp>| {
-            let row = rule(name);
-            let since = since.unwrap_or_else(|| self.since_last(row.clock()));
-            (row, since, since + self.policy.grace(row))
-        };
+    /// No wait: it is so.
+    fn at_once<'r>(&self, row: &'r Row) -> Wait<'r> {
+        Wait { row, since: self.now, deadline: self.now, by_us: true }
+    }
+
+    fn leaving(&self) -> Option<Wait<'static>> {
+        let due = self.look.deletion()?.due;
+        Some(self.wait(rule(id::TERMINATING), Some(due)))
+    }
+
+    fn node_lost(&self) -> Option<Wait<'static>> {
+        let counted = |name, since: Option<Timestamp>| self.wait(rule(name), since);
         match self.node {
-            Some(node) if node.out_of_service => {
-                let row = rule(id::OUT_OF_SERVICE);
-                Some((row, self.now, self.now))
-            }
+            Some(node) if node.out_of_service => Some(self.at_once(rule(id::OUT_OF_SERVICE))),
             Some(node) if !node.exists => Some(counted(id::NODE_MISSING, None)),
             Some(NodeView { ready: NodeReady::Silent(since), .. }) => {
                 Some(counted(id::NODE_SILENT, *since))
@@ -100,7 +115,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    fn reason_node_lost(&self) -> Option<(&'a Row, Timestamp, Timestamp)> {
+    fn reason_node_lost(&self) -> Option<Wait<'a>> {
         let row = self.pod_reason()?.row;
         if row.cause != Some(Cause::NodeLost) {
             return None;
@@ -112,19 +127,18 @@ impl<'a> Judge<'a> {
             .map(|d| d.due)
             .or_else(|| look::moment(unready?.last_transition_time.as_ref()?));
         Some(match since {
-            Some(since) => (row, since, since + self.policy.grace(row)),
-            None => (row, self.now, self.now),
+            Some(_) => self.wait(row, since),
+            None => self.at_once(row),
         })
     }
 
-    fn unknown(&self) -> Option<(&'static Row, Timestamp, Timestamp)> {
+    fn unknown(&self) -> Option<Wait<'static>> {
         if self.look.phase() != "Unknown" {
             return None;
         }
         let row = rule(id::PHASE_UNKNOWN);
         let ready = self.look.condition("Ready").filter(|c| c.status != "True");
         let since = ready.and_then(|c| look::moment(c.last_transition_time.as_ref()?));
-        let since = since.unwrap_or_else(|| self.since_last(row.clock()));
-        Some((row, since, since + self.policy.grace(row)))
+        Some(self.wait(row, since))
     }
 }

@@ -137,7 +137,8 @@ async fn what_a_sweeper_held_back_is_told_after_the_restart() {
         }
         rig.server.says("t-1", &["SUCCEEDED over"]).await;
         rig.server.says("t-2", &["RUNNING"]).await;
-        assert!(rig.channel.all().is_empty(), "whoever is closer has told the channel");
+        rig.channel.says("t-1", &["SUCCEEDED over"]).await;
+        assert!(rig.channel.of("t-2").is_empty(), "only an end is told to the channel after all");
     }
 }
 
@@ -196,4 +197,36 @@ async fn a_directory_has_one_collector() {
     let _collector = rig.start();
     let second = tenure_pods::collect::Collector::start(rig.options(), rig.parts());
     assert!(second.is_err_and(|e| e.to_string().contains("another collector")));
+}
+
+/// The collector of a node dies, the pod ends and is gone before the next one comes. Whoever saw the end says it at once; whoever only misses the
+/// pod says that it has seen nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sweeper_is_the_witness_of_what_ended_while_no_collector_ran() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rig = Rig::new().in_directory(directory.path());
+    rig.area = Area::node("node-1");
+    rig.runs("t-1");
+    let collector = rig.synced().await;
+    rig.server.says("t-1", &["RUNNING"]).await;
+    rig.channel.says("t-1", &["RUNNING"]).await;
+    let spool = rig.spool.directory.take();
+    (rig.area, rig.nodes) = (Area::sweeper(Duration::from_secs(60)), true);
+    let sweeper = rig.synced().await;
+    state(&sweeper, "aware of it", |s| s.pods == 1).await;
+    drop(collector);
+    rig.cluster.oom("t-1");
+    rig.cluster.force_delete("t-1");
+    // Not after the minute for which a sweeper leaves pods to others.
+    rig.server.says("t-1", &["RUNNING", "FAILED:oom over"]).await;
+    assert_eq!(rig.channel.once("t-1"), ["RUNNING"]);
+    (rig.area, rig.nodes, rig.spool.directory) = (Area::node("node-1"), false, spool);
+    let _collector = rig.start_again().await;
+    rig.server.until("the collector misses it", |t| t.once("t-1").len() == 3).await;
+    let last = rig.server.all().pop().unwrap();
+    assert!(last.inferred && last.gone && !last.is_proof(), "{last:?}");
+    // The channel hears of the end once, when nobody else has told it.
+    rig.later(Duration::from_secs(61));
+    rig.channel.says("t-1", &["RUNNING", "FAILED:oom over"]).await;
+    assert_eq!(rig.server.once("t-1").len(), 3, "the server is not told again");
 }

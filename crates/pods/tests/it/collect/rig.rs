@@ -206,6 +206,7 @@ impl Rig {
             asker: Arc::new(KubeAsker(client)),
             sinks,
             election: None,
+            heard: None,
             rt: self.rt(),
             clock: Arc::new(self.clock.clone()),
             probe: self.probe.clone(),

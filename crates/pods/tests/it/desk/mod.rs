@@ -5,7 +5,8 @@ mod town;
 
 use serde_json::{Value, json};
 use std::time::Duration;
-use tenure_kernel::time::Timestamp;
+use tenure_engine::birth::{Wish, birth};
+use tenure_kernel::{commit::CommitAnswer, machine::Input, stream::Body, time::Timestamp};
 use tenure_pods::{
     budget::BudgetTerms,
     desk::{
@@ -14,11 +15,12 @@ use tenure_pods::{
     },
     envelope::TaskEvent,
     pod::Says,
-    report::{PodName, Report, TerminatedReason, task_of_label},
-    task::{decide::RetryNow, model::CancelAsk},
+    report::{PodName, Report, TerminatedReason, task_of, task_of_label},
+    task::{NewTask, decide::RetryNow, model::CancelAsk},
     verdict::{Cause, CauseClass, TaskStatus, Verdict},
     view::{detail, logs, task_view, why},
 };
+use tenure_proving::stores::Scene as _;
 use town::{TENANT, Town, failed, order, pod, report, verdict};
 
 const MINE: Option<&str> = Some(TENANT);
@@ -26,6 +28,9 @@ const MINE: Option<&str> = Some(TENANT);
 tenure_proving::on_every_store! {
     a_task_is_ordered_once_under_a_key_and_seen_through_to_its_end,
     a_task_may_bring_its_own_id_and_pods_name_it_by_that,
+    task_ids_belong_to_their_tenant,
+    tasks_that_were_stored_before_keep_their_id,
+    a_channel_event_without_a_tenant_counts_where_one_open_task_is_meant,
     pods_of_tasks_that_nobody_ordered_are_taken_in_and_their_end_is_told_once,
     what_ended_before_anything_that_is_kept_is_not_taken_in_again,
     a_report_says_nothing_about_what_is_not_its_tenants,
@@ -36,6 +41,8 @@ tenure_proving::on_every_store! {
     dead_letters_are_listed_until_they_are_replayed_or_put_aside,
     a_budget_is_set_by_a_person_and_given_back_to_the_settings,
     a_foreign_collector_is_heard_and_never_taken_for_more_than_it_says,
+    a_collector_that_reports_is_not_heard_on_the_channel,
+    proof_that_comes_after_the_end_is_shown_and_the_status_stays,
 }
 
 async fn a_task_is_ordered_once_under_a_key_and_seen_through_to_its_end(town: Town) {
@@ -88,13 +95,10 @@ async fn a_task_may_bring_its_own_id_and_pods_name_it_by_that(town: Town) {
     let desk = &town.desk;
     let own = Order { task_id: Some("wf-7.train".into()), ..order() };
     let task = desk.order(own.clone()).await.unwrap().task;
-    assert_eq!(task, task_of_label("wf-7.train"));
+    assert_eq!(task, task_of(TENANT, "wf-7.train"));
     assert!(desk.order(own.clone()).await.unwrap().existed);
     let other = desk.order(Order { name: "x".into(), ..own.clone() }).await.unwrap_err();
     assert!(matches!(other, DeskError::OtherInput(_)), "{other}");
-    // The id of somebody else's task tells nothing about it.
-    let theirs = desk.order(Order { tenant: "them".into(), ..own }).await.unwrap_err();
-    assert!(theirs.to_string().contains("taken"), "{theirs}");
     town.until_status(task, "QUEUED").await;
     let view = task_view(&town.store, &town.head(task).await).await.unwrap();
     assert_eq!(view.task_id, "wf-7.train");
@@ -104,9 +108,117 @@ async fn a_task_may_bring_its_own_id_and_pods_name_it_by_that(town: Town) {
     town.until_status(task, "RUNNING").await;
 }
 
+async fn task_ids_belong_to_their_tenant(town: Town) {
+    let desk = &town.desk;
+    let named = |tenant: &str, label: &str| Order {
+        tenant: tenant.into(),
+        task_id: Some(label.into()),
+        ..order()
+    };
+    let uuid = "0190b5e0-1234-7abc-8def-001122334455";
+    for label in ["train", uuid] {
+        let tenants = ["acme", "them", "default"];
+        let mut ids = Vec::new();
+        for tenant in tenants {
+            let ordered = desk.order(named(tenant, label)).await.unwrap();
+            assert!(!ordered.existed, "{tenant}: the id is free, whatever others have");
+            assert!(desk.order(named(tenant, label)).await.unwrap().existed, "{tenant}");
+            ids.push(ordered.task);
+        }
+        assert_eq!(ids[2], task_of_label(label), "the tenant default keeps ids that it chose");
+        for (tenant, id) in tenants.into_iter().zip(&ids) {
+            assert_eq!(desk.named(Some(tenant), label).await.unwrap(), *id);
+            assert_eq!(desk.named(Some(tenant), &id.to_string()).await.unwrap(), *id);
+            assert!(desk.task(Some(tenant), *id).await.is_ok());
+            let view = task_view(&town.store, &town.head(*id).await).await.unwrap();
+            assert_eq!((view.task_id.as_str(), view.tenant.as_str()), (label, tenant));
+        }
+        assert!(desk.named(Some("nobody"), label).await.is_err());
+        // An operator names it by its id, which is never ambiguous.
+        assert_eq!(desk.named(None, &ids[0].to_string()).await.unwrap(), ids[0]);
+        match label == uuid {
+            true => assert_eq!(desk.named(None, label).await.unwrap(), ids[2]),
+            false => {
+                let several = desk.named(None, label).await.unwrap_err().to_string();
+                assert!(several.contains("several tenants"), "{several}");
+            }
+        }
+    }
+    // Reports reach the task of the tenant that they name.
+    let (theirs, ours) = (task_of("them", "train"), task_of("acme", "train"));
+    town.until_status(theirs, "QUEUED").await;
+    town.until_status(ours, "QUEUED").await;
+    let mut seen = report(theirs, &pod("u1"), 1, verdict(TaskStatus::Running));
+    (seen.task_id, seen.tenant_id) = ("train".into(), "them".into());
+    assert_eq!(town.report(seen).await, ReportOutcome::Accepted);
+    town.until_status(theirs, "RUNNING").await;
+    assert_eq!(town.head(ours).await.status.name(), "QUEUED");
+}
+
+/// Up to version 0.1 an id was derived from the label alone, whatever the tenant.
+async fn tasks_that_were_stored_before_keep_their_id(town: Town) {
+    let (desk, label) = (&town.desk, "of-old");
+    let old = NewTask { tenant_id: TENANT.into(), label: Some(label.into()), ..NewTask::default() };
+    let old = NewTask { must_end_in_ms: 86_400_000, ..old };
+    let (id, at) = (task_of_label(label), town.store.now().await.unwrap());
+    let wish = Wish { id, kind: "task", tenant: TENANT, at };
+    let body = Body::json(&old);
+    let commit = town.node.pipeline.commit_id();
+    let birth = birth(&Town::machines(), wish, &Input::Create(&body), commit).unwrap();
+    let made = town.node.pipeline.commit(birth).await.unwrap();
+    assert!(matches!(made, CommitAnswer::Committed(_)), "{made:?}");
+    assert_eq!(desk.named(MINE, label).await.unwrap(), id);
+    assert_eq!(desk.named(None, label).await.unwrap(), id);
+    let again = Order { task_id: Some(label.into()), ..order() };
+    let again = desk.order(again).await.unwrap_err();
+    assert!(matches!(again, DeskError::OtherInput(task) if task == id), "{again}");
+    let mut seen = report(id, &pod("u1"), 1, verdict(TaskStatus::Running));
+    seen.task_id = label.into();
+    assert_eq!(town.report(seen).await, ReportOutcome::Accepted);
+    town.until_status(id, "RUNNING").await;
+    // Another tenant neither finds it nor is kept from using the same label.
+    let theirs = Order { tenant: "them".into(), task_id: Some(label.into()), ..order() };
+    assert_eq!(desk.order(theirs).await.unwrap().task, task_of("them", label));
+    let first = Order { tenant: "default".into(), task_id: Some(label.into()), ..order() };
+    assert_eq!(desk.order(first).await.unwrap().task, task_of("default", label));
+}
+
+async fn a_channel_event_without_a_tenant_counts_where_one_open_task_is_meant(town: Town) {
+    let watched = |tenant: &str| Order {
+        tenant: tenant.into(),
+        task_id: Some("shared".into()),
+        template: Value::Null,
+        ..order()
+    };
+    let heard = |status: &str| TaskEvent {
+        task_id: "shared".into(),
+        status: status.into(),
+        ..TaskEvent::default()
+    };
+    let ours = town.desk.order(watched(TENANT)).await.unwrap().task;
+    let told = town.desk.hint(&heard("RUNNING")).await.unwrap();
+    assert!(matches!(&told, Hinted::Told(a) if a.outcome == ReportOutcome::Accepted), "{told:?}");
+    town.until_status(ours, "RUNNING").await;
+    let theirs = town.desk.order(watched("them")).await.unwrap().task;
+    let told = town.desk.hint(&heard("FAILED")).await.unwrap();
+    assert!(matches!(told, Hinted::Ignored(why) if why.contains("several tenants")), "{told:?}");
+    let named = TaskEvent { tenant_id: Some("them".into()), ..heard("FAILED") };
+    assert!(matches!(town.desk.hint(&named).await.unwrap(), Hinted::Told(_)));
+    town.until_status(theirs, "FAILED").await;
+    assert_eq!(town.head(ours).await.status.name(), "RUNNING");
+    // Theirs is over: only one open task can be meant.
+    let told = town.desk.hint(&heard("SUCCEEDED")).await.unwrap();
+    assert!(matches!(told, Hinted::Told(_)), "{told:?}");
+    town.until_status(ours, "SUCCEEDED").await;
+    assert_eq!(
+        town.desk.hint(&heard("RUNNING")).await.unwrap(),
+        Hinted::Ignored("the task is over")
+    );
+}
+
 async fn pods_of_tasks_that_nobody_ordered_are_taken_in_and_their_end_is_told_once(town: Town) {
     let label = "their-task";
-    let task = task_of_label(label);
+    let task = task_of(TENANT, label);
     let said = |verdict, uid: &str| Report {
         task_id: label.into(),
         workflow_id: "wf".into(),
@@ -140,7 +252,7 @@ async fn what_ended_before_anything_that_is_kept_is_not_taken_in_again(town: Tow
     let ended = |label: &str, days: u64| {
         let mut verdict = failed(Cause::Oom, CauseClass::Oom, Some(137), true);
         verdict.since = Some(now - Duration::from_secs(days * 86_400));
-        let mut seen = report(task_of_label(label), &pod("u"), 1, verdict);
+        let mut seen = report(task_of(TENANT, label), &pod("u"), 1, verdict);
         seen.task_id = label.into();
         seen
     };
@@ -149,7 +261,7 @@ async fn what_ended_before_anything_that_is_kept_is_not_taken_in_again(town: Tow
     assert_eq!(answers[0].outcome, ReportOutcome::Refused);
     assert!(answers[0].why.as_ref().unwrap().contains("retention"), "{answers:?}");
     assert_eq!(answers[1].outcome, ReportOutcome::Adopted);
-    assert!(town.store.head(task_of_label("retired")).await.unwrap().is_none());
+    assert!(town.store.head(task_of(TENANT, "retired")).await.unwrap().is_none());
 }
 
 async fn a_report_says_nothing_about_what_is_not_its_tenants(town: Town) {
@@ -290,6 +402,8 @@ async fn dead_letters_are_listed_until_they_are_replayed_or_put_aside(town: Town
         town.until_status(task, "FAILED").await;
         all.push(task);
     }
+    // Ids of one millisecond are in no order.
+    all.sort_unstable();
     let listed = async |tenant: Option<&str>| {
         let page = dead_letters(&town.store, tenant, None, 50, |_| true).await.unwrap();
         page.tasks.iter().map(|(h, _)| h.id).collect::<Vec<_>>()
@@ -318,7 +432,8 @@ async fn dead_letters_are_listed_until_they_are_replayed_or_put_aside(town: Town
     assert_ne!(other.task, new.task, "under a key of its own it is another one");
     assert_eq!(listed(MINE).await, [all[2]]);
     assert_eq!(town.state(new.task).await.retry_of, Some(all[1]));
-    assert_eq!(town.state(new.task).await.workflow_id, "wf-1");
+    let was = town.state(all[1]).await.workflow_id;
+    assert_eq!(town.state(new.task).await.workflow_id, was);
     town.until_status(new.task, "QUEUED").await;
     let aside = detail(&town.store, &town.head(all[0]).await).await.unwrap();
     assert_eq!((aside.discarded_by.as_deref(), aside.dead_letter), (Some("ada"), false));
@@ -381,7 +496,7 @@ async fn a_foreign_collector_is_heard_and_never_taken_for_more_than_it_says(town
         Hinted::Told(answer) => answer.outcome,
         Hinted::Ignored(why) => panic!("{why}"),
     };
-    let task = task_of_label("foreign");
+    let task = task_of(TENANT, "foreign");
     assert_eq!(told(heard("foreign", "RUNNING")).await, ReportOutcome::Adopted);
     assert_eq!(told(heard("foreign", "RUNNING")).await, ReportOutcome::Duplicate);
     town.until_status(task, "RUNNING").await;
@@ -396,8 +511,15 @@ async fn a_foreign_collector_is_heard_and_never_taken_for_more_than_it_says(town
     let mut end = heard("foreign", "FAILED");
     end.exit_code = Some(3);
     assert_eq!(told(end).await, ReportOutcome::Accepted);
+    // Somebody reports about this pod: the report is waited for, and would say more.
+    town.until("the end to be inferred", async || town.state(task).await.inferred.is_some()).await;
+    assert_eq!(town.head(task).await.status.name(), "RUNNING");
+    let mut end = report(task, &known, 1, failed(Cause::AppError, CauseClass::App, Some(3), false));
+    (end.task_id, end.attempt) = ("foreign".into(), None);
+    assert_eq!(town.report(end).await, ReportOutcome::Accepted);
     town.until_status(task, "FAILED").await;
-    assert_eq!(town.state(task).await.ended.unwrap().exit_code, Some(3));
+    let state = town.state(task).await;
+    assert_eq!((state.ended.unwrap().exit_code, state.unfenced), (Some(3), false));
     let late = town.desk.hint(&heard("foreign", "SUCCEEDED")).await.unwrap();
     assert_eq!(late, Hinted::Ignored("the task is over"));
 
@@ -407,4 +529,54 @@ async fn a_foreign_collector_is_heard_and_never_taken_for_more_than_it_says(town
     let odd = town.desk.hint(&heard("foreign", "PAUSED")).await.unwrap();
     assert!(matches!(odd, Hinted::Ignored(_)), "{odd:?}");
     assert_eq!(town.head(ours).await.status.name(), "RUNNING");
+}
+
+async fn a_collector_that_reports_is_not_heard_on_the_channel(town: Town) {
+    let task = task_of(TENANT, "ours");
+    let known = pod("u-1");
+    let mut end = report(task, &known, 1, failed(Cause::Oom, CauseClass::Oom, Some(137), false));
+    (end.task_id, end.attempt) = ("ours".into(), Some(1));
+    // The message is the faster one, as it may be. Also where it is the first that is heard of the task.
+    let mut message = TaskEvent::of_report(&end).unwrap();
+    message.reported = Some(true);
+    let heard = town.desk.hint(&message).await.unwrap();
+    assert!(matches!(heard, Hinted::Ignored(why) if why.contains("reports")), "{heard:?}");
+    assert_eq!(town.report(end).await, ReportOutcome::Adopted);
+    town.until_status(task, "FAILED").await;
+    let state = town.state(task).await;
+    let ended = state.ended.unwrap();
+    assert_eq!((ended.cause, ended.exit_code), (Some(Cause::Oom), Some(137)));
+    assert!(ended.rule != "channel" && !state.unfenced);
+}
+
+async fn proof_that_comes_after_the_end_is_shown_and_the_status_stays(town: Town) {
+    let (task, pod) = town
+        .running(|o| {
+            o.retry = json!({ "attempts": 1 });
+            o.times = json!({ "witness_ms": 1 });
+        })
+        .await;
+    let mut missing =
+        report(task, &pod, 1, failed(Cause::DeletedExternally, CauseClass::Deleted, None, true));
+    (missing.gone, missing.inferred) = (true, true);
+    assert_eq!(town.report(missing).await, ReportOutcome::Accepted);
+    town.until_status(task, "FAILED").await;
+    let head = town.head(task).await;
+    let now = town.store.now().await.unwrap();
+    let before = task_view(&town.store, &head).await.unwrap();
+    assert!(why(&before, now).contains("inferred from its absence"), "{}", why(&before, now));
+    let mut seen = report(task, &pod, 1, verdict(TaskStatus::Succeeded));
+    (seen.verdict.exit_code, seen.collector) = (Some(0), "sweeper-1".into());
+    assert_eq!(town.report(seen.clone()).await, ReportOutcome::Final);
+    assert_eq!(town.report(seen).await, ReportOutcome::Final, "told again, it is kept once");
+    let after = task_view(&town.store, &head).await.unwrap();
+    assert_eq!(after.status, "FAILED", "final is final");
+    let proof = after.proof.clone().expect("a proof");
+    assert_eq!((proof.ended.status, proof.by.as_str()), (Some(TaskStatus::Succeeded), "sweeper-1"));
+    let words = why(&after, now);
+    assert!(words.contains("later sweeper-1 proved that its pod was SUCCEEDED"), "{words}");
+    let whole = detail(&town.store, &head).await.unwrap();
+    assert_eq!(whole.attempts[0].proof, after.proof);
+    let told = whole.timeline.iter().filter(|e| e.text.contains("proved")).count();
+    assert_eq!((told, town.head(task).await.version), (1, head.version));
 }

@@ -182,6 +182,7 @@ pub fn report(task: EntityId, pod: &PodName, attempt: u32, verdict: Verdict) -> 
         verdict,
         over,
         gone: false,
+        inferred: false,
         terminated_reason: None,
         result: None,
         seen_at: Timestamp::from_micros(1_700_000_000_000_000),

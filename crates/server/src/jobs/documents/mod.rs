@@ -9,6 +9,7 @@ pub(in crate::jobs) use shared::*;
 pub(in crate::jobs) use told::*;
 
 use serde_json::Value;
+use std::collections::BTreeMap;
 use utoipa::ToSchema;
 
 /// Where a job stands.
@@ -21,6 +22,10 @@ pub(super) struct JobDocument {
     flow: String,
     /// The flow's version.
     version: u32,
+    /// The key under which it was submitted.
+    key: Option<String>,
+    /// Names with values, by which people find it.
+    labels: BTreeMap<String, String>,
     /// queued, running, waiting, parked, retrying, attention, cancelling, undoing, completed, failed or cancelled.
     status: String,
     /// It has ended.
@@ -28,6 +33,7 @@ pub(super) struct JobDocument {
     /// Whose it is.
     tenant: String,
     /// Higher is sooner.
+    #[schema(minimum = -32768, maximum = 32767)]
     priority: i16,
     /// When it was created.
     created_at: i64,
@@ -43,6 +49,8 @@ pub(super) struct JobDocument {
     output: Option<Value>,
     /// Why it failed: `reason`, `error`, `step`, `unknown`.
     failure: Option<Value>,
+    /// It failed, and what it had done was undone before, as far as possible.
+    undid: bool,
     /// Why a person has to look: `reason`, `step`, `why`.
     attention: Option<Value>,
     /// Why the engine can not decide about it.
@@ -53,9 +61,11 @@ pub(super) struct JobDocument {
     holder: Option<Value>,
     /// Live workers that may claim it, where somebody looked.
     workers: Option<u32>,
+    /// What an operator has blocked of what it needs; where somebody looked.
+    blocked: Option<String>,
     /// Its epoch.
     attempt: u64,
-    /// Workers that were lost while they held it.
+    /// Workers that were lost while they held it, since the last step that ended.
     takeovers: u32,
     /// How many may be lost.
     takeovers_max: u32,
@@ -221,7 +231,7 @@ pub(super) struct SignalledDocument {
     job: String,
     /// The key.
     key: String,
-    /// completed, kept or duplicate.
+    /// completed, kept, duplicate or unread.
     outcome: String,
 }
 

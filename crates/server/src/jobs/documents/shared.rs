@@ -36,6 +36,7 @@ pub(in crate::jobs) struct QueueGroupDocument {
     /// Whose.
     tenant: String,
     /// How urgent.
+    #[schema(minimum = -32768, maximum = 32767)]
     priority: i16,
     /// How many.
     depth: u64,
@@ -157,6 +158,16 @@ pub(in crate::jobs) struct BatchDocument {
     made: Vec<BatchMadeDocument>,
     /// Why a person should look.
     attention: Option<String>,
+}
+
+/// A page of batches.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "only its schema is used")]
+pub(in crate::jobs) struct BatchPageDocument {
+    /// The newest first.
+    batches: Vec<BatchDocument>,
+    /// `before` of the next page; `null` on the last.
+    next: Option<String>,
 }
 
 /// A job of a batch.

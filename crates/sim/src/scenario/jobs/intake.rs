@@ -246,9 +246,11 @@ async fn one(
 ) -> Result<Taken, StoreError> {
     let whole = submission(&wish, BY);
     if off == Some(Off::IntakeId) {
-        let made = submitter.submit(Submission { key: None, ..whole }).await;
-        let made = made.map(|_| Taken::Created);
-        return made.map_err(|e| StoreError::Unavailable(e.to_string()));
+        return match submitter.submit(Submission { key: None, ..whole }).await {
+            Err(SubmitError::Store(e)) => Err(e),
+            // A flow that nobody has is refused, and the row is done with.
+            Ok(_) | Err(_) => Ok(Taken::Created),
+        };
     }
     let bare = Submission { key: None, ..whole.clone() };
     let wanted = match wish.bad {

@@ -109,8 +109,12 @@ impl Life {
             }
             match event {
                 TaskEvent::PodWanted { .. } | TaskEvent::PodSeen { .. } => {
-                    clocks.retain(|what, _| !["run", "fence", "next_pod"].contains(what));
+                    clocks
+                        .retain(|what, _| !["run", "fence", "next_pod", "witness"].contains(what));
                     clocks.insert("queued", (*at, times.queued_ms));
+                }
+                TaskEvent::EndInferred { .. } => {
+                    clocks.entry("witness").or_insert((*at, times.witness_ms));
                 }
                 TaskEvent::TaskRunning { .. } => {
                     clocks.remove("queued");
@@ -119,7 +123,7 @@ impl Life {
                     }
                 }
                 TaskEvent::AttemptFailed { fenced, pause_ms, .. } => {
-                    clocks.retain(|what, _| !["queued", "run"].contains(what));
+                    clocks.retain(|what, _| !["queued", "run", "witness"].contains(what));
                     if !fenced {
                         clocks.insert("fence", (*at, times.fence_ms));
                     }

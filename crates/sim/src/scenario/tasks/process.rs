@@ -62,7 +62,13 @@ pub(super) fn retry() -> RetryPolicy {
 
 /// What a task waits for, in the minutes of this world.
 pub(super) fn times() -> Times {
-    Times { queued_ms: 300_000, fence_ms: 120_000, stop_ms: 90_000, next_pod_ms: 120_000 }
+    Times {
+        queued_ms: 300_000,
+        fence_ms: 120_000,
+        stop_ms: 90_000,
+        next_pod_ms: 120_000,
+        witness_ms: 30_000,
+    }
 }
 
 /// The `main` of an executor.
@@ -154,6 +160,7 @@ pub(super) fn collector() -> Boot {
                 asker: Arc::new(reach),
                 sinks,
                 election: None,
+                heard: None,
                 rt: env.rt.clone(),
                 clock: Arc::new(WallClock(env.world.sim.clone())),
                 probe: Some(dies(&env)),

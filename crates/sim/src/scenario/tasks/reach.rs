@@ -17,7 +17,9 @@ use tenure_kernel::runtime::{BoxFuture, first};
 use tenure_kubedouble::{Kind, Refusal};
 use tenure_pods::{
     collect::{Asker, PodRef},
-    execute::cluster::{Cluster, Delete, LogAsk, LogBytes, PodEvents, Trouble, trouble_of},
+    execute::cluster::{
+        Cluster, Created, Delete, LogAsk, LogBytes, PodEvents, Trouble, trouble_of,
+    },
     follow::{self, LeanNode, LeanPod, Page, Source, Told, Watch},
     k8s_openapi::api::core::v1::Pod,
     pod::Begun,
@@ -290,10 +292,13 @@ impl Cluster for Reach {
         )
     }
 
-    fn create(&self, pod: Pod) -> BoxFuture<'_, Result<Pod, Trouble>> {
+    fn create(&self, pod: Pod) -> BoxFuture<'_, Result<Created, Trouble>> {
         let pod = serde_json::to_value(&pod).unwrap_or_default();
         self.keep_a_copy(&pod);
-        Box::pin(self.ask(true, move |env| read(env.world.yard.create(&env.world, pod)?)))
+        Box::pin(self.ask(true, move |env| {
+            let pod = read(env.world.yard.create(&env.world, pod)?)?;
+            Ok(Created { pod, warnings: Vec::new() })
+        }))
     }
 
     fn annotate<'a>(

@@ -134,12 +134,12 @@ async fn a_row_that_the_database_refuses_leaves_its_neighbours_alone() {
     assert!(why.contains("planted"), "{why}");
     assert!(matches!(answers[2], Answer::Commit(CommitAnswer::Committed(_))), "{answers:?}");
     assert_eq!(store.head(bad).await.unwrap().unwrap().version, 1);
-    // Text that Postgres can not hold is the same.
+    // Text that Postgres cannot hold is refused before it reaches Postgres.
     let mut commit = birth(entity(), None);
     commit.keys = vec![UniqueKey { key: "a\0b".into(), digest: Hash::of(b"") }];
     let answers = store.apply(vec![op(commit), op(birth(entity(), None))]).await.unwrap();
     let refused =
-        |a: &Answer| matches!(a, Answer::Commit(CommitAnswer::Refused(Refusal::Constraint(_))));
+        |a: &Answer| matches!(a, Answer::Commit(CommitAnswer::Refused(Refusal::NotAdmitted(_))));
     assert!(refused(&answers[0]) && !refused(&answers[1]), "{answers:?}");
 }
 

@@ -3,7 +3,7 @@
 use super::db::{TestDb, birth, committed, entity, judge, must, note, number, op, url};
 use std::{
     net::TcpListener,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::Command,
     sync::{
         Arc,
@@ -24,7 +24,7 @@ use tokio::{
 };
 
 /// Asks until the store answers, as the pipeline does, with the same commit id.
-async fn persist(store: &dyn Store, commit: Commit) -> Answer {
+pub async fn persist(store: &dyn Store, commit: Commit) -> Answer {
     let mut answer = None;
     for _ in 0..200 {
         match store.apply(vec![op(commit.clone())]).await {
@@ -39,14 +39,18 @@ async fn persist(store: &dyn Store, commit: Commit) -> Answer {
     answer.expect("the store does not come back")
 }
 
-#[tokio::test]
-async fn a_terminated_connection_is_replaced() {
-    // In a database of its own: the connections of other tests stay.
+/// A database of the test's own, whose connections can be terminated while those of other tests stay.
+pub async fn own_database() -> TestDb {
     let database = format!("t_{}_{}", std::process::id(), number());
     let create = format!("CREATE DATABASE {database}");
     TestDb::new().await.plain.batch_execute(&create).await.unwrap();
     let (server, _) = url().rsplit_once('/').map(|(s, d)| (s.to_owned(), d.to_owned())).unwrap();
-    let db = TestDb::at(format!("{server}/{database}")).await;
+    TestDb::at(format!("{server}/{database}")).await
+}
+
+#[tokio::test]
+async fn a_terminated_connection_is_replaced() {
+    let db = own_database().await;
     let store = db.store().await;
     let (id, session) = (entity(), entity());
     let mut at = must(&store, birth(id, Some(session))).await;
@@ -63,47 +67,59 @@ async fn a_terminated_connection_is_replaced() {
 }
 
 /// A PostgreSQL of the test's own, to be killed.
-struct OwnPostgres {
+pub struct OwnPostgres {
     ctl: String,
     dir: PathBuf,
-    port: u16,
+    pub port: u16,
 }
 
 impl OwnPostgres {
-    fn start() -> Self {
+    pub fn start() -> Self {
+        OwnPostgres::start_with(None)
+    }
+
+    /// With TLS, by the files of a directory.
+    pub fn start_with(tls: Option<&Path>) -> Self {
+        OwnPostgres::make("start", tls)
+    }
+
+    /// A standby of this one.
+    pub fn standby(&self) -> Self {
+        OwnPostgres::make("standby", Some(&self.dir))
+    }
+
+    fn make(command: &str, with: Option<&Path>) -> Self {
         let ctl = std::env::var("TENURE_TEST_PG_CTL")
             .expect("TENURE_TEST_PG_CTL is not set: run the tests with ./check with -- cargo test");
-        let dir = std::env::temp_dir().join(format!("pg-{}-{}", std::process::id(), number()));
         for _ in 0..20 {
+            let dir = std::env::temp_dir().join(format!("pg-{}-{}", std::process::id(), number()));
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-            let own = OwnPostgres { ctl: ctl.clone(), dir: dir.clone(), port };
-            if own.run(&["start"], true) {
+            let own = OwnPostgres { ctl: ctl.clone(), dir, port };
+            let with = with.map(|dir| dir.display().to_string());
+            if own.run(command, &[port.to_string()].into_iter().chain(with).collect::<Vec<_>>()) {
                 return own;
             }
         }
         panic!("no free port for a PostgreSQL");
     }
 
-    fn run(&self, command: &[&str], with_port: bool) -> bool {
+    pub fn run(&self, command: &str, more: &[String]) -> bool {
         let mut run = Command::new(&self.ctl);
-        run.args(command).arg(&self.dir);
-        if with_port {
-            run.arg(self.port.to_string());
-        }
+        run.arg(command).arg(&self.dir).args(more);
         let out = run.output().unwrap();
         let taken = out.status.code() == Some(75);
         assert!(out.status.success() || taken, "{}", String::from_utf8_lossy(&out.stderr));
         out.status.success()
     }
 
-    fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("postgres://tenure@127.0.0.1:{}/tenure", self.port)
     }
 }
 
 impl Drop for OwnPostgres {
     fn drop(&mut self) {
-        self.run(&["kill"], false);
+        self.run("kill", &[]);
     }
 }
 
@@ -134,8 +150,8 @@ async fn a_killed_postgres_loses_nothing_that_was_answered() {
     let records = || async { db.plain.query_one("SELECT count(*) FROM records", &[]).await };
     patience::until("the writers write", async || records().await.unwrap().get::<_, i64>(0) > 50)
         .await;
-    postgres.run(&["kill"], false);
-    assert!(postgres.run(&["start"], true));
+    postgres.run("kill", &[]);
+    assert!(postgres.run("start", &[postgres.port.to_string()]));
     patience::until("the store is back", async || store.now().await.is_ok()).await;
     stop.store(true, Ordering::Relaxed);
     for writer in writers {
@@ -153,6 +169,9 @@ const PASS: u8 = 0;
 const CUT_BEHIND: u8 = 1;
 /// It never arrives, as from a server that was stopped in the middle; the connection stays up.
 const STOP_BEFORE: u8 = 2;
+
+/// It goes through; neither its answer nor any later one does, and the connection stays up.
+const MUTE: u8 = 3;
 
 /// The mark of the end of a transaction of several statements.
 const COMMIT: &[u8] = b"COMMIT\0";
@@ -172,12 +191,15 @@ async fn proxy(next: Arc<AtomicU8>, mark: &'static [u8]) -> String {
             let (mut from_client, mut to_client) = client.into_split();
             let (mut from_server, mut to_server) = server.into_split();
             let passes = pass.clone();
+            let mute = Arc::new(AtomicBool::new(false));
+            let muted = mute.clone();
             let up = async move {
                 let mut buffer = vec![0; 1 << 16];
                 while let Ok(n @ 1..) = from_client.read(&mut buffer).await {
                     let commits = buffer[..n].windows(mark.len()).any(|w| w == mark);
                     match if commits { next.swap(PASS, Ordering::SeqCst) } else { PASS } {
                         CUT_BEHIND => passes.store(false, Ordering::SeqCst),
+                        MUTE => muted.store(true, Ordering::SeqCst),
                         STOP_BEFORE => std::future::pending().await,
                         _ => {}
                     }
@@ -190,6 +212,9 @@ async fn proxy(next: Arc<AtomicU8>, mark: &'static [u8]) -> String {
                     // Dropping both halves closes the client's connection; Postgres has answered.
                     if !pass.load(Ordering::SeqCst) {
                         return;
+                    }
+                    if mute.load(Ordering::SeqCst) {
+                        continue;
                     }
                     if to_client.write_all(&buffer[..n]).await.is_err() {
                         return;
@@ -307,4 +332,34 @@ async fn a_holders_step_is_one_round_trip() {
     let at = must(&store, note(id, &at, "two")).await;
     must(&store, note(id, &at, "three")).await;
     assert_eq!(next.load(Ordering::SeqCst), STOP_BEFORE, "no COMMIT came by");
+}
+
+/// A line that takes requests and brings no answers: every call has an answer of its own, and the next line is used.
+#[tokio::test]
+async fn nobody_waits_longer_than_the_deadline_for_a_database_that_does_not_answer() {
+    let db = TestDb::new().await;
+    let next = Arc::new(AtomicU8::new(PASS));
+    let url = proxy(next.clone(), b"mute").await;
+    let mut options = db.options();
+    // Every other statement of this test has to be done within it too.
+    options.answer_timeout = std::time::Duration::from_secs(3);
+    let store = PostgresStore::connect(&url, judge(), options).await.unwrap();
+    let id = entity();
+    let at = must(&store, birth(id, Some(entity()))).await;
+    // The write itself, which may have been committed.
+    let commit = note(id, &at, "mute");
+    next.store(MUTE, Ordering::SeqCst);
+    let answer = tokio::time::timeout(patience::PATIENCE, store.apply(vec![op(commit.clone())]));
+    let silent = answer.await.expect("it answers");
+    assert!(matches!(silent, Err(StoreError::Indeterminate(_))), "{silent:?}");
+    let at = committed(vec![persist(&store, commit).await]).remove(0);
+    // A read of something with the mark in its name, on a line that was lent before.
+    next.store(MUTE, Ordering::SeqCst);
+    let read = tokio::time::timeout(patience::PATIENCE, store.ready_groups("mute", None));
+    let silent = read.await.expect("it answers");
+    assert!(
+        matches!(&silent, Err(StoreError::Unavailable(why)) if why.contains("did not answer")),
+        "{silent:?}"
+    );
+    assert_eq!(store.head(id).await.unwrap().unwrap().version, at.version);
 }

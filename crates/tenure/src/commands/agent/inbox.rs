@@ -34,7 +34,8 @@ pub enum Action {
     )]
     Requeue(Requeue),
     /// Puts a dead letter aside
-    Skip(Letter),
+    #[command(alias = "skip")]
+    Discard(Letter),
 }
 
 /// Options of `inbox list`.
@@ -117,7 +118,7 @@ pub async fn inbox(options: &Inbox, json: bool) -> Result<String, Failure> {
             let wait = ("wait", o.wait_for.clone().map(Value::from));
             cli.deal(&o.letter, "requeue", &fields([wait, cli.by()])).await
         }
-        Action::Skip(o) => cli.deal(o, "skip", &fields([cli.by()])).await,
+        Action::Discard(o) => cli.deal(o, "skip", &fields([cli.by()])).await,
     }
 }
 

@@ -12,6 +12,7 @@ use super::{
     Failure,
     job::{args::Server, client::Api, fields, input, text::read},
 };
+use crate::terminal;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use tenure_agents::view::{AgentView, Item};
@@ -41,7 +42,8 @@ pub enum Action {
     )]
     Set(Set),
     /// Shows one: where it stands, its active turn, its line, its last turns
-    Get(One),
+    #[command(alias = "get")]
+    Show(One),
     /// Lists all agents that were not removed
     List,
     /// Sends an agent work: a turn. With --wait, prints what it delivered
@@ -170,9 +172,14 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
                 tenant,
                 cli.by(),
             ]);
-            cli.api.put(&["agents", &o.name], &body).await?
+            let answer = cli.api.put(&["agents", &o.name], &body).await?;
+            for warning in answer["warnings"].as_array().into_iter().flatten() {
+                let words = warning.as_str().unwrap_or_default();
+                terminal::error_line(&format_args!("warning: {words}"));
+            }
+            answer
         }
-        Action::Get(o) => cli.api.get(&["agents", &o.name], &query).await?,
+        Action::Show(o) => cli.api.get(&["agents", &o.name], &query).await?,
         Action::List => {
             let mut rows = Vec::new();
             let mut page = query.clone();

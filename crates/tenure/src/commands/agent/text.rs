@@ -1,8 +1,11 @@
 //! What people read: sentences and tables.
 
-use crate::commands::{
-    Failure,
-    job::text::{moment, read, span, width},
+use crate::{
+    commands::{
+        Failure,
+        job::text::{moment, read, span, width},
+    },
+    times,
 };
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -112,7 +115,7 @@ pub fn turns(page: &Value, now: Timestamp) -> Result<String, Failure> {
         &format!("{:<36}  {:<16}  {:<10}  {:>6}  WHY", "TURN", "AGENT", "STATUS", "AGE"),
     );
     for value in all {
-        let why = value["why"].as_str().unwrap_or("").to_owned();
+        let why = times::local(value["why"].as_str().unwrap_or(""));
         let turn: TurnView = read(value)?;
         let age = span(now.since(turn.created_at));
         let (id, agent, status) = (turn.id, turn.agent, turn.status);
@@ -199,7 +202,7 @@ pub fn items(all: &[Item]) -> String {
     );
     for item in all {
         let id = if item.id == item.turn.to_string() { "-" } else { &item.id };
-        // Whole, however wide the terminal: it is what `requeue` and `skip` are given.
+        // Whole, however wide the terminal: it is what `requeue` and `discard` are given.
         out.push_str(&format!(
             "{}  {:<12}  {:<11}  {:<10}  {id}\n",
             item.turn,

@@ -1,9 +1,12 @@
 //! `tenure turn`.
 
 use super::{Cli, text, watch};
-use crate::commands::{
-    Failure,
-    job::{args::Server, fields, input, text::read},
+use crate::{
+    commands::{
+        Failure, ids,
+        job::{args::Server, fields, input, text::read},
+    },
+    terminal, times,
 };
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -33,13 +36,15 @@ pub enum Action {
     #[command(after_help = "Example:\n  tenure turn list --agent ada --status open")]
     List(List),
     /// Shows where a turn stands, what it waits for, and which rules are next
-    Get(One),
+    #[command(alias = "get")]
+    Show(One),
     /// Follows the events of a turn as they come, until it ends
     Watch(One),
     /// Says in one sentence why a turn is where it is, and what moves it
     Why(One),
     /// Shows its steps, tool calls, and everything that happened
-    Timeline(One),
+    #[command(alias = "timeline")]
+    Trace(One),
     /// Prints what the turn delivered
     Deliverable(One),
     /// Hands in the result of a tool that somebody outside runs
@@ -48,8 +53,11 @@ pub enum Action {
     )]
     Result(ResultOf),
     /// Ends a turn; one that waits in line is taken back
-    #[command(after_help = "Example:\n  tenure turn stop 0190b5e0-1234 --why 'asked twice'")]
-    Stop(Ask),
+    #[command(
+        alias = "stop",
+        after_help = "Example:\n  tenure turn cancel 0190b5e0-1234 --why 'asked twice'"
+    )]
+    Cancel(Ask),
     /// Waits no longer for tools that have not answered: the turn goes on without them
     #[command(after_help = "Example:\n  tenure turn resume 0190b5e0-1234 --wait-for 1.2")]
     Resume(Resume),
@@ -63,7 +71,7 @@ pub enum Action {
 /// One turn.
 #[derive(Args, Clone, Debug)]
 pub struct One {
-    /// The turn; the beginning of its id is enough where no other turn has it
+    /// The turn; the beginning or the end of its id is enough where no other turn has it
     #[arg(value_name = "ID")]
     pub id: String,
 }
@@ -106,7 +114,7 @@ pub struct ResultOf {
     pub terminate: bool,
 }
 
-/// Options of `turn stop`.
+/// Options of `turn cancel`.
 #[derive(Args, Clone, Debug)]
 pub struct Ask {
     /// The turn
@@ -152,16 +160,16 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
     let cli = Cli::new(&options.server, json)?;
     match &options.action {
         Action::List(o) => cli.turns(o).await,
-        Action::Get(o) => cli.get(&o.id).await,
+        Action::Show(o) => cli.show(&o.id).await,
         Action::Watch(o) => {
             let id = cli.turn_id(&o.id).await?;
             watch::follow(&cli.api, &id, json).await
         }
         Action::Why(o) => cli.why(&o.id).await,
-        Action::Timeline(o) => cli.timeline(&o.id).await,
+        Action::Trace(o) => cli.timeline(&o.id).await,
         Action::Deliverable(o) => cli.deliverable(&o.id).await,
         Action::Result(o) => cli.result(o).await,
-        Action::Stop(o) => {
+        Action::Cancel(o) => {
             let body = fields([("why", o.why.clone().map(Value::from)), cli.by()]);
             cli.ask(&o.id, "stop", &body).await
         }
@@ -184,25 +192,9 @@ pub async fn run(options: &Options, json: bool) -> Result<String, Failure> {
 }
 
 impl Cli {
-    /// The whole id of a turn, from its beginning.
+    /// The whole id of a turn, from a part of it.
     pub(super) async fn turn_id(&self, given: &str) -> Result<String, Failure> {
-        if given.len() == 36 {
-            return Ok(given.to_owned());
-        }
-        let query = [("id", given.to_owned()), ("limit", "2".to_owned())];
-        let found = self.api.get(&["turns"], &query).await?;
-        let all = found["turns"].as_array().into_iter().flatten();
-        let ids: Vec<&str> = all.filter_map(|t| t["id"].as_str()).collect();
-        match ids[..] {
-            [one] => Ok(one.to_owned()),
-            [] => Err(Failure::System(format!(
-                "no turn has an id that begins with {given}\n        `tenure turn list` shows them"
-            ))),
-            _ => Err(Failure::System(format!(
-                "several turns have ids that begin with {given}, such as {}\n        give more of it",
-                ids.join(" and ")
-            ))),
-        }
+        ids::whole(&self.api, ids::TURNS, given).await
     }
 
     async fn turns(&self, o: &List) -> Result<String, Failure> {
@@ -220,18 +212,19 @@ impl Cli {
         text::turns(&page, SystemClock.now())
     }
 
-    async fn get(&self, id: &str) -> Result<String, Failure> {
+    async fn show(&self, id: &str) -> Result<String, Failure> {
         let id = self.turn_id(id).await?;
         let answer = self.api.get(&["turns", &id], &[]).await?;
         let turn: TurnView = read(answer.clone())?;
-        let why = answer["why"].as_str().unwrap_or("").to_owned();
+        let why = times::local(answer["why"].as_str().unwrap_or(""));
         Ok(self.say(&answer, || text::turn(&turn, &why, &answer["end"], SystemClock.now())))
     }
 
     async fn why(&self, id: &str) -> Result<String, Failure> {
         let id = self.turn_id(id).await?;
         let answer = self.api.get(&["turns", &id, "why"], &[]).await?;
-        Ok(self.say(&answer, || format!("{}\n", answer["why"].as_str().unwrap_or(""))))
+        Ok(self
+            .say(&answer, || format!("{}\n", times::local(answer["why"].as_str().unwrap_or("")))))
     }
 
     async fn timeline(&self, id: &str) -> Result<String, Failure> {
@@ -284,10 +277,11 @@ impl Cli {
                 return Ok(said);
             }
             if self.json {
-                print!("{said}");
+                terminal::print(&said);
             }
-            let why = answer["why"].as_str().unwrap_or("");
-            return Err(Failure::Found(format!("turn {id} is {status}: {why}")));
+            let why = times::local(answer["why"].as_str().unwrap_or(""));
+            let said = format!("turn {id} is {status}: {why}");
+            return Err(Failure::of_wait(answer["is_final"] == true, said));
         }
     }
 }

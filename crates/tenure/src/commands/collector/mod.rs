@@ -4,16 +4,19 @@ mod said;
 mod server;
 
 use crate::{
+    Program, client_tls,
     commands::Failure,
-    config::{Origin, Settings, without_secrets},
-    drill, probes,
+    config::{Origin, Settings},
+    probes,
     service::asked_to_end,
+    terminal,
 };
 use clap::Args;
+use futures_util::stream::{self, BoxStream};
 use serde_json::json;
 use server::ServerSink;
 use std::{path::PathBuf, sync::Arc, time::Duration};
-use tenure_bell::redis::EventChannel;
+use tenure_bell::redis::{EventChannel, Heard};
 use tenure_edge::{SystemClock, TokioRuntime};
 use tenure_kernel::runtime::{Clock, Rt};
 use tenure_pods::{
@@ -21,8 +24,10 @@ use tenure_pods::{
         Area, CollectOptions, Collector, Election, KubeAsker, KubeLease, LeaseOptions, Mode, Parts,
         RedisSink, Sink, SpoolOptions, SyncWhen,
     },
+    envelope::{CHANNEL, Envelope},
     follow::{FollowPolicy, KubeSource, LeanNode, LeanPod, Scope, connect},
     report::labels,
+    verdict::TaskStatus,
 };
 
 /// Options of `collector`. Each is also a setting; see `tenure config`.
@@ -49,7 +54,7 @@ pub struct Options {
     #[arg(long, value_name = "ADDRESSES")]
     pub redis: Option<String>,
     /// The server that is told, durably; without one only Redis is. Also read from TENURE_URL
-    #[arg(long, env = "TENURE_SERVER", value_name = "URL")]
+    #[arg(long, env = "TENURE_SERVER", value_name = "URL", hide_env_values = true)]
     pub server: Option<String>,
     /// An API key with the scope collector, where the server needs one
     #[arg(long, env = "TENURE_API_KEY", value_name = "KEY", hide_env_values = true)]
@@ -126,26 +131,35 @@ fn spool(settings: &Settings) -> SpoolOptions {
 }
 
 /// Runs until asked to end.
-pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<String, Failure> {
+pub async fn run(
+    program: &Program,
+    settings: &Settings,
+    options: &Options,
+    json: bool,
+) -> Result<String, Failure> {
     let rt: Rt = Arc::new(TokioRuntime::current());
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     settings.collector()?;
     let area = area(settings)?;
     let name = name_of_this(&area);
     let mut sinks: Vec<Arc<dyn Sink>> = Vec::new();
+    let server = named(settings, "collector.server");
+    let mut heard = None;
     let redis = match named(settings, "redis.addresses") {
         None => None,
         Some(addresses) => {
             let bad = |e| Failure::System(format!("redis.addresses: {e}"));
             let events = EventChannel::start(&settings.redis()?, rt.clone()).map_err(bad)?;
-            sinks.push(Arc::new(RedisSink::new(events, clock.clone())));
-            Some(without_secrets(addresses))
+            // Who sees what others on nodes see first leaves the channel to them, and has to know whether they are there.
+            heard = (area.mode != Mode::Node).then(|| ends_heard(&events));
+            sinks.push(Arc::new(RedisSink::new(events, clock.clone(), server.is_some())));
+            Some(addresses)
         }
     };
-    let redis = redis.as_deref();
-    let server = named(settings, "collector.server");
-    if let Some(url) = server {
-        sinks.push(Arc::new(ServerSink::new(url, options.api_key.as_deref())?));
+    if server.is_some() {
+        let url = settings.address("collector.server");
+        let tls = client_tls::read(settings)?;
+        sinks.push(Arc::new(ServerSink::new(&url, options.api_key.as_deref(), &tls)?));
     }
     if sinks.is_empty() {
         return Err(Failure::System(
@@ -153,14 +167,14 @@ pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<S
                 .to_owned(),
         ));
     }
-    if let Some(broken) = drill::breaks::Break::from_environment().map_err(Failure::System)? {
-        sinks = sinks.into_iter().map(|sink| broken.weaken_sink(sink, rt.clone())).collect();
-    }
-    let (listener, address) = probes::listen(settings, "collector.listen").await?;
+    sinks = sinks.into_iter().map(|sink| program.alterations().sink(sink, &rt)).collect();
+    let probes = probes::listen(settings, "collector.listen", rt.clone()).await?;
+    let address = probes.url.clone();
     let connection = settings.kubernetes()?.connection();
     let client = connect(&connection).await.map_err(Failure::System)?;
     let mut parts = parts(settings, &client, &area, &name, sinks, &rt, clock);
-    parts.probe = drill::points::from_environment().map_err(Failure::System)?;
+    parts.heard = heard;
+    parts.probe = program.alterations().probe();
     let work = CollectOptions {
         name: name.clone(),
         area: area.clone(),
@@ -184,18 +198,23 @@ pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<S
         ))
     })?;
     let look = collector.watcher();
-    rt.spawn(Box::pin(probes::serve(listener, move || said::said(look()))));
+    rt.spawn(Box::pin(probes::serve(probes, move || said::said(look()))));
     let (mode, node) = (area.mode.name(), area.node.as_str());
     if json {
-        println!(
+        terminal::line(&format_args!(
             "{}",
-            json!({ "listen": format!("http://{address}"), "mode": mode, "node": node, "redis": redis, "server": server,
+            json!({ "listen": address, "mode": mode, "node": node, "redis": redis, "server": server,
                 "pid": std::process::id() })
-        );
+        ));
     } else {
         let node = if node.is_empty() { String::new() } else { format!(" {node}") };
-        println!("tenure: a collector in mode {mode}{node}, at http://{address} (Ctrl-C ends it)");
-        println!("        {}; what is not told yet {waits}", whom(redis, server));
+        terminal::line(&format_args!(
+            "tenure: a collector in mode {mode}{node}, at {address} (Ctrl-C ends it)"
+        ));
+        terminal::line(&format_args!(
+            "        {}; what is not told yet {waits}",
+            whom(redis, server)
+        ));
     }
     asked_to_end().await?;
     tracing::info!("asked to end; telling what is left");
@@ -220,6 +239,22 @@ fn whom(redis: Option<&str>, server: Option<&str>) -> String {
     }
 }
 
+/// The pods whose end is told on the channel.
+fn ends_heard(events: &EventChannel) -> BoxStream<'static, String> {
+    let heard = stream::unfold(events.subscribe(CHANNEL), |mut heard| async {
+        loop {
+            if let Heard::Message { payload, .. } = heard.heard().await
+                && let Ok(Envelope { data, .. }) = Envelope::read(&payload)
+                && data.known_status().is_some_and(TaskStatus::is_final)
+                && let Some(uid) = data.pod_uid
+            {
+                return Some((uid, heard));
+            }
+        }
+    });
+    Box::pin(heard)
+}
+
 fn parts(
     settings: &Settings,
     client: &kube::Client,
@@ -242,6 +277,7 @@ fn parts(
         asker: Arc::new(KubeAsker(client.clone())),
         sinks,
         election: election(settings, client, area, name, rt),
+        heard: None,
         rt: rt.clone(),
         clock,
         probe: None,

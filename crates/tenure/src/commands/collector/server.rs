@@ -4,19 +4,28 @@ use crate::commands::Failure;
 use reqwest::{Client, StatusCode, Url, header::RETRY_AFTER, redirect::Policy};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::time::Duration;
-use tenure_kernel::runtime::BoxFuture;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+use tenure_kernel::{address::Address, runtime::BoxFuture};
 use tenure_pods::collect::{Owed, Sent, Sink, SinkId};
+use tenure_remote::{ClientTls, addresses, body_up_to, tls_advice};
 
 /// A server takes bodies of a megabyte unless it is told otherwise.
 const BODY_BYTES_MAX: usize = 512 * 1024;
+/// The largest answer that is read: it has a line for each report of a request.
+const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// The longest that a server's `Retry-After` is believed.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(20);
 
 /// See the module.
 pub struct ServerSink {
-    client: Client,
-    url: Url,
+    /// Servers of one deployment; the one that answers is kept.
+    servers: Vec<(Client, Url)>,
+    current: AtomicUsize,
     key: Option<String>,
 }
 
@@ -41,31 +50,44 @@ struct Outcome {
 }
 
 impl ServerSink {
-    /// The server at this address.
-    pub fn new(url: &str, api_key: Option<&str>) -> Result<Self, Failure> {
+    /// The server at this address; several with commas between them.
+    pub fn new(url: &Address, api_key: Option<&str>, tls: &ClientTls) -> Result<Self, Failure> {
+        let mut servers = Vec::new();
+        for one in addresses(url.expose()) {
+            servers.push(Self::at(&Address::from(one), api_key, tls)?);
+        }
+        if servers.is_empty() {
+            servers.push(Self::at(url, api_key, tls)?);
+        }
+        let (current, key) = (AtomicUsize::new(0), api_key.map(str::to_owned));
+        Ok(ServerSink { servers, current, key })
+    }
+
+    fn at(url: &Address, key: Option<&str>, tls: &ClientTls) -> Result<(Client, Url), Failure> {
         let bad = |why: &str| {
             Failure::System(format!(
                 "collector.server = {url:?} is not the address of a server ({why}); write it as http://127.0.0.1:7777"
             ))
         };
-        let mut base = Url::parse(url).map_err(|e| bad(&e.to_string()))?;
+        let mut base = Url::parse(url.expose()).map_err(|e| bad(&e.to_string()))?;
         if !matches!(base.scheme(), "http" | "https") {
             return Err(bad("http or https is needed"));
         }
         let near = tenure_remote::is_near(&base);
-        if api_key.is_some() && base.scheme() == "http" && !near {
+        if key.is_some() && base.scheme() == "http" && !near {
             return Err(bad("the key would travel in clear text; use https"));
         }
         match base.path_segments_mut() {
             Ok(mut path) => path.pop_if_empty().extend(["v1", "tasks", "reports"]),
             Err(()) => return Err(bad("it has no path")),
         };
-        let mut client = Client::builder().connect_timeout(CONNECT).redirect(Policy::none());
+        let client = Client::builder().connect_timeout(CONNECT).redirect(Policy::none());
+        let mut client = tls.apply(client);
         if near {
             client = client.no_proxy();
         }
         let client = client.build().map_err(|e| Failure::System(e.to_string()))?;
-        Ok(ServerSink { client, url: base, key: api_key.map(str::to_owned) })
+        Ok((client, base))
     }
 
     async fn tell(&self, batch: &[Owed]) -> Sent {
@@ -92,7 +114,11 @@ impl ServerSink {
 
     async fn post(&self, batch: &[Owed]) -> Answer {
         let reports: Vec<_> = batch.iter().map(|o| &o.saying.report).collect();
-        let mut request = self.client.post(self.url.clone());
+        let at = self.current.load(Ordering::Relaxed) % self.servers.len();
+        let (client, url) = &self.servers[at];
+        // Reports may be told twice, so another server is told what this one may have heard.
+        let turn = || self.current.store(at + 1, Ordering::Relaxed);
+        let mut request = client.post(url.clone());
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
         }
@@ -102,14 +128,24 @@ impl ServerSink {
             .body(json!({ "reports": reports }).to_string())
             .send()
             .await;
-        let answer = match answer {
+        let mut answer = match answer {
             Ok(answer) => answer,
-            Err(e) => return Answer::Later(format!("the server can not be reached: {e}"), None),
+            Err(e) => {
+                turn();
+                let why = tls_advice(&e).unwrap_or_else(|| e.to_string());
+                return Answer::Later(format!("the server can not be reached: {why}"), None);
+            }
         };
         let status = answer.status();
         let after = answer.headers().get(RETRY_AFTER).and_then(|v| v.to_str().ok());
         let after = after.and_then(|v| v.trim().parse().ok()).map(Duration::from_secs);
-        let body = answer.bytes().await.unwrap_or_default();
+        let after = after.map(|after| after.min(RETRY_AFTER_MAX));
+        let read = body_up_to(&mut answer, ANSWER_BYTES_MAX).await;
+        let body = match read {
+            Ok((body, false)) => body,
+            // It says nothing that is of use: as an answer that does not fit.
+            Ok((_, true)) | Err(_) => Vec::new(),
+        };
         let body: Value = serde_json::from_slice(&body).unwrap_or_default();
         if status.is_success() {
             return match serde_json::from_value::<Answers>(body) {
@@ -132,7 +168,12 @@ impl ServerSink {
             StatusCode::NOT_FOUND => {
                 Answer::Later(format!("{why} (is it a server that knows tasks?)"), after)
             }
-            _ => Answer::Later(why, after),
+            _ => {
+                if status.is_server_error() {
+                    turn();
+                }
+                Answer::Later(why, after)
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use tenure_agents::{
 };
 use tenure_edge::TokioRuntime;
 use tenure_kernel::{head::Head, ids::EntityId, runtime::Runtime as _, table::Class};
+use tenure_server::auth::DEFAULT_TENANT;
 use tenure_tools::scripted::{Reply, Script, Server};
 
 /// Between two looks at the turn.
@@ -27,7 +28,7 @@ fn refused(e: DeskError) -> Failure {
 pub(super) async fn tell(stage: &Stage, voice: &Voice) -> Result<EntityId, Failure> {
     voice.plain("\n4  An agent answers a question. Its tool is a job, too.");
     let script = Script::new()
-        .when("packed", Reply::tool_call("call-1", "count_parcels", &json!({ "steps": 2 })))
+        .when("packed", Reply::tool_call("call-1", "count_parcels", &json!({ "shelf": "A" })))
         .otherwise(Reply::text("Two parcels are packed."));
     let model = Server::start(script).await?;
     let desk = Desk::new(stage.pipeline().clone(), Defaults::default());
@@ -38,13 +39,13 @@ pub(super) async fn tell(stage: &Stage, voice: &Voice) -> Result<EntityId, Failu
         profile: json!({
             "model": { "name": "scripted", "base_url": model.base_url() },
             "instructions": "You know the warehouse.",
-            "tools": [{ "name": "count_parcels", "run": { "flow": "drill.noops@1" } }],
+            "tools": [{ "name": "count_parcels", "run": { "flow": "demo.count@1" } }],
         }),
         ..Spec::default()
     };
-    desk.set_agent("demo", spec, Some("tenure demo".into())).await.map_err(refused)?;
+    desk.set_agent(DEFAULT_TENANT, spec, Some("tenure demo".into())).await.map_err(refused)?;
     let sending = Sending {
-        tenant: "demo".into(),
+        tenant: DEFAULT_TENANT.into(),
         agent: "clerk".into(),
         messages: vec![json!({ "role": "user", "content": "How many parcels are packed?" })],
         correlation_id: Some("question-1".into()),

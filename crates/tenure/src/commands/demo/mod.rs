@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `stage` | server, outside world, worker processes |
 //! | `story` | what is done to them, act by act |
+//! | `order`, `outside` | the flows of the demo; the world that they act on, and that counts |
 //! | `agent` | a turn of an agent, with a tool that is a job |
 //! | `people` | approvals and settlements, from whoever answers |
 //! | `watch` | the events of a job, in words, as they come |
@@ -16,6 +17,8 @@
 //! | `voice` | lines with times, and questions |
 
 mod agent;
+pub mod order;
+pub mod outside;
 mod people;
 mod report;
 mod stage;
@@ -23,8 +26,8 @@ mod story;
 mod voice;
 mod watch;
 
-use super::Failure;
-use crate::{cli, service::asked_to_end};
+use super::{Failure, serve};
+use crate::{Program, cli, config::Settings, service::asked_to_end, terminal};
 use stage::Stage;
 use std::{
     io::IsTerminal as _,
@@ -60,9 +63,20 @@ pub async fn run(options: &cli::Demo, json: bool) -> Result<String, Failure> {
     let closed = stage.close().await;
     if options.keep.is_some() && !json {
         let dir = data.path().display();
-        println!("The data is in {dir}: `tenure --store sqlite:{dir} verify` looks at it.");
+        terminal::line(&format_args!(
+            "The data is in {dir}: `tenure --store sqlite:{dir} verify` looks at it."
+        ));
     }
     told.and(closed).map(|()| String::new())
+}
+
+/// A worker process of the demo. Only these have the demo's flows and tools.
+pub async fn work(
+    settings: &Settings,
+    options: &cli::Worker,
+    json: bool,
+) -> Result<String, Failure> {
+    serve::work(&order::with_demo(Program::new()), settings, options, json).await
 }
 
 async fn play<E: Future<Output = Result<(), Failure>>>(
@@ -125,7 +139,10 @@ impl Drop for Data {
         if !self.keep
             && let Err(e) = std::fs::remove_dir_all(&self.path)
         {
-            eprintln!("tenure: {} could not be removed: {e}", self.path.display());
+            terminal::error_line(&format_args!(
+                "tenure: {} could not be removed: {e}",
+                self.path.display()
+            ));
         }
     }
 }

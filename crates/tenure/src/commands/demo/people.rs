@@ -86,6 +86,7 @@ pub(super) async fn resolve(
         result: json!({ "reference": call.key }),
         by: Some(by.to_owned()),
         note: Some("looked at the carrier's book".to_owned()),
+        correct: false,
     };
     let answer = ask::resolve(stage.pipeline(), job, None, ask).await;
     answer.map(|_| ()).map_err(|e| Failure::Found(e.to_string()))

@@ -1,9 +1,8 @@
 //! The server in this process, the outside world, and worker processes that can be killed.
 
-use super::super::Failure;
+use super::{super::Failure, order::Order, outside::Outside};
 use crate::{
     config::Settings,
-    drill::{order::Order, outside::Outside},
     service::{Program, Service},
 };
 use std::{
@@ -16,6 +15,7 @@ use std::{
 use tenure_engine::pipeline::Pipeline;
 use tenure_jobs::submit::Submission;
 use tenure_kernel::{ids::EntityId, store::Store, time::Timestamp};
+use tenure_server::auth::DEFAULT_TENANT;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
     net::TcpListener,
@@ -50,6 +50,8 @@ fn sets() -> Vec<String> {
         "server.tick_seconds=1".to_owned(),
         "server.pulse_gap_seconds=1.8".to_owned(),
         "log.filter=warn".to_owned(),
+        // The model of the demo's agent is a script in this process.
+        "egress.allow=default=127.0.0.1".to_owned(),
     ]
 }
 
@@ -100,7 +102,7 @@ impl Stage {
         let submission = Submission {
             flow: "demo.order".to_owned(),
             input: serde_json::json!(order),
-            tenant: "demo".to_owned(),
+            tenant: DEFAULT_TENANT.to_owned(),
             key: Some(format!("order-{number}")),
             by: Some("tenure demo".to_owned()),
             ..Submission::default()
@@ -116,7 +118,7 @@ impl Stage {
         for (name, _) in std::env::vars().filter(|(n, _)| n.starts_with("TENURE_")) {
             command.env_remove(name);
         }
-        command.args(["worker", "--json", "--server", &self.url()]);
+        command.args(["demo-worker", "--json", "--server", &self.url()]);
         for set in sets() {
             command.args(["--set", &set]);
         }

@@ -1,6 +1,7 @@
 //! Lines with the seconds since the beginning, and questions to whoever sits at the terminal.
 
-use std::{io::Write as _, time::Duration};
+use crate::terminal;
+use std::time::Duration;
 use tenure_edge::TokioRuntime;
 use tenure_kernel::{runtime::Runtime as _, time::Timestamp};
 use tokio::sync::mpsc;
@@ -66,16 +67,13 @@ impl Voice {
 
     /// A line whatever the manner.
     pub fn out(&self, line: &str) {
-        // Whoever reads may have gone; the demo still ends what it has started.
-        let _ = writeln!(std::io::stdout().lock(), "{line}");
+        terminal::line(&line);
     }
 
     /// Asks, and waits for a line. Without anybody to ask, or at the end of their input: `None`.
     pub async fn ask(&mut self, question: &str) -> Option<String> {
         let keyboard = self.keyboard.as_mut()?;
-        let mut out = std::io::stdout().lock();
-        let _ = write!(out, "           {question} ").and_then(|()| out.flush());
-        drop(out);
+        terminal::print(&format_args!("           {question} "));
         match keyboard.recv().await {
             Some(line) => Some(line.trim().to_lowercase()),
             None => {

@@ -187,7 +187,7 @@ fn own_words(event: OwnEvent) -> Option<String> {
 }
 
 fn body(event: &Event) -> Value {
-    event.body.inline().and_then(|b| serde_json::from_slice(b).ok()).unwrap_or_default()
+    event.body.inline().and_then(|b| tenure_kernel::stored::from_slice(b).ok()).unwrap_or_default()
 }
 
 /// `worker 4711`, as it called itself when it came.

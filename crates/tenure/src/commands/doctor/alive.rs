@@ -8,10 +8,14 @@ use super::{
     findings::Findings,
     plural,
 };
-use crate::config::{BusKind, without_secrets};
+use crate::config::BusKind;
 use serde_json::{Map, json};
 use std::time::Duration;
+use tenure_jobs::serving::{Parts, flow_of, parts};
+use tenure_kernel::rules::HISTORY_LOST;
 
+/// A loss that was longer ago is no news.
+const LOSS_IS_NEWS: Duration = Duration::from_secs(7 * 24 * 3600);
 /// An outage that ended longer ago is no news.
 const RECENT: Duration = Duration::from_secs(600);
 
@@ -316,7 +320,7 @@ pub(super) fn bus(f: &Findings) -> Option<Diagnosis> {
         (_, Some(0.0)) => "the server is not connected to it".to_owned(),
         (Err(why), _) => format!("it does not answer this doctor: {why}"),
         (Ok(()), _) => {
-            let at = without_secrets(f.settings.text("bus.url"));
+            let at = f.settings.text("bus.url");
             return Some(numbers(Diagnosis::ok("bus", format!("{at} answers"))));
         }
     };
@@ -354,7 +358,15 @@ pub(super) fn rules(f: &Findings) -> Diagnosis {
         .get("outage")
         .and_then(|t| t.last_at)
         .filter(|at| f.health.now.since(*at) < RECENT);
-    let mut d = if !failing.is_empty() {
+    let lost = f.tallies.get(HISTORY_LOST).and_then(|t| Some((t.last_at?, t.lag_max)));
+    let lost = lost.filter(|(at, _)| f.health.now.since(*at) < LOSS_IS_NEWS);
+    let mut d = if let Some((until, span)) = lost {
+        let from = until - span;
+        Diagnosis::wrong("rules", format!("acknowledged history is missing: what was written after {from}, until {until}, is not in the database ({} ago a failover or a restored copy lacked it); the store has a new incarnation", ago(f, until)))
+            .remedy("submit again, with the same keys, what clients submitted in that time; a key that is there is answered with its job")
+            .remedy("the server's log says `acknowledged history is missing` with entities of it; use a synchronous standby (synchronous_standby_names), so that a failover loses nothing")
+            .page("acknowledged-history-is-missing")
+    } else if !failing.is_empty() {
         Diagnosis::warning(
             "rules",
             format!("decisions failed since the server started: {}", failing.join("; ")),
@@ -426,6 +438,16 @@ pub(super) fn workers(f: &Findings, times: &Times) -> Diagnosis {
     ))
 }
 
+/// What starts a worker that serves a ready queue.
+fn worker_for(ready: &str) -> String {
+    let mut command = "tenure worker".to_owned();
+    if let Some(Parts { queue, needs }) = parts(ready, flow_of(ready)) {
+        command.extend(queue.map(|name| format!(" --queue {name}")));
+        command.extend(needs.iter().map(|need| format!(" --can {need}")));
+    }
+    command
+}
+
 /// Work that nobody takes.
 pub(super) fn queues(f: &Findings) -> Diagnosis {
     let waiting: u64 = f.health.ready.iter().map(|r| r.count).sum();
@@ -444,7 +466,10 @@ pub(super) fn queues(f: &Findings) -> Diagnosis {
                 plural(workers, "worker")
             );
             let d = Diagnosis::warning("queues", says)
-                .remedy("a worker that knows this flow and version is needed: `tenure worker`; versions live side by side")
+                .remedy(format!(
+                    "a worker that knows this flow and version is needed: `{}`; versions live side by side",
+                    worker_for(&first.queue)
+                ))
                 .remedy("if there are some, they are full: more workers, or worker.slots");
             numbers(d.page("work-waits-in-a-queue"))
         }

@@ -2,6 +2,7 @@
 //! the head, and a fault counts only if a second look finds it too.
 
 use std::{collections::BTreeSet, sync::Arc};
+use tenure_engine::checkers::blobs;
 use tenure_jobs::{Job, view};
 use tenure_kernel::{
     error::StoreError,
@@ -13,7 +14,6 @@ use tenure_kernel::{
     table::Tables,
     verify,
 };
-use tenure_proving::checkers::blobs;
 
 /// What the check of streams found.
 #[derive(Clone, Debug, Default)]

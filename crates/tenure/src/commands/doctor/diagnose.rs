@@ -1,7 +1,7 @@
 //! Findings in, diagnoses out. Pure: each of these functions looks at one promise, and says in words whether it is
 //! kept, what that means and what to do. Every threshold is in this file or in `settings`.
 
-use super::{alive, findings::Findings, kept, people, server::ServerSays, settings};
+use super::{alive, findings::Findings, kept, people, security, server::ServerSays, settings};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::time::Duration;
@@ -71,6 +71,9 @@ impl Diagnosis {
     }
 }
 
+/// The longest time that a setting of a server can have: ten years.
+const SETTING_SECONDS_MAX: f64 = 3_650.0 * 86_400.0;
+
 /// The times that a deployment runs by: those of the server where it was asked, else those of this doctor.
 pub(super) struct Times {
     pub(super) lease: Duration,
@@ -83,7 +86,10 @@ impl Times {
     fn of(f: &Findings) -> Self {
         let said = f.server.as_ref().and_then(|s| s.as_ref().ok());
         let time = |key: &str| match said.and_then(|s| s.setting(key)) {
-            Some(seconds) if seconds > 0.0 => Duration::from_secs_f64(seconds),
+            // A number of somebody else's: what no setting allows is not believed.
+            Some(seconds) if seconds > 0.0 && seconds <= SETTING_SECONDS_MAX => {
+                Duration::from_secs_f64(seconds)
+            }
             _ => f.settings.seconds(key),
         };
         Times {
@@ -125,11 +131,13 @@ pub fn diagnose(f: &Findings) -> Vec<Diagnosis> {
     all.extend(alive::server(f));
     all.extend(alive::bus(f));
     all.extend([alive::bells(f), alive::rules(f), alive::workers(f, &times), alive::queues(f)]);
-    all.extend([people::attention(f), people::effects(f), people::dead_letters(f)]);
+    all.extend([people::attention(f), people::blocks(f), people::effects(f)]);
+    all.push(people::dead_letters(f));
     all.extend([people::turns(f), people::tasks(f)]);
     all.extend(settings::database(f));
     all.extend(settings::places(f));
     all.extend(settings::settings(f, &times));
+    all.extend(security::security(f));
     all
 }
 

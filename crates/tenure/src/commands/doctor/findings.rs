@@ -2,8 +2,10 @@
 
 use super::{chains::Chains, places::Place, server::ServerSays};
 use crate::config::Settings;
-use std::time::Duration;
-use tenure_kernel::{health::Health, ids::EntityId, rules::Tallies, time::Timestamp};
+use std::{collections::BTreeSet, time::Duration};
+use tenure_kernel::{
+    blocks::Block, health::Health, ids::EntityId, rules::Tallies, time::Timestamp,
+};
 
 /// One look at a deployment.
 #[derive(Clone, Debug)]
@@ -30,6 +32,8 @@ pub struct Findings {
     pub chains: Chains,
     /// Entities that the kernel marked for a person.
     pub marked: Vec<Marked>,
+    /// What operators keep from running.
+    pub blocks: Vec<Block>,
     /// Jobs.
     pub jobs: Jobs,
     /// Turns of agents.
@@ -38,14 +42,18 @@ pub struct Findings {
     pub tasks: Tasks,
     /// API keys that are valid.
     pub keys: usize,
+    /// The tenants that they are bound to.
+    pub key_tenants: BTreeSet<String>,
+    /// Accounts of this machine that people sign in to.
+    pub accounts: usize,
+    /// Whether the kernel of this machine can confine the files of a program.
+    pub confines_files: bool,
     /// What the server said, if one was asked; or why it did not answer.
     pub server: Option<Result<ServerSays, String>>,
     /// Whether the bus of the settings answered this doctor, or why not; `None` where there is none.
     pub bus: Option<Result<(), String>>,
     /// Directories that the settings name.
     pub places: Vec<Place>,
-    /// Variables of drills that are set where this doctor runs.
-    pub drill_variables: Vec<String>,
 }
 
 /// A session that is alive.

@@ -13,7 +13,7 @@ use crate::{
     config::Settings,
     open::{open_read_only, sqlite_directory, try_bus},
 };
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 use tenure_agents::turn::Turn;
 use tenure_edge::{SystemClock, TokioRuntime};
 use tenure_jobs::{Job, ask, view};
@@ -62,8 +62,9 @@ pub(super) async fn gather(settings: &Settings, options: &Doctor) -> Result<Find
     let rt = TokioRuntime::current();
     let chains =
         chains::check(&store, &machines(), &judge().tables, extent, &due, || rt.random()).await?;
+    let keys = active_keys(&*store).await?;
     Ok(Findings {
-        store: without_secrets(url),
+        store: url.to_owned(),
         settings: settings.clone(),
         stuck_after: Duration::from_secs_f64(options.stuck_after),
         skew_us,
@@ -73,17 +74,17 @@ pub(super) async fn gather(settings: &Settings, options: &Doctor) -> Result<Find
         late,
         chains,
         marked: marked(&*store).await?,
+        blocks: tenure_engine::blocks::read_from(&*store).await?.all().to_vec(),
         jobs: jobs(&store).await?,
         turns: turns(&store).await?,
         tasks: tasks(&store).await?,
-        keys: active_keys(&*store).await?,
+        keys: keys.len(),
+        key_tenants: keys.into_iter().filter(|tenant| !tenant.is_empty()).collect(),
+        accounts: places::accounts(&fs::read_to_string("/etc/passwd").unwrap_or_default()),
+        confines_files: tenure_tools::command::confines_files(),
         server,
         bus: try_bus(settings, BUS_PATIENCE).await,
         places: all_places(settings),
-        drill_variables: std::env::vars()
-            .map(|(name, _)| name)
-            .filter(|n| n.starts_with("TENURE_DRILL"))
-            .collect(),
         health,
     })
 }
@@ -219,15 +220,17 @@ async fn tasks(store: &Arc<dyn Store>) -> Result<Tasks, StoreError> {
     Ok(tasks)
 }
 
-async fn active_keys(store: &dyn Store) -> Result<usize, StoreError> {
+/// The tenants of the keys that are valid; empty for a key without one.
+async fn active_keys(store: &dyn Store) -> Result<Vec<String>, StoreError> {
     let filter = HeadFilter { kind: Some(keys::KIND.into()), ..HeadFilter::default() };
     let heads = store.heads(filter, LISTED_MAX).await?;
-    Ok(heads.iter().filter(|h| h.class() != tenure_kernel::table::Class::Final).count())
+    let active = heads.into_iter().filter(|h| h.class() != tenure_kernel::table::Class::Final);
+    Ok(active.map(|h| h.tenant).collect())
 }
 
 fn all_places(settings: &Settings) -> Vec<places::Place> {
     let mut all = Vec::new();
-    if let Some(dir) = sqlite_directory(settings.text("store.url")) {
+    if let Some(dir) = sqlite_directory(settings.address("store.url").expose()) {
         all.push(places::look("store.url", &dir));
     }
     let effects = settings.text("effects.directory");
@@ -235,31 +238,4 @@ fn all_places(settings: &Settings) -> Vec<places::Place> {
         all.push(places::look("effects.directory", Path::new(effects)));
     }
     all
-}
-
-/// A URL for people: what stands between the user's name and the host is a password.
-fn without_secrets(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    // Options may carry a password of their own.
-    let rest = rest.split('?').next().unwrap_or(rest);
-    match rest.rsplit_once('@') {
-        Some((who, host)) => {
-            let user = who.split(':').next().unwrap_or("");
-            format!("{scheme}://{user}@{host}")
-        }
-        None => format!("{scheme}://{rest}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_password_is_not_shown() {
-        let shown = without_secrets("postgres://me:s3:cr@et@db.example:5432/t?password=s3cret");
-        assert_eq!(shown, "postgres://me@db.example:5432/t");
-        assert_eq!(without_secrets("postgres://db/t"), "postgres://db/t");
-        assert_eq!(without_secrets("sqlite:.tenure"), "sqlite:.tenure");
-    }
 }

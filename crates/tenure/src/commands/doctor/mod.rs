@@ -8,7 +8,7 @@
 //! | `places` | where directories lie: what keeps them over a restart |
 //! | `server` | what only a running server knows, from its `/metrics` |
 //! | `diagnose` | pure: findings in, diagnoses out; the thresholds |
-//! | `alive`, `kept`, `people`, `settings` | one function for each promise that is looked at |
+//! | `alive`, `kept`, `people`, `settings`, `security` | one function for each promise that is looked at |
 //! | `text` | for a person at three in the morning: the worst first |
 //!
 //! It writes nothing: no session, no pulse, no key. What it reads is bounded, whatever the history, unless `--all`.
@@ -21,6 +21,7 @@ mod gather;
 mod kept;
 mod people;
 mod places;
+mod security;
 mod server;
 mod settings;
 #[cfg(test)]
@@ -30,8 +31,8 @@ mod text;
 pub use diagnose::{Diagnosis, Verdict, diagnose};
 pub use findings::Findings;
 
-use super::Failure;
-use crate::{cli::Doctor, config::Settings};
+use super::{Failure, table::plural};
+use crate::{cli::Doctor, config::Settings, terminal};
 use serde_json::json;
 
 /// Looks, says what it found, and fails if something is wrong.
@@ -50,9 +51,9 @@ pub async fn run(settings: &Settings, options: &Doctor, json: bool) -> Result<St
             "warnings": warnings,
             "diagnoses": diagnoses,
         });
-        println!("{report}");
+        terminal::line(&report);
     } else {
-        print!("{}", text::report(&findings, &diagnoses));
+        terminal::print(&text::report(&findings, &diagnoses));
     }
     match (wrong, warnings) {
         (0, 0) => Ok(String::new()),
@@ -61,16 +62,6 @@ pub async fn run(settings: &Settings, options: &Doctor, json: bool) -> Result<St
             Err(Failure::Found(format!("{}, and --strict counts them", plural(n, "warning"))))
         }
         (n, _) => Err(Failure::Found(format!("{} wrong", plural(n, "thing")))),
-    }
-}
-
-/// `1 thing`, `2 things`, `2 entities`.
-fn plural(n: impl TryInto<u64>, what: &str) -> String {
-    let n = n.try_into().unwrap_or(u64::MAX);
-    match (n, what.strip_suffix("ty")) {
-        (1, _) => format!("1 {what}"),
-        (n, Some(stem)) => format!("{n} {stem}ties"),
-        (n, None) => format!("{n} {what}s"),
     }
 }
 

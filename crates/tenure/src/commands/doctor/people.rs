@@ -46,6 +46,27 @@ pub(super) fn attention(f: &Findings) -> Diagnosis {
     numbers(d.page("jobs-wait-for-a-person"))
 }
 
+/// What operators keep from running.
+pub(super) fn blocks(f: &Findings) -> Diagnosis {
+    let Some(oldest) = f.blocks.iter().min_by_key(|block| block.since) else {
+        return Diagnosis::ok("blocks", "nothing is blocked").number("blocks", 0);
+    };
+    let all: Vec<String> = f.blocks.iter().map(|b| format!("{} {}", b.kind, b.name)).collect();
+    let says = format!(
+        "operators have blocked {}: {}; the oldest, the {} {}, for {} ({}, by {})",
+        plural(f.blocks.len(), "thing"),
+        all.join(", "),
+        oldest.kind,
+        oldest.name,
+        ago(f, oldest.since),
+        oldest.why,
+        oldest.by
+    );
+    Diagnosis::warning("blocks", says)
+        .remedy("`tenure block list` says why each was set; `tenure block remove` ends one")
+        .number("blocks", f.blocks.len())
+}
+
 /// Law 6: known to be unknown, until somebody says what is true.
 pub(super) fn effects(f: &Findings) -> Diagnosis {
     let unknown = &f.jobs.unknown;

@@ -1,6 +1,9 @@
 //! Where a directory lies: on what kind of file system, with how much room, and whether it outlives a restart.
 
-use std::path::{Path, PathBuf};
+use std::{
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
 
 /// A directory that a setting names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +18,8 @@ pub struct Place {
     pub file_system: Option<String>,
     /// It lies where programs keep what may be removed any time.
     pub temporary: bool,
+    /// Who may read, write and list it, where that is known.
+    pub mode: Option<u32>,
     /// Bytes that are free, and bytes in all.
     pub room: Option<(u64, u64)>,
 }
@@ -26,14 +31,28 @@ pub fn look(key: &'static str, path: &Path) -> Place {
     let room = rustix::fs::statvfs(&whole)
         .ok()
         .map(|s| (s.f_bavail * s.f_frsize, s.f_blocks * s.f_frsize));
+    let mode = std::fs::metadata(&whole).ok().map(|about| about.mode() & 0o777);
     Place {
         key,
+        mode,
         exists: whole.is_dir(),
         file_system: file_system(&mounts, &whole),
         temporary: is_temporary(&whole, &std::env::temp_dir()),
         room,
         path: whole,
     }
+}
+
+/// Accounts that people sign in to, of a file such as `/etc/passwd`: those with a number that is given to people, and a shell.
+pub fn accounts(passwd: &str) -> usize {
+    let person = |line: &&str| {
+        let fields: Vec<&str> = line.split(':').collect();
+        let number = fields.get(2).and_then(|n| n.parse::<u32>().ok());
+        let shell = fields.get(6).copied().unwrap_or_default();
+        number.is_some_and(|n| (1_000..60_000).contains(&n))
+            && !(shell.is_empty() || shell.ends_with("nologin") || shell.ends_with("false"))
+    };
+    passwd.lines().filter(person).count()
 }
 
 /// The file system that a path lies on: the one with the longest mount point above it.
@@ -65,6 +84,13 @@ mod tests {
         assert_eq!((of("/var/lib").as_str(), of("/run/x").as_str()), ("ext4", "tmpfs"));
         assert_eq!((of("/srv/my data/s").as_str(), of("/runner").as_str()), ("nfs4", "ext4"));
         assert_eq!(file_system("", Path::new("/x")), None);
+    }
+
+    #[test]
+    fn people_are_told_from_services() {
+        let passwd = "root:x:0:0::/root:/bin/sh\nann:x:1000:1000::/home/ann:/bin/bash\nbob:x:1001:1001::/home/bob:/bin/sh\n\
+            web:x:1002:1002::/srv:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\nodd\n";
+        assert_eq!((accounts(passwd), accounts("")), (2, 0));
     }
 
     #[test]

@@ -2,17 +2,21 @@
 //! `/metrics`, as any scraper would.
 
 use super::Failure;
+use crate::{client_tls, local_key};
 use reqwest::{Client, Url, redirect::Policy};
 use std::{collections::BTreeMap, time::Duration};
+use tenure_kernel::address::Address;
 
 const CONNECT: Duration = Duration::from_secs(3);
 const ANSWER: Duration = Duration::from_secs(10);
+/// The largest page of metrics that is read: a thousand times what a server has.
+const METRICS_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// What a server said: samples by name with labels, as they were written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerSays {
     /// Where it is.
-    pub url: String,
+    pub url: Address,
     samples: BTreeMap<String, f64>,
 }
 
@@ -24,7 +28,7 @@ impl ServerSays {
             Some((name.to_owned(), value.parse().ok()?))
         };
         let lines = text.lines().filter(|l| !l.starts_with('#'));
-        ServerSays { url: url.to_owned(), samples: lines.filter_map(sample).collect() }
+        ServerSays { url: url.into(), samples: lines.filter_map(sample).collect() }
     }
 
     /// One sample.
@@ -50,6 +54,7 @@ impl ServerSays {
 /// Asks a server. A bad address is a failure of the command; a server that does not answer is a finding.
 pub async fn ask(url: &str, key: Option<&str>) -> Result<Result<ServerSays, String>, Failure> {
     let bad = |why: &str| {
+        let url = Address::from(url);
         Failure::System(format!(
             "--server {url:?} is not the address of a server ({why}); write it as http://127.0.0.1:7777"
         ))
@@ -64,20 +69,28 @@ pub async fn ask(url: &str, key: Option<&str>) -> Result<Result<ServerSays, Stri
             "the key would travel in clear text; use https, or an address on this machine or in this cluster (NAME.NAMESPACE.svc)",
         ));
     }
-    let mut client =
+    let client =
         Client::builder().connect_timeout(CONNECT).timeout(ANSWER).redirect(Policy::none());
+    let mut client = client_tls::kept().apply(client);
     if near {
         client = client.no_proxy();
     }
     let client = client.build().map_err(|e| Failure::System(e.to_string()))?;
     let mut request = client.get(format!("{}/metrics", url.trim_end_matches('/')));
-    if let Some(key) = key {
+    if let Some(key) = key.map(str::to_owned).or_else(|| local_key::key_for(&base)) {
         request = request.bearer_auth(key);
     }
     let answer = async {
-        let response = request.send().await.map_err(|e| reason(&e))?;
+        let mut response = request.send().await.map_err(|e| reason(&e))?;
         let status = response.status();
-        let text = response.text().await.map_err(|e| reason(&e))?;
+        let read = tenure_remote::body_up_to(&mut response, METRICS_BYTES_MAX).await;
+        let (text, more) = read.map_err(|e| reason(&e))?;
+        if more {
+            return Err(format!(
+                "its /metrics has more than {METRICS_BYTES_MAX} bytes, and no Tenure server's has; is this the address of one?"
+            ));
+        }
+        let text = String::from_utf8_lossy(&text);
         match status.as_u16() {
             200 => Ok(ServerSays::read(url, &text)),
             401 | 403 => Err(format!(
@@ -91,6 +104,9 @@ pub async fn ask(url: &str, key: Option<&str>) -> Result<Result<ServerSays, Stri
 
 /// The innermost cause says the most.
 fn reason(e: &reqwest::Error) -> String {
+    if let Some(advice) = tenure_remote::tls_advice(e) {
+        return advice;
+    }
     let mut cause: &dyn std::error::Error = e;
     while let Some(inner) = cause.source() {
         cause = inner;

@@ -191,16 +191,6 @@ pub(super) fn settings(f: &Findings, times: &Times) -> Vec<Diagnosis> {
     all.extend(jobs(f));
     all.extend(steps(f));
     all.extend(serving(f));
-    if !f.drill_variables.is_empty() {
-        let d = Diagnosis::wrong(
-            "settings",
-            format!(
-                "{} set: a process started from here kills itself, or breaks a promise on purpose",
-                f.drill_variables.join(", ")
-            ),
-        );
-        all.push(d.remedy("unset it; these variables belong to drills").page(PAGE));
-    }
     if all.is_empty() {
         all.push(Diagnosis::ok("settings", "no setting weakens a guarantee"));
     }
@@ -339,6 +329,24 @@ fn serving(f: &Findings) -> Vec<Diagnosis> {
         );
         all.push(d.remedy("`tenure key create NAME`, or listen on 127.0.0.1").page(PAGE));
     }
+    if outside && s.text("server.tls_certificate_file").is_empty() {
+        let certificate = "name a certificate in server.tls_certificate_file and server.tls_key_file; docs/security.md makes one";
+        let listen = s.text("server.listen");
+        all.push(match s.text("server.plain_http") {
+            "anywhere" => weak(format!(
+                "server.plain_http = anywhere and server.listen = {listen}: keys and payloads can be read on their way"
+            ))
+            .remedy(certificate),
+            _ => Diagnosis::wrong(
+                "settings",
+                format!(
+                    "server.listen = {listen} can be reached from outside, and there is no certificate: the server does not start"
+                ),
+            )
+            .remedy(certificate)
+            .page(PAGE),
+        });
+    }
     if s.seconds("server.patience_seconds") < Duration::from_secs(1) {
         let d = weak(format!(
             "server.patience_seconds = {}: a restart of the database is an error to every client, not a pause",
@@ -347,6 +355,10 @@ fn serving(f: &Findings) -> Vec<Diagnosis> {
         all.push(
             d.remedy("10 is the default; asking again is always safe, so let the server do it"),
         );
+    }
+    if let Some(weakness) = tenure_postgres::weakness(s.address("store.url").expose()) {
+        let d = weak(format!("store.url = {}: {weakness}", s.text("store.url")));
+        all.push(d.remedy("add sslmode=verify-full and sslrootcert=FILE to the address"));
     }
     let faults = s.number("server.faults_before_attention");
     if faults > 50 {

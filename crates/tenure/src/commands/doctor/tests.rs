@@ -10,6 +10,7 @@ use super::{
 use crate::config::Settings;
 use std::{path::PathBuf, time::Duration};
 use tenure_kernel::{
+    blocks::{Block, BlockKind},
     health::{Health, HoldsBack, IntakeCount, OpenCount, OutboxCount, ReadyCount},
     ids::EntityId,
     rules::{Tallies, Tally},
@@ -73,14 +74,17 @@ fn healthy() -> Findings {
         late_is_all: true,
         chains: Chains { checked: 300, jobs: 200, all: false, problems: Vec::new() },
         marked: Vec::new(),
+        blocks: Vec::new(),
         jobs: Jobs::default(),
         turns: Turns::default(),
         tasks: Tasks::default(),
         keys: 0,
+        key_tenants: Default::default(),
+        accounts: 1,
+        confines_files: true,
         server: None,
         bus: None,
         places: Vec::new(),
-        drill_variables: Vec::new(),
     }
 }
 
@@ -295,6 +299,22 @@ fn a_server_that_was_asked_says_what_only_it_knows() {
     );
 }
 
+/// The numbers are somebody else's: whatever they are, there is a diagnosis.
+#[test]
+fn a_server_that_says_impossible_numbers_is_diagnosed_all_the_same() {
+    let settings = ["worker.lease_seconds", "server.tick_seconds", "server.pulse_gap_seconds"];
+    for number in ["1e300", "inf", "-inf", "NaN", "315360001", "-1", "0", "18446744073709551615"] {
+        let text: String =
+            settings.map(|key| format!("tenure_setting{{key=\"{key}\"}} {number}\n")).concat()
+                + &["tenure_clock_skew_seconds", "tenure_bells_missed_total", "tenure_store_up"]
+                    .map(|name| format!("{name} {number}\n"))
+                    .concat();
+        let mut findings = healthy();
+        findings.server = Some(Ok(ServerSays::read("http://s", &text)));
+        assert!(!diagnose(&findings).is_empty(), "{number}");
+    }
+}
+
 #[test]
 fn a_server_that_does_not_listen_for_bells_is_only_slower() {
     ill("bells", Verdict::Warning, &["0 of 1 server", "only later", "pooler"], |f| {
@@ -310,6 +330,23 @@ fn a_recent_outage_is_remembered() {
     });
     let long_ago = |f: &mut Findings| {
         f.tallies.insert("outage".into(), tally(ago(90_000)));
+    };
+    assert!(after(long_ago).is_empty());
+}
+
+#[test]
+fn history_that_is_missing_is_said_with_its_time_for_a_week() {
+    let lost = |at| Tally {
+        fired: 1,
+        last_at: Some(at),
+        lag_max: Duration::from_secs(90),
+        ..Tally::default()
+    };
+    ill("rules", Verdict::Wrong, &["acknowledged history is missing", "5 min"], |f| {
+        f.tallies.insert("history_lost".into(), lost(ago(300)));
+    });
+    let long_ago = |f: &mut Findings| {
+        f.tallies.insert("history_lost".into(), lost(ago(8 * 86_400)));
     };
     assert!(after(long_ago).is_empty());
 }
@@ -335,6 +372,15 @@ fn work_that_nobody_takes_is_said() {
         f.health.ready.push(ready(900))
     });
     assert!(after(|f| f.health.ready.push(ready(20))).is_empty());
+    let named = |queue: &str| ReadyCount { queue: queue.into(), ..ready(900) };
+    for (queue, command) in [
+        ("order@2", "`tenure worker`"),
+        ("order@2/night", "`tenure worker --queue night`"),
+        ("order@2/night+big+gpu", "`tenure worker --queue night --can big --can gpu`"),
+        ("order@2+gpu", "`tenure worker --can gpu`"),
+    ] {
+        ill("queues", Verdict::Warning, &[command], |f| f.health.ready.push(named(queue)));
+    }
 }
 
 #[test]
@@ -354,6 +400,19 @@ fn what_waits_for_a_person_is_listed() {
     ill("attention", Verdict::Warning, &["keep failing", "boom"], |f| {
         f.marked.push(Marked { id: id(2), kind: "job".into(), why: "boom".into() });
     });
+    let block = |name: &str, since| Block {
+        kind: BlockKind::Flow,
+        name: name.into(),
+        why: "it kills workers".into(),
+        by: "ada".into(),
+        since,
+    };
+    ill(
+        "blocks",
+        Verdict::Warning,
+        &["2 things", "flow pay, flow send", "the oldest, the flow send, for 2 h", "by ada"],
+        |f| f.blocks = vec![block("pay", ago(60)), block("send", ago(7_200))],
+    );
     let unknown = Unknown { job: id(1), step: "3".into(), since: ago(600), ended: true };
     ill(
         "effects",
@@ -426,6 +485,7 @@ fn a_place_that_forgets_is_said() {
     let place = |change: fn(&mut Place)| {
         move |f: &mut Findings| {
             let mut place = Place {
+                mode: Some(0o700),
                 key: "store.url",
                 path: PathBuf::from("/var/lib/tenure"),
                 exists: true,
@@ -456,7 +516,7 @@ fn a_place_that_forgets_is_said() {
 
 #[test]
 fn every_setting_that_weakens_a_guarantee_is_said() {
-    let weak: [(&[&str], &str); 15] = [
+    let weak: [(&[&str], &str); 16] = [
         (&["worker.renewal_seconds=6"], "a third"),
         (
             &[
@@ -483,6 +543,7 @@ fn every_setting_that_weakens_a_guarantee_is_said() {
         (&["worker.drain_seconds=0"], "deployment"),
         (&["server.patience_seconds=0"], "restart of the database"),
         (&["log.filter=off"], "nowhere"),
+        (&["store.url=postgres://u:s3cret@db.example/t"], "clear text"),
     ];
     for (flags, words) in weak {
         // A pulse that fits the shorter ticks.
@@ -499,15 +560,16 @@ fn every_setting_that_weakens_a_guarantee_is_said() {
     ill("settings", Verdict::Warning, &["hidden"], |f| {
         f.settings = settings(&["server.faults_before_attention=100"])
     });
-    ill("settings", Verdict::Wrong, &["tenure key create"], |f| {
-        f.settings = settings(&["server.listen=0.0.0.0:7777"])
+    let outside = "server.listen=0.0.0.0:7777";
+    let tls = [outside, "server.tls_certificate_file=c", "server.tls_key_file=k"];
+    ill("settings", Verdict::Wrong, &["tenure key create"], |f| f.settings = settings(&tls));
+    ill("settings", Verdict::Wrong, &["no certificate", "server.tls_certificate_file"], |f| {
+        (f.settings, f.keys) = (settings(&[outside]), 1);
     });
-    assert!(
-        after(|f| (f.settings, f.keys) = (settings(&["server.listen=0.0.0.0:7777"]), 1)).is_empty()
-    );
-    ill("settings", Verdict::Wrong, &["TENURE_DRILL_POINT"], |f| {
-        f.drill_variables.push("TENURE_DRILL_POINT".into())
+    ill("settings", Verdict::Warning, &["can be read on their way"], |f| {
+        (f.settings, f.keys) = (settings(&[outside, "server.plain_http=anywhere"]), 1);
     });
+    assert!(after(|f| (f.settings, f.keys) = (settings(&tls), 1)).is_empty());
 }
 
 #[test]
@@ -519,4 +581,81 @@ fn the_worst_is_told_first() {
     assert_eq!((all[0].check, all[1].check), ("x", "w"));
     let text = super::text::report(&healthy(), &all);
     assert!(text.contains("WRONG    x") && text.contains("1 wrong, 1 warning"), "{text}");
+}
+
+/// The warnings about security that these settings lead to.
+fn weakened(flags: &[&str], change: impl FnOnce(&mut Findings)) -> Vec<String> {
+    let found = after(|f| {
+        f.settings = settings(flags);
+        f.keys = 1;
+        change(f);
+    });
+    assert!(
+        found.iter().all(|d| d.check == "security" && d.verdict == Verdict::Warning),
+        "{found:#?}"
+    );
+    assert!(found.iter().all(|d| !d.remedy.is_empty()), "{found:#?}");
+    found.into_iter().map(|d| d.says).collect()
+}
+
+#[test]
+fn every_setting_that_weakens_security_is_named() {
+    for (flag, words) in [
+        ("tools.command_tenants=acme", &["runs programs", "acme"][..]),
+        ("tools.command_tenants=*", &["every tenant"]),
+        ("tools.secrets=acme=*", &["acme", "send"]),
+        ("tools.secrets=default=*, *=A", &["tools.secrets gives A to *"]),
+        ("llm.tenants=*", &["every tenant"]),
+        ("egress.allow=acme=0.0.0.0/0", &["acme", "credentials"]),
+        ("egress.allow=acme=169.254.169.254", &["credentials"]),
+        ("egress.allow=acme=127.0.0.1", &["this machine"]),
+        ("egress.allow=acme=::/0", &["this machine"]),
+        ("egress.allow=acme=10.0.0.0/8", &["more than one network"]),
+        ("llm.base_url=http://models.example/v1", &["llm.base_url", "clear text"]),
+        ("bus.url=nats://bus.example:4222", &["bus.url", "clear text"]),
+    ] {
+        let says = weakened(&[flag], |_| {});
+        let [says] = &says[..] else { panic!("{flag}: {says:#?}") };
+        assert!(words.iter().all(|word| says.contains(word)), "{flag}: {says}");
+    }
+    for fine in [
+        "egress.allow=acme=10.2.0.0/16+billing.internal:443",
+        "tools.secrets=acme=TENURE_SECRET_A",
+        "llm.base_url=http://127.0.0.1:9/v1",
+        "llm.base_url=https://models.example/v1",
+        "bus.url=nats://localhost:4222",
+        "server.quotas=*=open:5",
+    ] {
+        assert_eq!(weakened(&[fine], |_| {}), Vec::<String>::new(), "{fine}");
+    }
+}
+
+#[test]
+fn surroundings_that_weaken_security_are_named() {
+    let one = |says: Vec<String>, words: &str| {
+        assert!(matches!(&says[..], [one] if one.contains(words)), "{words}: {says:#?}");
+    };
+    one(weakened(&[], |f| f.accounts = 3), "3 accounts");
+    assert!(weakened(&["server.require_keys=true"], |f| f.accounts = 3).is_empty());
+    let tenants = |f: &mut Findings| f.key_tenants = ["acme", "globex"].map(str::to_owned).into();
+    one(weakened(&["server.require_keys=true"], tenants), "2 tenants have keys");
+    one(weakened(&["server.quotas=*=open:5"], tenants), "server.require_keys = false");
+    let quiet = ["server.quotas=*=open:5", "server.require_keys=true"];
+    assert!(weakened(&quiet, tenants).is_empty());
+    let says = weakened(&["tools.command_tenants=acme", "tools.command_writable=*"], |f| {
+        f.confines_files = false
+    });
+    assert_eq!(says.len(), 3, "{says:#?}");
+    assert!(says[1].contains("Landlock") && says[2].contains("command_writable"), "{says:#?}");
+    let place = |mode| Place {
+        key: "store.url",
+        path: PathBuf::from("/srv/tenure"),
+        exists: true,
+        file_system: Some("ext4".into()),
+        temporary: false,
+        mode: Some(mode),
+        room: None,
+    };
+    one(weakened(&[], |f| f.places.push(place(0o755))), "has the mode 755");
+    assert!(weakened(&[], |f| f.places.push(place(0o700))).is_empty());
 }

@@ -16,11 +16,12 @@ pub struct Job {
 /// Where to ask, and as whom.
 #[derive(Args, Clone, Debug)]
 pub struct Server {
-    /// The server's address
+    /// The server's address; several of one deployment with commas: the next is asked when one does not answer
     #[arg(
         long,
         global = true,
         env = "TENURE_SERVER",
+        hide_env_values = true,
         value_name = "URL",
         default_value = "http://127.0.0.1:7777"
     )]
@@ -33,10 +34,10 @@ pub struct Server {
     pub by: Option<String>,
 }
 
-/// One job. An id may be shortened to a beginning that no other job has.
+/// One job. Of an id its beginning or its end is enough where no other job has it.
 #[derive(Args, Clone, Debug)]
 pub struct One {
-    /// The job; the beginning of its id is enough where no other job has it
+    /// The job; the beginning or the end of its id is enough where no other job has it
     #[arg(value_name = "ID")]
     pub id: String,
 }
@@ -51,7 +52,7 @@ pub enum Action {
     Submit(Box<Submit>),
     /// Lists jobs, the newest first
     #[command(
-        after_help = "Example:\n  tenure job list --status failed,attention\n  tenure job list --dead --tenant acme"
+        after_help = "Example:\n  tenure job list --status failed,attention\n  tenure job list --label customer=42 --since 2026-03-01T00:00:00Z\n  tenure job list --key order-7\n  tenure job list --dead --tenant acme"
     )]
     List(List),
     /// Shows where a job stands, why, and its steps
@@ -63,6 +64,9 @@ pub enum Action {
     /// Prints the events of a job, or follows them as they come
     #[command(after_help = "Example:\n  tenure job events 0190b5e0-1234 --follow")]
     Events(Events),
+    /// Follows the events of a job as they come, until it ends
+    #[command(after_help = "Example:\n  tenure job watch 0190b5e0-1234")]
+    Watch(One),
     /// Completes a wait of a job; the same key twice counts once
     #[command(
         after_help = "Example:\n  tenure job signal 0190b5e0-1234 paid '{\"amount\": 12}'\n  tenure job signal 0190b5e0-1234 paid --early"
@@ -223,6 +227,9 @@ pub struct Submit {
     /// What its worker has to have; may be repeated, at most 4
     #[arg(long, value_name = "LABEL")]
     pub needs: Vec<String>,
+    /// A label by which the job is found later, as customer=42; may be repeated, at most 8
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+    pub labels: Vec<(String, String)>,
     /// Whose job it is, where the key has no tenant
     #[arg(long)]
     pub tenant: Option<String>,
@@ -259,8 +266,23 @@ pub struct List {
     /// Only those that a person has to look at
     #[arg(long)]
     pub attention: bool,
+    /// Only the job that was submitted under this key
+    #[arg(long)]
+    pub key: Option<String>,
+    /// Only those with this label, as customer=42; may be repeated
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+    pub labels: Vec<(String, String)>,
+    /// Only those whose flow or plan has this text in its name
+    #[arg(long, value_name = "TEXT")]
+    pub name: Option<String>,
+    /// Only those that were created at this moment or later, as 2026-03-01T12:00:00Z
+    #[arg(long, value_name = "MOMENT")]
+    pub since: Option<String>,
+    /// Only those that were created before this moment
+    #[arg(long, value_name = "MOMENT")]
+    pub until: Option<String>,
     /// Failed jobs that nobody has put aside
-    #[arg(long, conflicts_with_all = ["status", "flow", "attention"])]
+    #[arg(long, conflicts_with_all = ["status", "flow", "attention", "key", "labels", "name", "since", "until"])]
     pub dead: bool,
     /// Only of this tenant, where the key has none
     #[arg(long)]
@@ -271,6 +293,12 @@ pub struct List {
     /// How many
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=200))]
     pub limit: u16,
+}
+
+/// A label: a name and a value.
+fn label(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Options of `events`.
@@ -335,6 +363,9 @@ pub struct Retry {
     /// The flow's version; the job's own without it
     #[arg(long = "flow-version", value_name = "NUMBER")]
     pub flow_version: Option<u32>,
+    /// Do again what has happened and is irreversible; refused without it
+    #[arg(long)]
+    pub repeat: bool,
     /// Waits for the end of the new job, or for so many seconds
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "inf")]
     pub wait: Option<f64>,
@@ -352,6 +383,9 @@ pub struct Fork {
     /// The flow's version; the job's own without it
     #[arg(long = "flow-version", value_name = "NUMBER")]
     pub flow_version: Option<u32>,
+    /// Do again what has happened and is irreversible; refused without it
+    #[arg(long)]
+    pub repeat: bool,
 }
 
 /// Options of `resolve`.
@@ -376,6 +410,10 @@ pub struct Resolve {
     /// How you know
     #[arg(long)]
     pub note: Option<String>,
+    /// Take back what a person has said about the step before. Of an open job only in attention, and while no step has used
+    /// it; of one that is over, for its retry and its forks
+    #[arg(long)]
+    pub correct: bool,
 }
 
 #[cfg(test)]

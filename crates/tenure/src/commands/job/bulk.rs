@@ -1,12 +1,12 @@
 //! `tenure job bulk`: shows what would be done to many jobs, asks, and has it done.
 
 use super::{Cli, args, fields, input, text};
-use crate::commands::Failure;
-use serde_json::{Value, json};
-use std::{
-    fmt::Write as _,
-    io::{IsTerminal as _, Write as _},
+use crate::{
+    commands::{Failure, table::plural},
+    terminal,
 };
+use serde_json::{Value, json};
+use std::{fmt::Write as _, io::IsTerminal as _};
 use tenure_edge::SystemClock;
 use tenure_jobs::view::JobView;
 use tenure_kernel::runtime::Clock as _;
@@ -61,13 +61,12 @@ impl Cli {
 /// Asks whoever sits there.
 fn agreed(preview: &Value) -> Result<bool, Failure> {
     if !std::io::stdin().is_terminal() {
-        eprint!("{}", shown(preview));
+        terminal::print_error(&shown(preview));
         return Err(Failure::System(
             "nobody can be asked here: give --yes to do it, or --preview to look only".to_owned(),
         ));
     }
-    eprint!("{}Do it? Type yes: ", shown(preview));
-    std::io::stderr().flush()?;
+    terminal::print_error(&format_args!("{}Do it? Type yes: ", shown(preview)));
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;
     Ok(answer.trim() == "yes")
@@ -81,7 +80,8 @@ fn shown(preview: &Value) -> String {
     // Writing to a String can not fail.
     let _ = writeln!(
         out,
-        "{action}: {least}{count} jobs of tenant {}",
+        "{action}: {least}{} of tenant {}",
+        plural(count.as_u64().unwrap_or(0), "job"),
         preview["tenant"].as_str().unwrap_or("")
     );
     let jobs = preview["first"].as_array().into_iter().flatten();

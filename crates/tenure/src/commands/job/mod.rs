@@ -4,15 +4,14 @@ pub mod args;
 mod bulk;
 pub mod client;
 pub(super) mod follow;
-#[cfg(test)]
-mod tests;
 pub(super) mod text;
 
-use super::Failure;
+use super::{Failure, files, ids};
+use crate::{terminal, times};
 use args::{Action, Job};
 use client::Api;
 use serde_json::{Map, Value, json};
-use std::{io::Read as _, time::Duration};
+use std::{path::Path, time::Duration};
 use tenure_edge::SystemClock;
 use tenure_jobs::view::{EventView, JobView, Replayed, Timeline, Verification, render_text};
 use tenure_kernel::runtime::Clock as _;
@@ -30,6 +29,10 @@ pub async fn run(options: &Job, json: bool) -> Result<String, Failure> {
         Action::Show(o) => cli.show(&o.id).await,
         Action::Trace(o) => cli.trace(&o.id).await,
         Action::Events(o) => cli.events(o).await,
+        Action::Watch(o) => {
+            let id = cli.id(&o.id).await?;
+            follow::follow(&cli.api, &id, 1, json).await
+        }
         Action::Signal(o) => cli.signal(o).await,
         Action::Approve(o) => cli.decide(o, "approve").await,
         Action::Reject(o) => cli.decide(o, "reject").await,
@@ -59,6 +62,10 @@ pub(super) fn fields<const N: usize>(all: [(&str, Option<Value>); N]) -> Value {
     Value::Object(given.collect::<Map<_, _>>())
 }
 
+fn labels(given: &[(String, String)]) -> Map<String, Value> {
+    given.iter().map(|(name, value)| (name.clone(), json!(value))).collect()
+}
+
 /// A body with one more field, whose JSON is not touched.
 fn with_plan(body: &Value, plan: &str) -> String {
     let body = body.to_string();
@@ -67,19 +74,11 @@ fn with_plan(body: &Value, plan: &str) -> String {
 
 /// JSON from an argument, a file or standard input.
 pub(super) fn input(text: Option<&str>) -> Result<Value, Failure> {
-    let unreadable =
-        |what: &str, e: std::io::Error| Failure::System(format!("{what} can not be read: {e}"));
     let (whence, text) = match text {
         None => return Ok(Value::Null),
-        Some("-") => {
-            let mut read = String::new();
-            std::io::stdin()
-                .read_to_string(&mut read)
-                .map_err(|e| unreadable("standard input", e))?;
-            ("standard input", read)
-        }
+        Some("-") => ("standard input", files::read(Path::new("-"))?),
         Some(text) => match text.strip_prefix('@') {
-            Some(file) => (file, std::fs::read_to_string(file).map_err(|e| unreadable(file, e))?),
+            Some(file) => (file, files::read(Path::new(file))?),
             None => ("the argument", text.to_owned()),
         },
     };
@@ -103,7 +102,7 @@ impl Cli {
 
     async fn submit(&self, o: &args::Submit) -> Result<String, Failure> {
         // The text of a plan goes as it is, so that the server sees a key that stands twice.
-        let plan = o.plan.as_deref().map(super::plan::read_text).transpose()?;
+        let plan = o.plan.as_deref().map(files::read).transpose()?;
         let (flow, given) = match &plan {
             Some(_) => (None, o.flow.as_deref()),
             None => (o.flow.as_deref(), o.input.as_deref()),
@@ -131,6 +130,7 @@ impl Cli {
             ),
             ("queue", o.queue.as_ref().map(|q| json!(q))),
             ("needs", (!o.needs.is_empty()).then(|| json!(o.needs))),
+            ("labels", (!o.labels.is_empty()).then(|| Value::Object(labels(&o.labels)))),
             ("key", o.key.as_ref().map(|k| json!(k))),
             ("tenant", o.tenant.as_ref().map(|t| json!(t))),
             ("by", self.by.as_ref().map(|b| json!(b))),
@@ -147,7 +147,7 @@ impl Cli {
         if let Some(batch) = made["batch"].as_str() {
             return Ok(self.say(&made, || {
                 format!(
-                    "{batch}\nIt is collected. GET /v1/batches/{batch} says what becomes of it.\n"
+                    "{batch}\nIt is collected. `tenure batch show {batch}` says what becomes of it.\n"
                 )
             }));
         }
@@ -189,10 +189,11 @@ impl Cli {
             return Ok(said);
         }
         if self.json {
-            print!("{said}");
+            terminal::print(&said);
         }
         let why = answer["why"].as_str().unwrap_or("");
-        Err(Failure::Found(format!("job {} is {}: {why}", job.id, job.status)))
+        let why = times::local(why);
+        Err(Failure::of_wait(job.is_final, format!("job {} is {}: {why}", job.id, job.status)))
     }
 
     async fn list(&self, o: &args::List) -> Result<String, Failure> {
@@ -201,6 +202,14 @@ impl Cli {
         query.extend(o.status.clone().map(|s| ("status", s)));
         query.extend(o.flow.clone().map(|f| ("flow", f)));
         query.extend(o.tenant.clone().map(|t| ("tenant", t)));
+        query.extend(o.name.clone().map(|n| ("name", n)));
+        query.extend(o.key.clone().map(|k| ("key", k)));
+        if !o.labels.is_empty() {
+            let words: Vec<String> = o.labels.iter().map(|(n, v)| format!("{n}={v}")).collect();
+            query.push(("label", words.join(",")));
+        }
+        query.extend(o.since.clone().map(|m| ("created_after", m)));
+        query.extend(o.until.clone().map(|m| ("created_before", m)));
         if o.attention {
             query.push(("attention", "true".to_owned()));
         }
@@ -264,7 +273,7 @@ impl Cli {
             ("early", Some(json!(o.early))),
             ("by", self.by.as_ref().map(|b| json!(b))),
         ]);
-        let answer = self.api.post(&["jobs", &id, "signal"], &body).await?;
+        let answer = self.api.post_once(&["jobs", &id, "signal"], &body).await?;
         Ok(self.say(&answer, || heard(&answer, &o.key)))
     }
 
@@ -314,7 +323,9 @@ impl Cli {
     async fn retry(&self, o: &args::Retry) -> Result<String, Failure> {
         let id = self.id(&o.job.id).await?;
         let by = self.by.as_ref().map(|b| json!(b));
-        let body = fields([("version", o.flow_version.map(Value::from)), ("by", by)]);
+        let repeat = o.repeat.then_some(Value::Bool(true));
+        let version = o.flow_version.map(Value::from);
+        let body = fields([("version", version), ("by", by), ("repeat", repeat)]);
         let made = self.api.post(&["jobs", &id, "retry"], &body).await?;
         self.made(made, o.wait).await
     }
@@ -324,6 +335,7 @@ impl Cli {
         let body = fields([
             ("step", Some(json!(o.step))),
             ("version", o.flow_version.map(Value::from)),
+            ("repeat", o.repeat.then_some(Value::Bool(true))),
             ("by", self.by.as_ref().map(|b| json!(b))),
         ]);
         let made = self.api.post(&["jobs", &id, "fork"], &body).await?;
@@ -342,13 +354,19 @@ impl Cli {
             ("verdict", Some(json!(verdict))),
             ("result", result),
             ("note", o.note.as_ref().map(|n| json!(n))),
+            ("correct", o.correct.then_some(Value::Bool(true))),
             ("by", self.by.as_ref().map(|b| json!(b))),
         ]);
         let answer = self.api.post(&["jobs", &id, "resolve"], &body).await?;
         Ok(self.say(&answer, || match answer["outcome"].as_str() {
             Some("duplicate") => "the same was said before\n".to_owned(),
             Some("recorded_after_the_end") => {
-                "the job is over: it is kept beside its history, and changes nothing\n".to_owned()
+                format!(
+                    "the job is over: it is kept beside its history, which stays as it is; `tenure job retry {id}` goes on from it\n"
+                )
+            }
+            Some("corrected") => {
+                format!("step {} is {verdict}, corrected; the job goes on from it\n", o.step)
             }
             _ => format!("step {} is {verdict}; the job goes on from it\n", o.step),
         }))
@@ -376,42 +394,28 @@ impl Cli {
         if ok {
             return Ok(said);
         }
-        print!("{said}");
+        terminal::print(&said);
         Err(Failure::Found(wrong.to_owned()))
     }
 
     async fn why(&self, id: &str) -> Result<String, Failure> {
         let id = self.id(id).await?;
         let answer = self.api.get(&["jobs", &id, "why"], &[]).await?;
-        Ok(self.say(&answer, || format!("{}\n", answer["why"].as_str().unwrap_or(""))))
+        Ok(self
+            .say(&answer, || format!("{}\n", times::local(answer["why"].as_str().unwrap_or("")))))
     }
 }
 
-/// The whole id of a job, from its beginning.
+/// The whole id of a job, from a part of it.
 pub(super) async fn whole_id(api: &Api, given: &str) -> Result<String, Failure> {
-    if given.len() == 36 {
-        return Ok(given.to_owned());
-    }
-    let query = [("id", given.to_owned()), ("limit", "2".to_owned())];
-    let found = api.get(&["jobs"], &query).await?;
-    let ids: Vec<&str> =
-        found["jobs"].as_array().into_iter().flatten().filter_map(|j| j["id"].as_str()).collect();
-    match ids[..] {
-        [one] => Ok(one.to_owned()),
-        [] => Err(Failure::System(format!(
-            "no job has an id that begins with {given}\n        `tenure job list` shows them"
-        ))),
-        _ => Err(Failure::System(format!(
-            "several jobs have ids that begin with {given}, such as {}\n        give more of it",
-            ids.join(" and ")
-        ))),
-    }
+    ids::whole(api, ids::JOBS, given).await
 }
 
 fn heard(answer: &Value, key: &str) -> String {
     match answer["outcome"].as_str() {
         Some("kept") => format!("{key}: kept for a wait that is not open yet\n"),
         Some("duplicate") => format!("{key}: it was there before; nothing changed\n"),
+        Some("unread") => format!("{key}: stored; the job has not read it yet\n"),
         _ => format!("{key}: heard; the job goes on\n"),
     }
 }

@@ -1,19 +1,30 @@
 //! What people read: sentences and tables.
 
-use crate::commands::Failure;
+use crate::{
+    commands::{Failure, table::plural},
+    times,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::{fmt::Write as _, time::Duration};
 use tenure_jobs::view::{EventView, JobView, Replayed, StepView, Verification};
-use tenure_kernel::{limits::clip, time::Timestamp};
+use tenure_kernel::time::Timestamp;
 
 /// Columns of a terminal that does not say how many it has.
 const WIDTH: usize = 110;
+/// The widest column of flows and plans.
+const NAME_WIDTH: usize = 24;
+/// The widest terminal that is believed.
+const WIDTH_MAX: usize = 1_000;
 
 /// How wide a line may be.
 pub fn width() -> usize {
     let said = std::env::var("COLUMNS").ok().and_then(|c| c.parse().ok());
-    said.filter(|w| *w >= 40).unwrap_or(WIDTH)
+    columns(said)
+}
+
+fn columns(said: Option<usize>) -> usize {
+    said.filter(|w| *w >= 40).unwrap_or(WIDTH).min(WIDTH_MAX)
 }
 
 /// Reads an answer as what it is.
@@ -51,11 +62,9 @@ pub fn span(d: Duration) -> String {
     }
 }
 
-/// Date and time without the microseconds that nobody reads.
+/// See [`times::moment`].
 pub fn moment(at: Timestamp) -> String {
-    let text = at.to_string();
-    let (day, time) = text.split_once('T').unwrap_or((&text, ""));
-    format!("{day} {}", clip(time, 12))
+    times::moment(at)
 }
 
 /// A table of jobs.
@@ -65,22 +74,24 @@ pub fn jobs(page: Value, now: Timestamp) -> Result<String, Failure> {
         .as_array()
         .into_iter()
         .flatten()
-        .map(|j| j["why"].as_str().unwrap_or("").to_owned())
+        .map(|j| times::local(j["why"].as_str().unwrap_or("")))
         .collect();
     let jobs: Vec<JobView> = read(page["jobs"].clone())?;
     if jobs.is_empty() && next.is_none() {
         return Ok("no such jobs\n".to_owned());
     }
-    let flow_width = jobs.iter().map(|j| j.flow.len()).max().unwrap_or(4).clamp(4, 24);
+    // A plan is known by its name: the flow of all of them is `plan`.
+    let names: Vec<String> =
+        jobs.iter().map(|j| short(j.plan_name().unwrap_or(&j.flow), NAME_WIDTH)).collect();
+    let flow_width = names.iter().map(|n| n.chars().count()).max().unwrap_or(4).max(4);
     let mut out = String::new();
     line(
         &mut out,
         &format!("{:<36}  {:<flow_width$}  {:<10}  {:>6}  WHY", "ID", "FLOW", "STATUS", "AGE"),
     );
-    for (job, why) in jobs.iter().zip(&whys) {
+    for ((job, why), name) in jobs.iter().zip(&whys).zip(&names) {
         let age = span(now.since(job.created_at));
-        let row =
-            format!("{}  {:<flow_width$}  {:<10}  {age:>6}  {why}", job.id, job.flow, job.status);
+        let row = format!("{}  {name:<flow_width$}  {:<10}  {age:>6}  {why}", job.id, job.status);
         line(&mut out, &row);
     }
     if let Some(next) = next {
@@ -91,7 +102,7 @@ pub fn jobs(page: Value, now: Timestamp) -> Result<String, Failure> {
 
 /// A job with its steps.
 pub fn job(answer: Value, steps: Vec<StepView>) -> Result<String, Failure> {
-    let why = answer["why"].as_str().unwrap_or("").to_owned();
+    let why = times::local(answer["why"].as_str().unwrap_or(""));
     let job: JobView = read(answer)?;
     let mut out = String::new();
     let _ = writeln!(out, "{}  {}@{}  {}", job.id, job.flow, job.version, job.status);
@@ -100,6 +111,12 @@ pub fn job(answer: Value, steps: Vec<StepView>) -> Result<String, Failure> {
         let _ = writeln!(out, "  {label:<11} {text}");
     };
     fact("created", format!("{} (tenant {})", moment(job.created_at), job.tenant));
+    if let Some(key) = &job.key {
+        fact("key", key.clone());
+    }
+    for (name, value) in &job.labels {
+        fact("label", format!("{name}={value}"));
+    }
     if let Some(by) = job.must_end_by.filter(|_| !job.is_final) {
         fact("must end by", moment(by));
     }
@@ -184,7 +201,8 @@ pub fn verification(found: &Verification) -> String {
         let _ = writeln!(out, "  ✗ {problem}");
     }
     let verdict = if found.ok { "nothing is wrong" } else { "something is wrong" };
-    let _ = writeln!(out, "{verdict} with job {}: {} events", found.id, found.events);
+    let events = plural(found.events, "event");
+    let _ = writeln!(out, "{verdict} with job {}: {events}", found.id);
     let _ = writeln!(out, "  chain root      {}", found.chain_root);
     let _ = writeln!(out, "  execution hash  {}", found.execution_hash);
     out
@@ -202,7 +220,8 @@ pub fn replayed(shown: &Replayed) -> (bool, String) {
                     open.iter().map(|s| s.0.as_str()).collect::<Vec<_>>().join(", ")
                 ),
             };
-            (true, format!("the code leads through the history: {steps} steps, and {end}\n"))
+            let steps = plural(*steps, "step");
+            (true, format!("the code leads through the history: {steps}, and {end}\n"))
         }
         Replayed::Diverged { step, recorded, expected } => (
             false,
@@ -223,6 +242,13 @@ pub fn replayed(shown: &Replayed) -> (bool, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_has_a_width_that_can_be() {
+        let said =
+            [None, Some(39), Some(40), Some(WIDTH_MAX), Some(WIDTH_MAX + 1), Some(usize::MAX)];
+        assert_eq!(said.map(columns), [WIDTH, WIDTH, 40, WIDTH_MAX, WIDTH_MAX, WIDTH_MAX]);
+    }
 
     #[test]
     fn spans_say_two_figures() {

@@ -4,8 +4,9 @@
 //! a pod, and what is not one is passed over by its kind rather than explained as an empty pod; if nothing is left, it is refused.
 
 use crate::{
-    commands::{Failure, plan::read_text},
+    commands::{Failure, files},
     config::Settings,
+    terminal,
 };
 use clap::Args;
 use serde::Deserialize as _;
@@ -17,6 +18,9 @@ use tenure_pods::{
     k8s_openapi::{api::core::v1::Pod, jiff},
     verdict::{Policy, Verdict, evidence, main_container, say, verdict},
 };
+
+/// The largest file of pods that is read: a list of a large cluster.
+const PODS_BYTES_MAX: u64 = 256 * 1024 * 1024;
 
 /// Options of `task explain`.
 #[derive(Args, Clone, Debug)]
@@ -37,9 +41,9 @@ pub fn run(settings: &Settings, options: &Explain, as_json: bool) -> Result<Stri
     };
     let policy = settings.pod_policy();
     let file = options.file.display().to_string();
-    let Found { pods, passed } = pods(&read_text(&options.file)?, &file)?;
+    let Found { pods, passed } = pods(&files::read_up_to(&options.file, PODS_BYTES_MAX)?, &file)?;
     for note in passed {
-        eprintln!("tenure: {file}: {note}; it is passed over");
+        terminal::error_line(&format_args!("tenure: {file}: {note}; it is passed over"));
     }
     let mut out = String::new();
     for (i, pod) in pods.iter().enumerate() {

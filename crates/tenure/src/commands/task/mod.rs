@@ -7,13 +7,13 @@ mod logs;
 mod text;
 
 use super::{
-    Failure,
+    Failure, files, ids,
     job::{args::Server, client::Api, fields, input, text::read},
 };
-use crate::config::Settings;
+use crate::{config::Settings, terminal, times};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 use tenure_edge::SystemClock;
 use tenure_kernel::runtime::Clock as _;
 use tenure_pods::view::TaskDetail;
@@ -37,7 +37,7 @@ pub struct Options {
 pub enum Action {
     /// Lists tasks, the newest first
     #[command(
-        after_help = "Example:\n  tenure task list --status open\n  tenure task list --cause oom --workflow nightly"
+        after_help = "Example:\n  tenure task list --status open\n  tenure task list --cause oom --workflow nightly\n  tenure task list --dead --cause rejected_capacity"
     )]
     List(List),
     /// Shows where a task stands, with every attempt: its pod, its verdict, the rule that gave it
@@ -45,7 +45,8 @@ pub enum Action {
     /// Says in one sentence why a task is where it is, and what moves it
     Why(One),
     /// Shows everything that happened to a task, and who brought it about
-    Timeline(One),
+    #[command(alias = "timeline")]
+    Trace(One),
     /// Follows the events of a task as they come, until it ends
     Watch(One),
     /// Orders a task: a pod that is run until it ends well, or its retries are spent
@@ -72,8 +73,8 @@ pub enum Action {
         after_help = "Example:\n  tenure task logs 0190b5e0-1234 --follow\n  tenure task logs 0190b5e0-1234 --attempt 1"
     )]
     Logs(Logs),
-    /// Lists failed tasks that nobody has replayed or put aside
-    #[command(after_help = "Example:\n  tenure task dead-letters --cause rejected_capacity")]
+    /// Lists failed tasks that nobody has replayed or put aside: `list --dead`
+    #[command(hide = true)]
     DeadLetters(Dead),
     /// Orders a failed or cancelled task once more, as a new one
     Replay(Replay),
@@ -94,7 +95,7 @@ pub enum Action {
 /// One task.
 #[derive(Args, Clone, Debug)]
 pub struct One {
-    /// The task: its id (the beginning is enough where no other task has it), or its task_id
+    /// The task: its id (the beginning or the end is enough where no other task has it), or its task_id
     #[arg(value_name = "ID")]
     pub id: String,
 }
@@ -117,6 +118,9 @@ pub struct List {
     /// Only those about which nobody can decide
     #[arg(long)]
     pub attention: bool,
+    /// Failed tasks that nobody has replayed or put aside
+    #[arg(long, conflicts_with_all = ["status", "attention"])]
+    pub dead: bool,
     /// Where the page before ended
     #[arg(long, value_name = "ID")]
     pub before: Option<String>,
@@ -300,7 +304,10 @@ pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<S
             if o.attention {
                 query.push(("attention", "true".to_owned()));
             }
-            cli.page(&["tasks"], &query, "no such tasks\n").await
+            match o.dead {
+                true => cli.page(&["tasks", "dead-letters"], &query, "no dead letters\n").await,
+                false => cli.page(&["tasks"], &query, "no such tasks\n").await,
+            }
         }
         Action::DeadLetters(o) => {
             let mut query = vec![("limit", o.limit.to_string())];
@@ -312,7 +319,7 @@ pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<S
         }
         Action::Show(o) => cli.show(&o.id).await,
         Action::Why(o) => cli.why(&o.id).await,
-        Action::Timeline(o) => cli.timeline(&o.id).await,
+        Action::Trace(o) => cli.timeline(&o.id).await,
         Action::Watch(o) => {
             let id = cli.task_id(&o.id).await?;
             let path = ["tasks", id.as_str(), "watch"];
@@ -334,14 +341,9 @@ pub async fn run(settings: &Settings, options: &Options, json: bool) -> Result<S
 
 /// A pod from an argument, a file or standard input; JSON is YAML too.
 fn pod(text: &str) -> Result<Value, Failure> {
-    let unreadable =
-        |what: &str, e: std::io::Error| Failure::System(format!("{what} can not be read: {e}"));
     let (whence, text) = match (text, text.strip_prefix('@')) {
-        ("-", _) => {
-            let read = std::io::read_to_string(std::io::stdin());
-            ("standard input", read.map_err(|e| unreadable("standard input", e))?)
-        }
-        (_, Some(file)) => (file, std::fs::read_to_string(file).map_err(|e| unreadable(file, e))?),
+        ("-", _) => ("standard input", files::read(Path::new("-"))?),
+        (_, Some(file)) => (file, files::read(Path::new(file))?),
         (text, None) => ("the argument", text.to_owned()),
     };
     serde_yaml_ng::from_str(&text).map_err(|e| {
@@ -361,26 +363,15 @@ impl Cli {
         ("by", self.by.as_ref().map(|b| json!(b)))
     }
 
-    /// What the server calls a task: a whole id, or the beginning of one, or the text that its pods carry.
+    /// What the server calls a task: a whole id, or a part of one, or the text that its pods carry.
     async fn task_id(&self, given: &str) -> Result<String, Failure> {
         let digits = given.chars().filter(|c| *c != '-').count();
         let hex = given.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
         if !hex || digits == 0 || digits >= 32 {
             return Ok(given.to_owned());
         }
-        let query = [("id", given.to_owned()), ("limit", "2".to_owned())];
-        let found = self.api.get(&["tasks"], &query).await?;
-        let all = found["tasks"].as_array().into_iter().flatten();
-        let ids: Vec<&str> = all.filter_map(|t| t["id"].as_str()).collect();
-        match ids[..] {
-            [one] => Ok(one.to_owned()),
-            // It may be a task_id that looks like the beginning of an id.
-            [] => Ok(given.to_owned()),
-            _ => Err(Failure::System(format!(
-                "several tasks have ids that begin with {given}, such as {}\n        give more of it",
-                ids.join(" and ")
-            ))),
-        }
+        // It may be a task_id that looks like a part of an id.
+        Ok(ids::found(&self.api, ids::TASKS, given).await?.unwrap_or_else(|| given.to_owned()))
     }
 
     async fn page(
@@ -400,14 +391,15 @@ impl Cli {
         let id = self.task_id(id).await?;
         let answer = self.api.get(&["tasks", &id], &[]).await?;
         let whole: TaskDetail = read(answer.clone())?;
-        let why = answer["why"].as_str().unwrap_or("").to_owned();
+        let why = times::local(answer["why"].as_str().unwrap_or(""));
         Ok(self.say(&answer, || text::task(&whole, &why, SystemClock.now())))
     }
 
     async fn why(&self, id: &str) -> Result<String, Failure> {
         let id = self.task_id(id).await?;
         let answer = self.api.get(&["tasks", &id, "why"], &[]).await?;
-        Ok(self.say(&answer, || format!("{}\n", answer["why"].as_str().unwrap_or(""))))
+        Ok(self
+            .say(&answer, || format!("{}\n", times::local(answer["why"].as_str().unwrap_or("")))))
     }
 
     async fn timeline(&self, id: &str) -> Result<String, Failure> {
@@ -469,10 +461,11 @@ impl Cli {
                 return Ok(said);
             }
             if self.json {
-                print!("{said}");
+                terminal::print(&said);
             }
-            let why = answer["why"].as_str().unwrap_or("");
-            return Err(Failure::Found(format!("task {id} is {status}: {why}")));
+            let why = times::local(answer["why"].as_str().unwrap_or(""));
+            let said = format!("task {id} is {status}: {why}");
+            return Err(Failure::of_wait(answer["is_final"] == true, said));
         }
     }
 

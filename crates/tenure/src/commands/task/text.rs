@@ -1,8 +1,11 @@
 //! What people read: sentences and tables.
 
-use crate::commands::{
-    Failure,
-    job::text::{moment, read, span, width},
+use crate::{
+    commands::{
+        Failure,
+        job::text::{moment, read, span, width},
+    },
+    times,
 };
 use serde_json::Value;
 use std::fmt::Write as _;
@@ -51,7 +54,7 @@ pub fn tasks(page: &Value, now: Timestamp, none: &str) -> Result<String, Failure
         ),
     );
     for value in all {
-        let why = value["why"].as_str().unwrap_or("").to_owned();
+        let why = times::local(value["why"].as_str().unwrap_or(""));
         let task: TaskView = read(value)?;
         let age = span(now.since(task.created_at));
         let cause = task.ended.as_ref().and_then(|e| e.cause).map_or("-", |c| c.name());
@@ -139,8 +142,18 @@ fn attempt_of(out: &mut String, attempt: &AttemptView) {
         let late = if attempt.filled_in { ", details came late" } else { "" };
         more(format!("{class}rule {}{late}", ended.rule));
     }
+    if attempt.ended.as_ref().is_some_and(|e| e.inferred) {
+        more("nobody saw its pod end: that was inferred from its absence".to_owned());
+    }
+    if let Some(proof) = &attempt.proof {
+        let (how, by, at) = (verdict(&proof.ended), &proof.by, moment(proof.at));
+        more(format!("proven later: {how}, seen by {by}, told {at}; the status stays"));
+    }
     if attempt.ended.is_some() && !attempt.pod_over {
         more("its pod may still run".to_owned());
+    }
+    for warning in attempt.executor.iter().flat_map(|e| &e.warnings) {
+        more(format!("the API server warned: {warning}"));
     }
     if attempt.deferred > 0 {
         more(format!("the budget put the next attempt off {} times", attempt.deferred));
