@@ -96,7 +96,7 @@ impl Town {
 async fn an_executor_process_that_is_killed_anywhere_leaves_one_pod() {
     for point in ["pod_claimed", "pod_begun", "pod_created", "pod_made"] {
         let town = Town::open().await;
-        let _worker = town.lab.worker(None);
+        let _worker = town.lab.worker();
         let mut first = town.lab.executor(&town.kubeconfig, Some(point));
         let job = town.job().await;
         first.ended().await;
@@ -127,7 +127,7 @@ async fn an_executor_process_that_is_killed_anywhere_leaves_one_pod() {
 async fn an_executor_process_that_is_killed_while_it_stops_a_pod_has_it_stopped_by_the_next() {
     for point in ["pod_marked", "pod_deleted"] {
         let town = Town::open().await;
-        let _worker = town.lab.worker(None);
+        let _worker = town.lab.worker();
         let mut first = town.lab.executor(&town.kubeconfig, Some(point));
         let job = town.job().await;
         let pod = town.pod(1).await;
@@ -149,7 +149,7 @@ async fn an_executor_process_that_is_killed_while_it_stops_a_pod_has_it_stopped_
 #[tokio::test(flavor = "multi_thread")]
 async fn an_executor_asks_for_no_more_than_its_role_grants() {
     let town = Town::open().await;
-    let _worker = town.lab.worker(None);
+    let _worker = town.lab.worker();
     let granted = tenure_pods::access::EXECUTOR.iter().flat_map(|access| {
         let verbs = access.verbs.iter();
         verbs.map(|verb| (access.group.to_owned(), access.resource.to_owned(), (*verb).to_owned()))
@@ -230,7 +230,7 @@ async fn address_of(hand: &Hand) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_executor_process_answers_probes_and_shows_its_numbers() {
     let town = Town::open().await;
-    let _worker = town.lab.worker(None);
+    let _worker = town.lab.worker();
     let executor = town.lab.executor(&town.kubeconfig, None);
     let url = address_of(&executor).await;
     let http = reqwest::Client::builder().no_proxy().build().unwrap();
@@ -297,7 +297,7 @@ async fn the_page_of_a_task_follows_its_pod_and_its_log() {
     }
     let chromium = service("TENURE_TEST_CHROMIUM");
     let town = Town::open().await;
-    let _worker = town.lab.worker(None);
+    let _worker = town.lab.worker();
     let _executor = town.lab.executor(&town.kubeconfig, None);
     let job = town.job().await;
     let pod = town.pod(1).await;
@@ -332,7 +332,7 @@ async fn the_page_of_a_task_follows_its_pod_and_its_log() {
 async fn a_pod_that_does_not_go_is_taken_away_from_the_page_of_its_task() {
     let town = Town::open().await;
     town.cluster.on_delete(OnDelete::WhenTold);
-    let _worker = town.lab.worker(None);
+    let _worker = town.lab.worker();
     let _executor = town.lab.executor(&town.kubeconfig, None);
     let template = json!({ "spec": { "terminationGracePeriodSeconds": 1, "containers": [{ "image": "busybox" }] } });
     let job = town.lab.submit("pod", json!({ "template": template })).await;

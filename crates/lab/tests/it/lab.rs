@@ -35,8 +35,13 @@ use tenure::{
 use tenure_lab::{drill::outside::Outside, lab_process::lab_program, problems};
 use tenure_steps::events::{StepId, Verdict, WaitOutcome};
 
-/// The lease of these tests.
-pub const LEASE: f64 = 0.9;
+/// The lease, in seconds, of a worker that is to be lost. The others wait for its end, and it must be long enough that a busy
+/// machine does not take the job from the worker before the point at which the worker is struck.
+pub const LEASE_OF_THE_LOST: f64 = 4.0;
+
+/// The lease, in seconds, of a worker that is to finish. It outlasts every standstill of a busy machine, so a call of this worker is
+/// never in doubt.
+const LEASE_OF_THE_LASTING: f64 = 25.0;
 
 pub struct Lab {
     pub service: Service,
@@ -120,7 +125,7 @@ impl Lab {
             "egress.allow=*=127.0.0.1".to_owned(),
             format!("store.url={url}"),
             "server.listen=127.0.0.1:0".to_owned(),
-            format!("worker.lease_seconds={LEASE}"),
+            format!("worker.lease_seconds={LEASE_OF_THE_LOST}"),
             "worker.renewal_seconds=0.25".to_owned(),
             "server.tick_seconds=0.25".to_owned(),
             "server.pulse_gap_seconds=0.6".to_owned(),
@@ -138,9 +143,20 @@ impl Lab {
         Lab { service, outside, store, sets, key, dir, _scratch: scratch }
     }
 
-    /// A worker process; `point` is what it does to itself, see `TENURE_DRILL_POINT`.
-    pub fn worker(&self, point: Option<&str>) -> Hand {
-        self.process("worker", &[], point)
+    /// A worker process that lasts until the end of the test, or ends as it is asked to.
+    pub fn worker(&self) -> Hand {
+        let lease = format!("worker.lease_seconds={LEASE_OF_THE_LASTING}");
+        self.process("worker", &["--set", &lease], None)
+    }
+
+    /// A worker process that the test kills.
+    pub fn mortal_worker(&self) -> Hand {
+        self.process("worker", &[], None)
+    }
+
+    /// A worker process that strikes itself at this point, see `TENURE_DRILL_POINT`.
+    pub fn doomed_worker(&self, point: &str) -> Hand {
+        self.process("worker", &[], Some(point))
     }
 
     /// An executor process, for the cluster of this kubeconfig.
@@ -151,11 +167,13 @@ impl Lab {
 
     fn process(&self, command_name: &str, more: &[&str], point: Option<&str>) -> Hand {
         let mut command = tenure();
-        command.arg(command_name).args(["--server", &self.service.url()]).args(more);
+        command.arg(command_name).args(["--server", &self.service.url()]);
         command.current_dir(&self.dir).env("TENURE_API_KEY", &self.key);
         for set in self.sets.iter().filter(|s| !s.starts_with("store.url")) {
             command.args(["--set", set]);
         }
+        // What is set later counts.
+        command.args(more);
         if let Some(point) = point {
             command.env("TENURE_DRILL_POINT", point);
         }

@@ -25,7 +25,7 @@ async fn eight(lab: Lab) {
         from_each: None,
     };
     limits.set(spec.clone(), None).await.unwrap();
-    let mut hands: Vec<Hand> = (0..8).map(|_| lab.worker(None)).collect();
+    let mut hands: Vec<Hand> = (0..8).map(|_| lab.mortal_worker()).collect();
     let mut jobs = Vec::new();
     for _ in 0..JOBS {
         jobs.push(lab.submit("drill.noops", json!({ "steps": STEPS })).await);

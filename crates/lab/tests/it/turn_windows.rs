@@ -38,7 +38,7 @@ async fn strike(point: &'static str) {
         }),
     };
     desk.set_agent("", spec, None).await.unwrap();
-    let mut first = lab.worker(Some(point));
+    let mut first = lab.doomed_worker(point);
     let sending = Sending {
         agent: "a".into(),
         messages: vec![json!({ "role": "user", "content": "go on" })],
@@ -46,7 +46,7 @@ async fn strike(point: &'static str) {
     };
     let turn = desk.send(sending).await.unwrap().turn;
     first.ended().await;
-    let _second = lab.worker(None);
+    let _second = lab.worker();
     bounded(&format!("the end of a turn after {point}"), || async {
         (lab.head(turn).await.class() == Class::Final).then_some(())
     })

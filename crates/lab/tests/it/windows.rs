@@ -87,10 +87,10 @@ async fn strike(case: &Case, database: Option<&str>) {
     let more: &[&str] =
         if case.separate_effects { &["effects.directory=SCRATCH/effects"] } else { &[] };
     let lab = Lab::open(database, more).await;
-    let mut first = lab.worker(Some(case.point));
+    let mut first = lab.doomed_worker(case.point);
     let job = lab.script(act(case.class)).await;
     first.ended().await;
-    let _second = lab.worker(None);
+    let _second = lab.worker();
     if let Goes::Asks(verdict) = case.goes {
         let state = lab.until(job, "attention").await;
         assert_eq!(state.attention.unwrap().reason, "unknown_outcome", "{name}");
@@ -183,18 +183,18 @@ fn every_crash_window_on_postgres() {
 async fn a_job_that_kills_its_workers_is_given_up() {
     let lab = Lab::open(None, &["executor.retry_max=50"]).await;
     // The first of them registers the flow, so it is there before the job is submitted.
-    let mut first = lab.worker(Some("before_call:1"));
+    let mut first = lab.doomed_worker("before_call:1");
     let job = lab.script(json!([{ "act": { "class": "idempotent", "name": "deadly" } }])).await;
     first.ended().await;
     for _ in 1..6 {
-        lab.worker(Some("before_call:1")).ended().await;
+        lab.doomed_worker("before_call:1").ended().await;
     }
     let state = lab.until(job, "failed").await;
     let failure = state.failure.unwrap();
     assert_eq!(failure.reason, "takeovers_spent");
     assert!(failure.error.contains("6 workers were lost in a row"), "{}", failure.error);
     // The next worker has others to serve, and never meets it.
-    let _bystander = lab.worker(None);
+    let _bystander = lab.worker();
     let other = lab.script(json!([{ "act": { "class": "idempotent", "name": "fine" } }])).await;
     lab.until(other, "completed").await;
     assert_eq!(lab.outside.count("deadly"), 0);
@@ -202,7 +202,7 @@ async fn a_job_that_kills_its_workers_is_given_up() {
 }
 
 async fn stopped(lab: &Lab, point: &str, class: &str) -> (Hand, tenure::kernel::ids::EntityId) {
-    let first = lab.worker(Some(&format!("{point}:stop")));
+    let first = lab.doomed_worker(&format!("{point}:stop"));
     let job = lab.script(act(class)).await;
     first.until_said(&format!("drill: {point}")).await;
     (first, job)
@@ -212,7 +212,7 @@ async fn stopped(lab: &Lab, point: &str, class: &str) -> (Hand, tenure::kernel::
 async fn a_worker_that_was_stopped_before_the_call_does_not_call_when_it_wakes_up() {
     let lab = Lab::open(None, &[]).await;
     let (first, job) = stopped(&lab, "before_call:2", "irreversible").await;
-    let _second = lab.worker(None);
+    let _second = lab.worker();
     let key = lab.until(job, "attention").await.calls[0].key.clone();
     first.send(Signal::CONT);
     first.until_said("lost to another worker").await;
@@ -233,7 +233,7 @@ async fn a_worker_that_was_stopped_before_the_call_does_not_call_when_it_wakes_u
 async fn a_result_that_comes_late_settles_what_was_unknown() {
     let lab = Lab::open(None, &[]).await;
     let (first, job) = stopped(&lab, "after_call:2", "irreversible").await;
-    let _second = lab.worker(None);
+    let _second = lab.worker();
     lab.until(job, "attention").await;
     first.send(Signal::CONT);
     let state = lab.until(job, "completed").await;
@@ -249,7 +249,7 @@ async fn a_result_that_comes_late_settles_what_was_unknown() {
 async fn a_probe_that_finds_no_trace_does_not_conclude_while_the_worker_may_wake_up() {
     let lab = Lab::open(None, &[]).await;
     let (mut first, job) = stopped(&lab, "before_call:2", "verifiable").await;
-    let _second = lab.worker(None);
+    let _second = lab.worker();
     let state = lab.until(job, "attention").await;
     let why = state.attention.unwrap();
     assert!(why.why.contains("not known to be dead"), "{}", why.why);
@@ -266,7 +266,7 @@ async fn a_probe_that_finds_no_trace_does_not_conclude_while_the_worker_may_wake
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_worker_that_is_asked_to_end_finishes_what_runs_and_gives_back_the_rest() {
     let lab = Lab::open(None, &[]).await;
-    let mut first = lab.worker(None);
+    let mut first = lab.worker();
     lab.outside.hold_answers_to("it");
     let job = lab.script(act("irreversible")).await;
     lab.outside.until("it", 1).await;
@@ -276,7 +276,7 @@ async fn a_worker_that_is_asked_to_end_finishes_what_runs_and_gives_back_the_res
     assert!(first.ended().await.success());
     let state = lab.state(job).await;
     assert!(state.calls.is_empty(), "what ran was recorded: {state:?}");
-    let _second = lab.worker(None);
+    let _second = lab.worker();
     let state = lab.until(job, "completed").await;
     assert_eq!((state.takeovers, lab.outside.count("it")), (0, 1));
     lab.close().await;
@@ -285,13 +285,13 @@ async fn a_worker_that_is_asked_to_end_finishes_what_runs_and_gives_back_the_res
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_signal_that_is_accepted_while_the_worker_is_dead_is_applied_once() {
     let lab = Lab::open(None, &[]).await;
-    let mut first = lab.worker(Some("after_call:1"));
+    let mut first = lab.doomed_worker("after_call:1");
     let act = |name: &str| json!({ "act": { "class": "verifiable", "name": name } });
     let job = lab.script(json!([act("a"), { "signal": "go" }, act("b")])).await;
     first.ended().await;
     lab.signal(job, "go", json!(1)).await;
     lab.signal(job, "go", json!(2)).await;
-    let _second = lab.worker(None);
+    let _second = lab.worker();
     let state = lab.until(job, "completed").await;
     assert_eq!(state.output.unwrap()[1], json!(1));
     assert_eq!(lab.count(job, "wait_completed").await, 1);
@@ -302,11 +302,11 @@ async fn a_signal_that_is_accepted_while_the_worker_is_dead_is_applied_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn a_cancel_reaches_a_job_whose_worker_is_dead_and_lists_what_nobody_knows() {
     let lab = Lab::open(None, &[]).await;
-    let mut first = lab.worker(Some("after_call:2"));
+    let mut first = lab.doomed_worker("after_call:2");
     let job = lab.script(act("irreversible")).await;
     first.ended().await;
     lab.cancel(job).await;
-    let _second = lab.worker(None);
+    let _second = lab.worker();
     lab.until(job, "cancelled").await;
     assert_eq!(lab.outside.count("it"), 1);
     let last = lab.events(job).await.pop().unwrap();
